@@ -23,15 +23,15 @@ from typing import Any
 import pyarrow as pa
 from common import Clock, Parser, peak_bytes, write_report
 
-from poolbench.corpora.hub import build_hub, datasets, reader_of
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.near import near_duplicates
-from poolbench.corpora.planted import build_planted
-from poolbench.corpora.planted.build import DEMO_WINDOW
-from poolbench.corpora.planted.signals import planted_concepts
-from poolbench.corpora.text import count_words
-from poolbench.corpora.yields import Yield
-from poolbench_driver.corpora.validation import validations
+from poolbench.texts import count_words
+from poolbench_corpora.folders.validation import validations
+from poolbench_corpora.hub import build_hub, datasets, reader_of
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.near import near_duplicates
+from poolbench_corpora.planted import build_planted
+from poolbench_corpora.planted.build import DEMO_WINDOW
+from poolbench_corpora.planted.signals import planted_concepts
+from poolbench_corpora.yields import Yield
 
 #: The targets in seconds, on two cores.
 VALIDATE_S, NEAR_S = 180.0, 120.0

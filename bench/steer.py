@@ -16,8 +16,8 @@ from steering.reference import reference_rate
 from steering.scorers import shared_pass
 
 from poolbench.config import layer_at_depth, resolve_model
-from poolbench.corpora.openings import load_calibration
 from poolbench.settings import SteererSettings
+from poolbench.texts import load_calibration
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.norms import measure_texts, median_norms
 from poolbench_steerer.host import EngineHost

@@ -34,6 +34,7 @@ IMAGES = REQUIREMENTS / "images"
 ON_GPU = ("torch", "models", "scorer", "steerer")
 PACKAGES = (
     "shared",
+    "corpora",
     "driver",
     *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("services/*/pyproject.toml")),
 )

@@ -21,7 +21,7 @@ from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import FINISHED, build, measure
 from tests.check_demo import steering_by_name
 
-from poolbench.corpora.real import ARCHIVES_VARIABLE
+from poolbench_corpora.real import ARCHIVES_VARIABLE
 from poolbench_driver.records import find_run
 
 CONCEPT = "bureaucratic"

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from poolbench.config import ConceptSettings
 from poolbench.contracts.measures import Measure
-from poolbench.corpora.own import Made, SentFile, TextFiles, make_concept
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.prober import ProbeParams
+from poolbench_corpora.own import Made, SentFile, TextFiles, make_concept
 from poolbench_driver.corpora.sources import at_most
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 import pytest
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.planted import build_planted
-from poolbench.corpora.surface import TEXT_FEATURES
 from poolbench.steps.prober import ProbeParams
-from poolbench_driver.audit import audit
+from poolbench_corpora.audit import audit
+from poolbench_corpora.audit.surface import TEXT_FEATURES
+from poolbench_corpora.planted import build_planted
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages

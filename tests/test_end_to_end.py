@@ -36,11 +36,11 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.planted import build_planted
 from poolbench.models.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
 
 LONG_S = 1200  # a guard against hanging
 REPOSITORY = Path(__file__).resolve().parents[1]

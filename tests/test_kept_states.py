@@ -18,13 +18,13 @@ import pytest
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.planted import build_planted
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.states import read_states
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer

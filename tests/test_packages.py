@@ -12,6 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "shared",
+    "corpora",
     "driver",
     *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
 )
@@ -33,7 +34,7 @@ def imported(folder: Path) -> set[str]:
             elif isinstance(node, ast.Import):
                 modules.update(alias.name.partition(".")[0] for alias in node.names)
     known = packages_distributions()
-    outside = (module for module in modules - sys.stdlib_module_names if not module.startswith("poolbench_"))
+    outside = modules - sys.stdlib_module_names
     return {known.get(module, [module])[0].lower().replace("_", "-") for module in outside}
 
 

@@ -11,12 +11,12 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.corpora.planted import build_planted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.scorer import TrainParams
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.release import Export, export_scorers
 from poolbench_driver.rundir import RunFolder

@@ -6,9 +6,9 @@ import pytest
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import parts_of
-from poolbench.corpora.planted import build_planted
 from poolbench.pooling.batch import Request
 from poolbench.steps.prober import ProbeParams
+from poolbench_corpora.planted import build_planted
 from poolbench_extractor.core import PassageTexts as Texts
 from poolbench_extractor.core import extract
 from poolbench_extractor.models.load import load_decoder

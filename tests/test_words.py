@@ -14,12 +14,17 @@ from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, tracked
 WORDS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "tests" / "words.yaml").read_text("utf-8"))["words"]
 CODE = ("*.py", "*.j2", "*.sh", "*.toml", "*.yaml", "*.in", "Makefile", ".ci/run", "*Dockerfile")
 #: Texts that are data: passages, markers of concepts and openings may hold any word.
-DATA = ("shared/src/poolbench/corpora/", "shared/src/poolbench/concepts/definitions/", "assets/")
+DATA = (
+    "corpora/src/poolbench_corpora/",
+    "shared/src/poolbench/texts/",
+    "shared/src/poolbench/concepts/definitions/",
+    "assets/",
+)
 #: Code with lists of English words.
 LISTS = (
     "recipes/demo_lm/carried.py",
-    "shared/src/poolbench/corpora/checks/rules.py",
-    "shared/src/poolbench/corpora/real/rewriting/",
+    "corpora/src/poolbench_corpora/checks/rules.py",
+    "corpora/src/poolbench_corpora/real/rewriting/",
 )
 MAX_PROSE_COLUMNS = 100
 _TERM = re.compile(r"^\| ([^|]+?) \|", re.MULTILINE)

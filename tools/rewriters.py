@@ -2,7 +2,7 @@
 
 Run `.venv/bin/python tools/rewriters.py` with POOLBENCH_REAL_TEXT set (two minutes on one core). It writes
 
-- `shared/tests/data/rewriters/<concept>.yaml`: the cases of the table test, with source and licence;
+- `corpora/tests/data/rewriters/<concept>.yaml`: the cases of the table test, with source and licence;
 - `docs/results/rewriters.md`: the figures, and pairs to read;
 - the figures as JSON, where `--json FILE` names a file.
 
@@ -23,14 +23,14 @@ from typing import Any
 import yaml
 from rewriters_page import page
 
-from poolbench.corpora.real import SOURCES, read_documents
-from poolbench.corpora.real.rewriting import REWRITERS_REVISION, REWRITES
-from poolbench.corpora.real.weak_labels import weak_labels
-from poolbench.corpora.real.windows import sentences
-from poolbench.corpora.text import count_words
+from poolbench.texts import count_words
+from poolbench_corpora.real import SOURCES, read_documents
+from poolbench_corpora.real.rewriting import REWRITERS_REVISION, REWRITES
+from poolbench_corpora.real.weak_labels import weak_labels
+from poolbench_corpora.real.windows import sentences
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TABLES = REPOSITORY / "shared" / "tests" / "data" / "rewriters"
+TABLES = REPOSITORY / "corpora" / "tests" / "data" / "rewriters"
 PAGE = REPOSITORY / "docs" / "results" / "rewriters.md"
 NUM_MEASURED = 400  # sentences with a marker, for each concept
 NUM_REWRITTEN, NUM_DECLINED = 42, 8  # cases of a table

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from poolbench.corpora.real import SOURCES
+from poolbench_corpora.real import SOURCES
 
 Pair = tuple[str, str, str]
 _WORDS = Path(__file__).resolve().parents[1] / "tests" / "words.yaml"
@@ -28,7 +28,7 @@ hedged one becomes plain, so a rewrite may be false. It may also lose a referenc
 
 This page is made by one command, which needs the real-text archives
 ([how](../runs.md#corpora)). It also writes the tables of the test
-`shared/tests/test_rewriter_tables.py`:
+`corpora/tests/test_rewriter_tables.py`:
 
 ```console
 $ .venv/bin/python tools/rewriters.py

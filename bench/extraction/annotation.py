@@ -5,8 +5,8 @@ from typing import Any
 
 from common import Clock
 
-from poolbench.corpora.planted import build_planted
 from poolbench.steps.pooler import SHIPPED_PIPELINE, AnnotateParams
+from poolbench_corpora.planted import build_planted
 from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.core import annotate_passages
 

@@ -19,16 +19,15 @@ import pyarrow as pa
 import torch
 from safetensors.torch import save as save_tensors
 
-from poolbench.config import layer_at_depth
+from poolbench.config import BUDGETS, layer_at_depth
 from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.contracts.tasks import Task
-from poolbench.corpora.openings import load_openings
 from poolbench.pooling.registry import strategies_of
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.texts import load_openings
 from poolbench.worker.taskio import TaskIO
-from poolbench_driver.config import BUDGETS
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.steering import d2_measures
 from poolbench_scorer.service import ScorerService

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from poolbench.config import resolve_layers, resolve_model
+from poolbench.config import BUDGETS, resolve_layers, resolve_model
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
-from poolbench_driver.config import BUDGETS, ConceptsConfig, read_assignments
+from poolbench_driver.config import ConceptsConfig, read_assignments
 from poolbench_driver.suites.load import load_run_config
 
 

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 from poolbench.contracts import tables as t
-from poolbench.corpora.planted import build_planted
 from poolbench.statistics import auroc
+from poolbench_corpora.audit import audit
+from poolbench_corpora.audit.training import Training
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
-from poolbench_driver.audit import audit
-from poolbench_driver.audit.training import Training
 from poolbench_driver.report import leaderboard_markdown, write_report
 from poolbench_driver.rundir import RunFolder
 

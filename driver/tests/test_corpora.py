@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.planted import build_planted
 from poolbench.errors import CorpusError
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision
 

@@ -15,16 +15,16 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from typer.testing import CliRunner
 
-from poolbench.corpora.hub import datasets
-from poolbench.corpora.io import read_concept, read_manifest
-from poolbench.corpora.validate import validate_corpus
+from poolbench.config import BUDGETS
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench_corpora.checks import validate_corpus
+from poolbench_corpora.folders import building
+from poolbench_corpora.folders.building import build_folder
+from poolbench_corpora.folders.counting import token_counter
+from poolbench_corpora.folders.makers import BuildOptions
+from poolbench_corpora.hub import datasets
+from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.cli.corpus import app
-from poolbench_driver.config import BUDGETS
-from poolbench_driver.corpora import building
-from poolbench_driver.corpora.building import build_folder
-from poolbench_driver.corpora.counting import token_counter
-from poolbench_driver.corpora.makers import BuildOptions
 
 SMALL = {"num_train": 12, "num_test": 6, "num_scorer": 6}
 OPTIONS = BuildOptions(tokenizer="words", unknown_licences=True)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from poolbench.corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
-from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, InputError, RestrictedError
+from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.corpora.publishing import CROISSANT, FIELDS, export_folder
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.planted import build_planted
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from driver.tests.hub import Hub, serving
 
-from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
-from poolbench.corpora.planted import build_planted
+from poolbench_corpora.io import CorpusManifest, read_concept, write_corpus
+from poolbench_corpora.planted import build_planted
 
 LONG_S = 600
 NAME = "owner/data"

@@ -13,17 +13,17 @@ from driver.tests.test_estimate import DEMO, plan_of, work_of
 from typer.testing import CliRunner
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.io import CorpusManifest, write_corpus
-from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, CorpusError, UnknownConceptError, UnknownNameError
 from poolbench.library import Library, attach
 from poolbench.storage import Artifacts, open_store
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.own import Definition, Made, make_concept, read_definition, template
+from poolbench_corpora.own.forecast import auroc_error, forecast
+from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
-from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
-from poolbench_driver.own.forecast import auroc_error
 from poolbench_driver.release import releasable_concepts
 from poolbench_driver.release.source import passages_source
 from poolbench_driver.rundir import RunFolder, run_id
@@ -55,8 +55,13 @@ def library(tmp_path: Path) -> Iterator[Library]:
     CONCEPTS.find = before
 
 
+def make(**fields: object) -> Made:
+    definition = Definition.model_validate(fields)
+    return make_concept(definition, definition.files())
+
+
 def made(files: dict[str, str], name: str = "mine", **fields: object) -> Made:
-    return make(Definition.model_validate({"id": name, **files, **fields}))
+    return make(id=name, **files, **fields)
 
 
 def test_a_concept_has_its_definition_and_half_of_its_texts_for_training(files: dict[str, str]) -> None:
@@ -72,14 +77,14 @@ def test_a_concept_has_its_definition_and_half_of_its_texts_for_training(files: 
 
 def test_a_rewriter_makes_pairs(tmp_path: Path) -> None:
     positives = write_texts(tmp_path / "p.jsonl", 30, 1, "perhaps")
-    found = make(Definition(id="mine", positives=positives, rewriter="hedging"))
+    found = make(id="mine", positives=positives, rewriter="hedging")
     assert found.concept.matched_pairs
     negatives = [row["text"] for row in found.passages.to_pylist() if row["label"] == 0]
     assert len(negatives) == 30 and not any("perhaps" in text for text in negatives)
     with pytest.raises(CorpusError, match=r"line 1: rewriter contrast finds nothing to delete .*29 more"):
-        make(Definition(id="mine", positives=positives, rewriter="contrast"))
+        make(id="mine", positives=positives, rewriter="contrast")
     with pytest.raises(UnknownNameError, match="rewriter"):
-        make(Definition(id="mine", positives=positives, rewriter="hedges"))
+        make(id="mine", positives=positives, rewriter="hedges")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from driver.tests.releases import content_of, export_of
 
 from poolbench.contracts.keys import is_restricted
-from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, NotFoundError, RestrictedError
 from poolbench.pooling.states import KeptPassage, ShardWriter, read_states
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_corpora.io import read_concept
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.release import export_activations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from recipes.annotator import entities
 from recipes.annotator.conllu import Sentence, read_conllu
 
-from poolbench.corpora.partition import split_of
+from poolbench_corpora.partition import split_of
 
 EWT = "ud_english_ewt/en_ewt-ud-{part}.conllu"
 UNER = "uner_english_ewt/en_ewt-ud-{part}.iob2"

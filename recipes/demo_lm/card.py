@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from poolbench.corpora.real import SOURCES
+from poolbench_corpora.real import SOURCES
 
 CARRIED = "planted on real carriers"
 
@@ -23,13 +23,13 @@ Kneser-Ney, trained on the same text with the same tokenizer and scored on the s
 """
 
 DATA = """
-"real" is whole documents of all sources but the novels; "planted" is text of the grammar in `poolbench.corpora.planted`
+"real" is whole documents of all sources but the novels; "planted" is text of the grammar in `poolbench_corpora.planted`
 with the words kept for the language model; "carried" is sentences of held-out real documents with a concept's markers
 put in (`recipes/demo_lm/carried.py`).
 
 ## Training text
 
-Only documents that the partition gives to the `lm` share (`poolbench.corpora.partition.split_of`); no passage of a
+Only documents that the partition gives to the `lm` share (`poolbench_corpora.partition.split_of`); no passage of a
 corpus and no text of a scorer comes from them. No share-alike text. Each source was cut at 6 MB, the novels at 20 MB.
 
 | source | bytes | licence | origin |

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from poolbench.corpora.planted.signals import load_signal, planted_concepts
+from poolbench_corpora.planted.signals import load_signal, planted_concepts
 
 MIN_WORDS, MAX_WORDS = 4, 22
 DOCUMENT_SENTENCES = (6, 14)

@@ -23,10 +23,10 @@ from recipes.real_text.pairs import ARCHIVE, ask_harness, judge, read_pairs
 from recipes.real_text.steps import FINISHED, build, built, export, measure
 
 from poolbench.config import resolve_model
-from poolbench.corpora.real import ARCHIVES_VARIABLE
 from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import RunState
+from poolbench_corpora.real import ARCHIVES_VARIABLE
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.records import find_run
 from poolbench_driver.rundir import RunFolder

@@ -15,8 +15,8 @@ from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.findings import SATURATED, Findings, findings
 from recipes.real_text.pairs import Judged
 
-from poolbench.corpora.io import read_concept
-from poolbench.corpora.real import real_concepts
+from poolbench_corpora.io import read_concept
+from poolbench_corpora.real import real_concepts
 from poolbench_driver.report import leaderboard_markdown
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of

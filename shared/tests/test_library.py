@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
-from poolbench.corpora.own import OwnTexts, Text, build_own, revision_of
 from poolbench.errors import (
     ConceptTakenError,
     ConfigError,
@@ -21,6 +20,7 @@ from poolbench.errors import (
 )
 from poolbench.library import Library, attach, own_passages
 from poolbench.storage import NO_ACCESS, open_store
+from poolbench_corpora.own import OwnTexts, Text, build_own, revision_of
 
 TEXTS = OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)])
 PASSAGES = build_own("mine", TEXTS)

@@ -13,10 +13,10 @@ from tests.fuzz.target import Target
 from tests.hostile.values import encode
 
 from poolbench.concepts import Concept, Neighbours
-from poolbench.corpora.own import OwnTexts, Text, build_own, revision_of
 from poolbench.errors import PoolbenchError
 from poolbench.library import Library
 from poolbench.storage.folder import FolderStore
+from poolbench_corpora.own import OwnTexts, Text, build_own, revision_of
 
 _MINE = "concepts/mine/concept.json"
 

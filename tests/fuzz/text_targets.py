@@ -15,7 +15,6 @@ from tests.hostile.values import encode
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path, run_path, scorers_path
-from poolbench.corpora.io import read_concept, read_manifest
 from poolbench.directions.sae_files import architecture_of, k_of, read_config
 from poolbench.errors import PoolbenchError
 from poolbench.settings.access import CLUSTER_FILE, read_cluster
@@ -23,6 +22,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench.storage.scorers import named_scorers
+from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.adhoc.texts import read_lines
 from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys

@@ -11,10 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from poolbench.config import ConceptSettings
-from poolbench.corpora.own import SentFile, TextFiles, make_concept
 from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.storage import NO_ACCESS, open_store
+from poolbench_corpora.own import SentFile, TextFiles, make_concept
 from poolbench_pooler import concepts
 from poolbench_pooler.service import PoolerService
 

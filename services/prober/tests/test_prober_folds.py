@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError
-from poolbench.statistics import grouped_folds
+from poolbench.statistics import connected_groups, grouped_folds
 
 
 def test_groups_are_connected_components():

@@ -86,7 +86,7 @@ def _lines(file: Path) -> list[TextLine]:
 
 
 def _rows(file: Path, columns: Mapping[str, str]) -> list[TextLine]:
-    from poolbench.corpora.own.files import records
+    from poolbench_corpora.own.files import records
 
     text, name = columns.get("text", "text"), columns.get("id", "id")
     return [_text_line(row, number, where, text, name) for number, (where, row) in enumerate(records(file), 1)]

@@ -14,7 +14,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from poolbench_driver.own import Definition, Made
+    from poolbench_corpora.own import Definition, Made
 
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def init(
     output: Annotated[Path | None, typer.Option(help="File to write; default: NAME.yaml.")] = None,
 ) -> None:
     """Write a YAML file to fill in."""
-    from poolbench_driver.own.definition import checked, template
+    from poolbench_corpora.own.definition import checked, template
 
     checked({"id": name}, "concept init")
     path = output or Path(f"{name}.yaml")
@@ -123,9 +123,9 @@ _LISTS = ("neighbours", "seed_words")
 
 def _made(name: str, flags: dict[str, Any]) -> Made:
     """Return the concept of a name or YAML file; flags that were given replace what the file says."""
+    from poolbench_corpora.own import make_concept, read_definition
+    from poolbench_corpora.own.definition import checked
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.own import make, read_definition
-    from poolbench_driver.own.definition import checked
 
     with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
         open_artifacts()
@@ -135,20 +135,21 @@ def _made(name: str, flags: dict[str, Any]) -> Made:
     }
     base: Definition | None = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
-    return make(checked({**values, **given}, f"concept {name}"))
+    definition = checked({**values, **given}, f"concept {name}")
+    return make_concept(definition, definition.files())
 
 
 def _flags() -> frozenset[str]:
-    from poolbench_driver.own import Definition
+    from poolbench_corpora.own import Definition
 
     return frozenset(Definition.model_fields) - {"id"}
 
 
 def _show(made: Made, *, as_json: bool) -> None:
-    from poolbench_driver import own
+    from poolbench_corpora.own.forecast import forecast
     from poolbench_driver.cli.display import print_table
 
-    said = [*made.remarks, *(own.forecast(made) if made.usable else ())]
+    said = [*made.remarks, *(forecast(made) if made.usable else ())]
     if as_json:
         remarks = [{"level": remark.level, "message": remark.message} for remark in said]
         found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}

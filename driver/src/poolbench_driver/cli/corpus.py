@@ -35,9 +35,9 @@ def build(
     ] = None,
 ) -> int:
     """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
-    from poolbench_driver.corpora.building import build_folder, what_to_build
-    from poolbench_driver.corpora.folders import writable_concepts
-    from poolbench_driver.corpora.makers import BuildOptions, parse_window
+    from poolbench_corpora.folders.building import build_folder, what_to_build
+    from poolbench_corpora.folders.importing import writable_concepts
+    from poolbench_corpora.folders.makers import BuildOptions, parse_window
 
     named, folder = what_to_build(what, output, concepts, source)
     left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
@@ -53,7 +53,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> int:
     """Check every construction rule and audit confounds; exit code 1 if a rule is broken or a verdict is not pass."""
-    from poolbench_driver.corpora.validation import validate_folder
+    from poolbench_corpora.folders.validation import validate_folder
 
     return validate_folder(folder, concepts, as_json=as_json)
 
@@ -75,9 +75,9 @@ def import_(
     ] = False,
 ) -> None:
     """Read the published layout, or a table or saved dataset, check it, and write it with our extension fields."""
-    from poolbench.corpora.own import TABLE_SUFFIXES, parse_columns, read_labelled
-    from poolbench_driver.corpora.folders import import_folder, import_table
-    from poolbench_driver.corpora.hub import source_folder
+    from poolbench_corpora.folders.hub import source_folder
+    from poolbench_corpora.folders.importing import import_folder, import_table
+    from poolbench_corpora.own import TABLE_SUFFIXES, parse_columns, read_labelled
 
     if concept is not None:
         if concepts is not None or sensitive:
@@ -98,8 +98,8 @@ def export(
     budget: BudgetName = "demo",
 ) -> int:
     """Write a corpus in the published layout, with card, Croissant metadata and checksums; never sensitive concepts."""
-    from poolbench_driver.corpora.building import build_folder
-    from poolbench_driver.corpora.folders import writable_concepts
+    from poolbench_corpora.folders.building import build_folder
+    from poolbench_corpora.folders.importing import writable_concepts
     from poolbench_driver.corpora.publishing import describe_folder, export_folder
 
     if corpus != "planted":

@@ -45,8 +45,8 @@ def embed(
     columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,id=key.")] = "",
 ) -> int:
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
-    from poolbench.corpora.own import parse_columns
     from poolbench.models.folders import list_folder
+    from poolbench_corpora.own import parse_columns
     from poolbench_driver.adhoc.embedding import replacing, writer_of
     from poolbench_driver.models import obtain
 

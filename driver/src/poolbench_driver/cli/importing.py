@@ -27,8 +27,8 @@ def activations(
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Read files of Python objects.")] = False,
 ) -> None:
     """Turn published per-token states into kept states, so that D1 runs on them without the model."""
+    from poolbench_corpora.folders.importing import concepts_in
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.corpora.folders import concepts_in
     from poolbench_driver.imports.activation_files import ActivationReader
     from poolbench_driver.imports.activations import Importer
 

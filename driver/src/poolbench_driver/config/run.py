@@ -2,10 +2,9 @@
 
 from typing import Any, Literal
 
-from poolbench.config import StrictModel
+from poolbench.config import BUDGETS, Budget, StrictModel
 from poolbench.contracts.bounds import Seed
 from poolbench.contracts.keys import digest
-from poolbench_driver.config.budgets import BUDGETS, Budget
 
 
 class RunConfig(StrictModel):

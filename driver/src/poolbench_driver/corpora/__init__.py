@@ -1,5 +1,1 @@
-"""Passages and prompts: their sources, the local steps that store them, and corpora as folders."""
-
-from poolbench_driver.corpora.sources import LocalStep
-
-__all__ = ["LocalStep"]
+"""Passages and prompts of a run: their sources and the local steps that store them; and corpora to publish."""

@@ -17,7 +17,9 @@ import typer
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.io import (
+from poolbench.errors import ConfigError, CorpusError
+from poolbench_corpora.folders.importing import importable_concepts
+from poolbench_corpora.io import (
     CORPUS_SPLITS,
     MANIFEST_NAME,
     CorpusManifest,
@@ -25,8 +27,6 @@ from poolbench.corpora.io import (
     read_manifest,
     write_corpus,
 )
-from poolbench.errors import ConfigError, CorpusError
-from poolbench_driver.corpora.folders import importable_concepts
 from poolbench_driver.dataset_folder import (
     CARD,
     hub_header,

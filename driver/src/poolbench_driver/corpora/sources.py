@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.corpora.groups import INFERENCE_VERSION
-from poolbench.corpora.io import concept_folder, read_concept
-from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
-from poolbench.corpora.partition import PARTITION_VERSION
-from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
+from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
+from poolbench_corpora.inferred import INFERENCE_VERSION
+from poolbench_corpora.io import concept_folder, folder_digest, read_concept
+from poolbench_corpora.partition import PARTITION_VERSION
+from poolbench_corpora.planted import PLANTED_REVISION, build_planted
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
@@ -69,7 +69,7 @@ def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -
     if corpus.source == "planted":
         identity["revision"] = PLANTED_REVISION
     elif corpus.source == "real":
-        from poolbench.corpora.real import real_revision
+        from poolbench_corpora.real import real_revision
 
         identity["revision"] = real_revision(concept.id for concept in concepts)
     else:
@@ -132,7 +132,7 @@ def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
     if corpus.source == "planted":
         return build_planted(name, **settings)
     if corpus.source == "real":
-        from poolbench.corpora.real import build_real
+        from poolbench_corpora.real import build_real
 
         return build_real(name, **settings)
     return read_concept(Path(corpus.source), name)
@@ -167,19 +167,6 @@ def folder_facts(folder: Path, digest: str) -> FolderFacts:
             f"corpus {folder}: {mixed}; they are never ranked with real ones, give them a folder of their own"
         )
     return FolderFacts("planted", lacks_documents)
-
-
-def folder_digest(folder: Path) -> str:
-    """Return a hash of the names and bytes of a folder's JSONL files; raise CorpusError if it has none."""
-    files = sorted(folder.rglob("*.jsonl"))
-    if not files:
-        raise CorpusError(
-            f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder"
-        )
-    total = hashlib.sha256()
-    for file in files:
-        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.corpora.openings import load_calibration
 from poolbench.errors import PoolbenchError
 from poolbench.models.folders import list_folder
+from poolbench.texts import load_calibration
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.doctor.finding import Finding, Level
 

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
 from poolbench.statuses import Status
 from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
+from poolbench_corpora.io import read_concept
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
 from poolbench_driver.imports.layer_arrays import LayerArrays
 from poolbench_driver.imports.record import ActivationImport, StatesEntry, checked_name, save_import

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.corpora.io import CLASSES
 from poolbench.errors import InputError
+from poolbench_corpora.io import CLASSES
 from poolbench_driver.imports.activation_files import ActivationReader, states_of
 
 

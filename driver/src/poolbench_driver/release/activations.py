@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
+from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.release.source import Export, model_folder, passages_source, require_public
 from poolbench_driver.stages.vectors import ConceptVectors

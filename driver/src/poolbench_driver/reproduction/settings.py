@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from poolbench.corpora.io import concept_folder
+from poolbench_corpora.io import concept_folder
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 

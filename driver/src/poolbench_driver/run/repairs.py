@@ -13,7 +13,7 @@ from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench.storage.damage import set_aside_if_damaged, set_object_aside
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.stages.stage import Plan
 
 #: How often one artifact is made again within a run.

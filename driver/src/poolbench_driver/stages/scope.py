@@ -27,7 +27,7 @@ MOST_STRATEGIES = 4
 
 #: Tokens of a language model per token of a corpus window, which counts words and punctuation.
 TOKENS_PER_WORD = 1.25
-#: Shortest and longest planted passage by default (`poolbench.corpora.planted`).
+#: Shortest and longest planted passage by default (`poolbench_corpora.planted`).
 _PLANTED_WINDOW = (90, 140)
 
 _Item = TypeVar("_Item")

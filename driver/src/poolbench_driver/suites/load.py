@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from poolbench.config import StrictModel
+from poolbench.config import BUDGETS, StrictModel, limited, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
-from poolbench_driver.config import BUDGETS, Assignment, RunConfig, limited
+from poolbench_driver.config import Assignment, RunConfig
 from poolbench_driver.config.assignments import BESIDE_FIELDS, require_known
-from poolbench_driver.config.yaml_files import read_yaml
 from poolbench_driver.suites.registry import SUITES
 
 _MAX_ISSUES = 20

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from poolbench_driver.config import BUDGETS, RunConfig
+from poolbench.config import BUDGETS
+from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa

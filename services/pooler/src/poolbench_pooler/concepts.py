@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench.concepts import Concept
-    from poolbench.corpora.own import Made
     from poolbench.library import Library
+    from poolbench_corpora.own import Made
 
 #: Characters in all files of one request; the command line takes larger corpora.
 MAX_CONCEPT_CHARACTERS = 10_000_000
@@ -154,7 +154,7 @@ class ConceptVerbs:
 
 
 def _made(request: ConceptRequest) -> Made:
-    from poolbench.corpora.own import SentFile, TextFiles, make_concept  # 14 MB that an idle replica does without
+    from poolbench_corpora.own import SentFile, TextFiles, make_concept  # 14 MB that an idle replica does without
 
     if request.sensitive:
         raise RestrictedError(

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import PROBE_TARGETS
-from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
+from poolbench.statistics import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober import cost

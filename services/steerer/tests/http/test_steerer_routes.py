@@ -17,11 +17,11 @@ from transformers import AutoModelForCausalLM
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
-from poolbench.corpora.openings import load_calibration
 from poolbench.http.api import build_api
 from poolbench.storage import Artifacts
 from poolbench.storage.directions import TABLE, table_of
 from poolbench.storage.folder import FolderStore
+from poolbench.texts import load_calibration
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
 

@@ -1,6 +1,7 @@
-"""Configuration: models, and the base of every section."""
+"""Configuration: models, budgets, and the base of every section."""
 
 from poolbench.config.base import StrictModel
+from poolbench.config.budgets import BUDGETS, Budget, limited
 from poolbench.config.concept import ConceptSettings
 from poolbench.config.models import (
     CARD_MODELS,
@@ -18,11 +19,14 @@ from poolbench.config.models import (
     resolve_layers,
     resolve_model,
 )
+from poolbench.config.yaml_files import read_yaml
 
 __all__ = [
+    "BUDGETS",
     "CARD_MODELS",
     "CONVERSION_FILE",
     "MODEL_PRESETS",
+    "Budget",
     "ConceptSettings",
     "ModelRef",
     "StrictModel",
@@ -32,8 +36,10 @@ __all__ = [
     "folder_revision",
     "is_hub_id",
     "layer_at_depth",
+    "limited",
     "local_folder",
     "made_folder",
+    "read_yaml",
     "resolve_layers",
     "resolve_model",
 ]

@@ -4,6 +4,7 @@ from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples, t_interval
 from poolbench.statistics.correlation import spearman
 from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
+from poolbench.statistics.groups import connected_groups
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.multiple import holm
@@ -20,6 +21,7 @@ __all__ = [
     "auroc",
     "auroc_resamples",
     "bootstrap_counts",
+    "connected_groups",
     "friedman_test",
     "group_mean_interval",
     "group_mean_resamples",

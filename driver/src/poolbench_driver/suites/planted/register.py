@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.concepts import Concept, Neighbours
-from poolbench.corpora.own import revision_of
 from poolbench.errors import ConfigError
 from poolbench.library import attach
 from poolbench.storage.base import ObjectStore
+from poolbench_corpora.own import revision_of
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.planted.passages import all_passages
 from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies

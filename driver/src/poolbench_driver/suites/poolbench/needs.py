@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import CARD_MODELS, MODEL_PRESETS, ModelRef, local_folder
-from poolbench.corpora.io import concept_folder
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
+from poolbench_corpora.folders.hub import PREFIX
+from poolbench_corpora.io import concept_folder
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
-from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.suites.needs import Need

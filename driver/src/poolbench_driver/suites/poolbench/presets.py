@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from poolbench.config import CARD_MODELS, MODEL_PRESETS
+from poolbench.config import BUDGETS, CARD_MODELS, MODEL_PRESETS
 from poolbench.errors import ConfigError
-from poolbench_driver.config import BUDGETS
 
 #: Block 4 of 0 to 5. It was chosen on the demo model: there, directions of most strategies change its texts; at block 3
 #: the mean's do not, and at block 2 hardly any do.

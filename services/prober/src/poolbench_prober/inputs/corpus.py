@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
-from poolbench.corpora.groups import connected_groups
 from poolbench.errors import InputError
+from poolbench.statistics import connected_groups
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CONTROL_SHARE = (0.3, 0.7)

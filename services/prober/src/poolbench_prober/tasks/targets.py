@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import PROBE_TARGETS, require_columns
-from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
+from poolbench.statistics import connected_groups
 from poolbench.statuses import Status
 
 SPLITS = ("train", "dev", "test")

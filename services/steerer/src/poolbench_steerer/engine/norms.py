@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.corpora.openings import load_calibration
 from poolbench.errors import InputError
 from poolbench.pooling.sinks import LEAVE_OUT
+from poolbench.texts import load_calibration
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.tokens import Tokens

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolbench.statuses import Status
-from poolbench_driver.audit import Verdict
+from poolbench_corpora.audit import Verdict
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
 from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView

@@ -1,0 +1,103 @@
+"""Audit the corpus of one concept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.concepts import Concept
+from poolbench.statuses import Status
+from poolbench_corpora.audit.confounds import Figure, figures
+from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT, Training
+from poolbench_corpora.audit.verdict import MAX_CONFOUND, Copies, Verdict, verdict
+from poolbench_corpora.near import near_duplicates
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What a probe could read in one concept's corpus instead of the concept. It quotes and names no passage."""
+
+    concept: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    copies: Copies
+    training: Training
+
+    @property
+    def best(self) -> Figure | None:
+        """Return the confound that separates the classes best; None if none could be computed."""
+        known = [figure for figure in self.figures if figure.kind == "confound" and figure.auroc is not None]
+        return max(known, key=lambda figure: figure.auroc or 0.0, default=None)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield one row per check, without the columns of a run."""
+        own = {"concept": self.concept, "verdict": str(self.verdict), "verdict_reason": "; ".join(self.reasons)}
+        for row in (*map(_row, self.figures), *self._counts()):
+            yield {**own, **row}
+
+    def to_dict(self) -> Row:
+        """Return the audit as JSON has it."""
+        checks = [
+            {name: value for name, value in row.items() if name not in ("concept", "verdict", "verdict_reason")}
+            for row in self.rows()
+        ]
+        return {"verdict": str(self.verdict), "reasons": list(self.reasons), "checks": checks}
+
+    def _counts(self) -> Iterator[Row]:
+        copies, training = self.copies, self.training
+        ok = {"status": Status.OK.value, "reason": None, "ci_low": None, "ci_high": None}
+        none = {"value": None, "status": Status.TOO_FEW.value, "ci_low": None, "ci_high": None}
+        if copies.num_test:
+            share = copies.num_copied / copies.num_test
+            yield {"check": "near_duplicates", "kind": "split", "value": share, "limit": 0.0, **ok}
+        else:
+            yield {"check": "near_duplicates", "kind": "split", "limit": 0.0, **none, "reason": "no test passages"}
+        groups = {"check": "fewest_groups", "kind": "groups", "limit": float(FEW_GROUPS)}
+        yield {**groups, "value": float(training.fewest_groups), **ok}
+        largest = {"check": "largest_group", "kind": "groups", "limit": LARGE_DOCUMENT}
+        yield {**largest, "value": training.largest_group, **ok}
+
+
+def audit(concept: Concept, passages: pa.Table, *, seed: int = 0, num_bootstrap: int = 1000) -> Audit:
+    """Return the audit of PASSAGES of one concept.
+
+    Args:
+        seed: Seed of folds and resamples; at the seed of a run, they are those of its D1.
+        num_bootstrap: Resamples of the groups, behind the intervals.
+    """
+    training = Training.of(passages, seed)
+    found = figures(concept, training, num_bootstrap=num_bootstrap, seed=seed)
+    copies = _copies(passages)
+    decided, reasons = verdict(training, found, copies)
+    return Audit(concept.id, decided, reasons, tuple(found), copies, training)
+
+
+def _copies(passages: pa.Table) -> Copies:
+    used = passages.filter(pc.is_in(passages["split"], pa.array(["train", "test"])))
+    in_test = np.array([split == "test" for split in used["split"].to_pylist()], dtype=bool)
+    pairs, _ = near_duplicates(used["text"].to_pylist())
+    across = in_test[pairs[:, 0]] != in_test[pairs[:, 1]]
+    copied = np.unique(pairs[across][in_test[pairs[across]]])
+    return Copies(int(in_test.sum()), len(copied))
+
+
+def _row(figure: Figure) -> Row:
+    low, high = figure.interval or (None, None)
+    return {
+        "check": figure.name,
+        "kind": figure.kind,
+        "value": figure.auroc,
+        "ci_low": low,
+        "ci_high": high,
+        "limit": MAX_CONFOUND if figure.kind == "confound" else None,
+        "status": figure.status.value,
+        "reason": figure.reason,
+    }

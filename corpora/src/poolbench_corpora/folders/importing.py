@@ -1,0 +1,112 @@
+"""Corpora as folders of JSONL files: which concepts they have, and how they are imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.concepts import CONCEPTS, exportable, require_exportable
+from poolbench.errors import CorpusError, RestrictedError
+from poolbench.settings import PlaceSettings
+from poolbench.storage.guarded import NO_ACCESS
+from poolbench_corpora.folders.building import window_of
+from poolbench_corpora.inferred import has_inferred_documents
+from poolbench_corpora.io import (
+    CorpusManifest,
+    concept_folder,
+    folder_digest,
+    joined_manifest,
+    read_concept,
+    write_corpus,
+)
+from poolbench_corpora.own import OwnTexts, build_own, revision_of
+
+
+def import_folder(
+    folder: Path, output: Path, concepts: str | None, tokenizer: str, *, allow_sensitive: bool = False
+) -> None:
+    """Read the published layout and write it with documents and manifest, sensitive concepts below `restricted/`.
+
+    Without `allow_sensitive` they are left out where none are named, and refused where they are.
+    """
+    names = concepts_in(folder, concepts) if allow_sensitive else importable_concepts(folder, concepts)
+    if allow_sensitive and PlaceSettings.load().restricted_store == NO_ACCESS:
+        raise RestrictedError(f"sensitive concepts: POOLBENCH_RESTRICTED_STORE={NO_ACCESS} denies access to them here")
+    tables = [read_concept(folder, name) for name in names]
+    passages = pa.concat_tables(tables)
+    manifest = CorpusManifest(
+        revision=folder_digest(folder),
+        tokenizer=tokenizer,
+        window=window_of(tables),
+        partition_version=0,
+        inferred_documents=has_inferred_documents(passages),
+        recipe="poolbench-driver corpus import",
+    )
+    joined = joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest)
+    write_corpus(passages, output, joined, allow_sensitive=allow_sensitive)
+    print(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
+
+
+def importable_concepts(folder: Path, text: str | None) -> list[str]:
+    """Return the requested concepts, or those in a corpus folder but the sensitive ones, which are named.
+
+    Raises:
+        RestrictedError: A sensitive one is requested.
+        CorpusError: There is none.
+    """
+    names = concepts_in(folder, text)
+    if text is None:
+        kept = exportable(names)
+        if withheld := [name for name in names if name not in kept]:
+            print(f"left out, because they are sensitive (--sensitive takes them): {', '.join(withheld)}")
+        names = kept
+    require_exportable(names)
+    if not names:
+        raise CorpusError(f"corpus {folder} has no concept that may leave it")
+    return names
+
+
+def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
+    """Write the texts of a table as the corpus of one concept, split by document where they name no split."""
+    name = CONCEPTS.get(concept).id
+    require_exportable([name])
+    passages = build_own(name, texts)
+    manifest = CorpusManifest(
+        revision=revision_of(passages),
+        tokenizer="words",
+        window=window_of([passages]),
+        partition_version=0,
+        inferred_documents=any(not text.document for text in (*texts.positives, *texts.negatives)),
+        recipe="poolbench-driver corpus import",
+    )
+    write_corpus(passages, output, joined_manifest(output, [name], manifest))
+    repeated = f"; {len(texts.repeated)} repeated texts left out" if texts.repeated else ""
+    print(f"{passages.num_rows} passages of {name} written to {output}{repeated}")
+
+
+def writable_concepts(text: str | None) -> list[str]:
+    """Return the requested concepts, or all that may leave the store; raise RestrictedError for a sensitive one."""
+    if text is None:
+        return exportable(concept.id for concept in CONCEPTS.all())
+    chosen = [CONCEPTS.get(name).id for name in _split(text)]
+    require_exportable(chosen)
+    return chosen
+
+
+def concepts_in(folder: Path, text: str | None) -> list[str]:
+    """Return the requested concepts, or those in a corpus folder; raise CorpusError if it has none."""
+    if not folder.is_dir():
+        raise CorpusError(f"corpus {folder}: no such folder")
+    if text is not None:
+        return [CONCEPTS.get(name).id for name in _split(text)]
+    known = [concept.id for concept in CONCEPTS.all()]
+    names = [name for name in known if concept_folder(folder, name).is_dir()]
+    if not names:
+        raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")
+    return names
+
+
+def _split(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -1,0 +1,273 @@
+"""Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
+
+We write sensitive concepts to `restricted/{concept}/`, which only the owner of the folder can enter.
+
+One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
+`doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
+inferred by `poolbench_corpora.inferred`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from poolbench.concepts import CONCEPTS, require_exportable
+from poolbench.contracts.tables import PASSAGES
+from poolbench.errors import CorpusError
+from poolbench_corpora.inferred import infer_documents
+from poolbench_corpora.partition import PARTITION_VERSION
+
+MANIFEST_NAME = "manifest.json"
+
+
+class CorpusManifest(BaseModel):
+    """How a corpus was made; lies beside its concept folders."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    revision: str  # name of this state of the corpus; enters the artifact keys
+    tokenizer: str  # tokenizer that measured `token_count`, or `words` for words and punctuation
+    window: tuple[int, int]  # smallest and largest number of tokens asked for
+    partition_version: int = PARTITION_VERSION  # the document partition of its splits; 0 for splits made elsewhere
+    inferred_documents: bool = False  # whether `doc_id` was inferred from shared 8-grams
+    recipe: str = ""  # the command or function that made it
+
+
+def read_manifest(folder: Path) -> CorpusManifest | None:
+    """Return the manifest of a corpus folder, None without one. Raise CorpusError if it cannot be read."""
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return None
+    try:
+        return CorpusManifest.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        raise CorpusError(f"{path}: {error.errors()[0]['msg']}") from None
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManifest) -> CorpusManifest:
+    """Return the manifest of a folder after the corpora of some concepts are added to it, or replaced in it.
+
+    Raises:
+        CorpusError: The other concepts of the folder were measured with another tokenizer.
+    """
+    before = read_manifest(folder)
+    others = {each.id for each in CONCEPTS.all() if concept_folder(folder, each.id).is_dir()} - set(concepts)
+    if before is None or not others:
+        return manifest
+    if before.tokenizer != manifest.tokenizer:
+        raise CorpusError(
+            f"{folder} holds {', '.join(sorted(others))}, measured with {before.tokenizer}, and these texts were "
+            f"measured with {manifest.tokenizer}: name another folder, or the tokenizer if it is the same"
+        )
+    same_partition = before.partition_version == manifest.partition_version
+    return CorpusManifest(
+        revision=_both(before.revision, manifest.revision, ", "),
+        tokenizer=manifest.tokenizer,
+        window=(min(before.window[0], manifest.window[0]), max(before.window[1], manifest.window[1])),
+        partition_version=manifest.partition_version if same_partition else 0,
+        inferred_documents=before.inferred_documents or manifest.inferred_documents,
+        recipe=_both(before.recipe, manifest.recipe, "; "),
+    )
+
+
+def _both(first: str, second: str, sign: str) -> str:
+    """Return two lists as one, each part once."""
+    return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
+
+
+RESTRICTED_FOLDER = "restricted"
+
+
+def concept_folder(folder: Path, concept: str) -> Path:
+    """Return where a corpus folder has a concept: below `restricted/` if it is there, else beside the manifest."""
+    restricted = folder / RESTRICTED_FOLDER / concept
+    return restricted if restricted.is_dir() else folder / concept
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a hash of the names and bytes of a folder's JSONL files; raise CorpusError if it has none."""
+    files = sorted(folder.rglob("*.jsonl"))
+    if not files:
+        raise CorpusError(
+            f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder"
+        )
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+CORPUS_SPLITS = ("train", "test", "scorer")
+CLASSES = {"pos": 1, "neg": 0}
+_REQUIRED_SPLITS = ("train", "test")
+
+
+class Span(BaseModel):
+    """A character range."""
+
+    start: int = Field(ge=0, lt=2**31)
+    end: int = Field(ge=0, lt=2**31)
+
+
+class Record(BaseModel):
+    """One line of a corpus file."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str
+    text: str
+    label: int
+    domain: str = ""
+    token_count: int | None = Field(None, ge=-(2**31), lt=2**31)
+    matched_pair_id: str | None = None
+    split: str | None = None
+    doc_id: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    revision: str | None = None
+    signal: list[Span] = []
+
+
+def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
+    """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
+
+    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive`: it then lies below `restricted/`.
+    """
+    concepts = pc.unique(passages["concept"]).to_pylist()
+    sensitive = {concept.id for concept in CONCEPTS.all() if concept.sensitive}.intersection(concepts)
+    if not allow_sensitive:
+        require_exportable(sensitive)
+    restricted = folder / RESTRICTED_FOLDER
+    if sensitive:
+        restricted.mkdir(parents=True, exist_ok=True)
+        restricted.chmod(0o700)
+    for concept in concepts:
+        place = (restricted if concept in sensitive else folder) / concept
+        place.mkdir(parents=True, exist_ok=True)
+        for split in CORPUS_SPLITS:
+            for name, label in CLASSES.items():
+                rows = _select(passages, concept, split, label).to_pylist()
+                path = place / f"{split}_{name}.jsonl"
+                if rows:
+                    lines = (_to_line(row, manifest.revision) for row in rows)
+                    write_at_once(path, "".join(lines))
+                else:
+                    path.unlink(missing_ok=True)
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: CorpusManifest) -> None:
+    """Write the manifest of a corpus folder."""
+    write_at_once(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
+
+
+def write_at_once(path: Path, content: str) -> None:
+    """Write a text file so that a reader, or an interruption, leaves the old or the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(content, "utf-8")
+    partial.replace(path)
+
+
+def read_concept(folder: Path, concept: str) -> pa.Table:
+    """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
+    place = concept_folder(folder, concept)
+    if not place.is_dir():
+        known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")
+    rows: list[dict[str, Any]] = []
+    for split in CORPUS_SPLITS:
+        for name, label in CLASSES.items():
+            path = place / f"{split}_{name}.jsonl"
+            if path.exists() or split in _REQUIRED_SPLITS:
+                rows += _read_file(path, concept, split, label)
+    _refuse_repeated_ids(rows, place)
+    return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
+
+
+def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        raise CorpusError(f"{path} is missing; a corpus needs train and test files of both classes")
+    number = 0
+    for number, line in enumerate(_lines(path), start=1):
+        record = _parse(line, f"{path}, line {number}")
+        if record.label != label:
+            raise CorpusError(f"{path}, line {number}: label is {record.label}, this file holds {label}")
+        if record.split not in {None, split}:
+            raise CorpusError(f"{path}, line {number}: split is {record.split!r}; this file holds {split!r}")
+        yield _to_row(record, concept, split)
+    if not number:
+        raise CorpusError(f"{path} is empty; remove the concept or add at least one record")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        # Not splitlines: a JSON string may hold U+2028, which does not end a JSONL line.
+        yield from path.read_text("utf-8").removesuffix("\n").split("\n") if path.stat().st_size else ()
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def _parse(line: str, where: str) -> Record:
+    try:
+        record = Record.model_validate(json.loads(line))
+    except json.JSONDecodeError as error:
+        raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); correct or remove it") from None
+    except RecursionError:
+        raise CorpusError(f"{where}: JSON with too many levels; correct or remove it") from None
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()]
+        raise CorpusError(f"{where}: {'; '.join(wrong)}") from None
+    except ValueError as error:  # a number of more than 4,300 digits
+        raise CorpusError(f"{where}: {error}; correct or remove it") from None
+    try:
+        "".join(value for value in vars(record).values() if isinstance(value, str)).encode()
+    except UnicodeEncodeError:
+        raise CorpusError(f"{where}: text with a lone surrogate, which is not valid Unicode; correct it") from None
+    if not record.text.strip():
+        raise CorpusError(f"{where}: text is empty; remove the record")
+    return record
+
+
+def _refuse_repeated_ids(rows: list[dict[str, Any]], folder: Path) -> None:
+    seen: set[str] = set()
+    for row in rows:
+        if row["passage_id"] in seen:
+            raise CorpusError(f"{folder}: id {row['passage_id']!r} occurs twice; ids must be unique")
+        seen.add(row["passage_id"])
+
+
+def _to_row(record: Record, concept: str, split: str) -> dict[str, Any]:
+    return {
+        "passage_id": record.id,
+        "concept": concept,
+        "split": split,
+        "label": record.label,
+        "text": record.text,
+        "domain": record.domain,
+        "doc_id": record.doc_id,
+        "pair_id": record.matched_pair_id,
+        "source": record.source or "",
+        "licence": record.licence or "",
+        "token_count": record.token_count,
+        "signal": [span.model_dump() for span in record.signal],
+    }
+
+
+def _to_line(row: dict[str, Any], revision: str) -> str:
+    names = {"passage_id": "id", "pair_id": "matched_pair_id"}
+    record = {names.get(key, key): value for key, value in row.items() if key != "concept"}
+    return json.dumps(record | {"revision": revision}, ensure_ascii=False) + "\n"
+
+
+def _select(passages: pa.Table, concept: str, split: str, label: int) -> pa.Table:
+    chosen = pc.equal(passages["concept"], concept)
+    chosen = pc.and_(chosen, pc.equal(passages["split"], split))
+    return passages.filter(pc.and_(chosen, pc.equal(passages["label"], label)))

@@ -1,0 +1,88 @@
+"""What a user says about a concept, in a YAML file or in flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from poolbench.config import ConceptSettings, read_yaml
+from poolbench.errors import ConfigError, shown
+from poolbench_corpora.own.make import TextFiles
+
+#: Settings that name files.
+FILES = ("positives", "negatives", "pairs")
+_MAX_ISSUES = 20
+
+
+class Definition(ConceptSettings):
+    """The settings of one concept, with its files.
+
+    Attributes:
+        positives: File of positives, relative to the YAML file; so `negatives` and `pairs`.
+    """
+
+    positives: str = ""
+    negatives: str = ""
+    pairs: str = ""
+
+    def files(self) -> TextFiles:
+        """Return the files that are named."""
+        return TextFiles(**{name: Path(file) for name in FILES if (file := getattr(self, name))})
+
+
+def read_definition(path: Path) -> Definition:
+    """Return the definition in a YAML file, its files as paths from here. Raise ConfigError with each wrong field."""
+    values = read_yaml(path, "concept file")
+    found = checked(values, f"concept file {path}")
+    files = {name: str(path.parent / getattr(found, name)) for name in FILES if getattr(found, name)}
+    return found.model_copy(update=files)
+
+
+def checked(values: dict[str, object], origin: str) -> Definition:
+    """Return the definition with these values. Raise ConfigError with the origin and each wrong field."""
+    try:
+        return Definition.model_validate(values)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}, got {shown(issue['input'])}"
+            for issue in error.errors()[:_MAX_ISSUES]
+        ]
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}") from None
+
+
+def template(name: str) -> str:
+    """Return a YAML file to fill in."""
+    return f"""\
+# A concept of your own. `poolbench-driver concept check {name}.yaml` says what is missing,
+# `poolbench-driver concept add {name}.yaml` registers it, `poolbench-driver run --concepts {name}` measures it.
+id: {name}
+
+# What makes a passage positive, in one sentence.
+definition: ""
+
+# Files of texts: JSONL with one {{"text": "..."}} per line, CSV with a column `text`, or .txt with one text per line.
+# Optional columns: `doc_id` (the document that the text is from: texts of one document are never both in training and
+# test), `domain`, `source`, `licence`, `id`. Passages of 20 to 500 words work; give 20 per class or more, better 200.
+positives: positives.jsonl
+negatives: negatives.jsonl
+
+# Instead of the two files, or beside them: matched pairs, with columns `positive` and `negative`.
+# pairs: pairs.jsonl
+
+# Instead of negatives: a rule that makes one of each positive. causation, conditionality, contrast, hedging,
+# legal_formality or negation_density.
+# rewriter: hedging
+
+# For D3: concepts to compare with, the linguistically distant one first.
+neighbours: []
+
+# Words that no negative should contain; `concept check` counts them.
+seed_words: []
+
+# Whether passages, vectors and texts are restricted.
+sensitive: false
+
+# Licence of the texts that name none.
+licence: ""
+"""

@@ -1,0 +1,109 @@
+"""Read texts of both classes from one table, or a folder of them, by the names of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
+from poolbench_corpora.own.build import OwnTexts
+from poolbench_corpora.own.files import Text, records, text_of
+
+#: What a column may stand for; `text` and `label` are needed.
+COLUMNS = ("text", "label", "split", "id", "domain", "doc_id", "source", "licence")
+#: Names of splits in datasets, and the split that they become here.
+SPLITS = {"train": "train", "test": "test", "validation": "scorer", "dev": "scorer", "scorer": "scorer"}
+#: Ends of the files that are read of a folder.
+TABLE_SUFFIXES = (".parquet", ".arrow", ".csv", ".jsonl", ".ndjson")
+_CLASSES = {"1": 1, "0": 0, "true": 1, "false": 0}
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Return the columns of `text=body,label=stars` by what they stand for; others keep their own names.
+
+    Raises:
+        ConfigError: It is not of this form, or names something twice.
+        UnknownNameError: A column cannot stand for this.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, column = (piece.strip() for piece in part.partition("="))
+        if not (sign and name and column) or name in found:
+            raise ConfigError(f"columns {text!r}: write name=column, each name once, such as text=body,label=stars")
+        if name not in COLUMNS:
+            raise UnknownNameError("column", name, COLUMNS)
+        found[name] = column
+    return found
+
+
+def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None = None, licence: str = "") -> OwnTexts:
+    """Return the texts of a file, or of all files of a folder, by class.
+
+    A folder may be one that `datasets` saved or a hub has: the name of a file, or of its folder, then begins with its
+    split. A `validation` split becomes the scorer's.
+
+    Args:
+        columns: Column of each of `COLUMNS`, where it has another name.
+        positive: Label of the positives; all others are negatives. By default labels are 1 and 0, or true and false.
+        licence: Licence of texts that name none.
+
+    Raises:
+        CorpusError: With file and line, as `read_texts`; or a label or split that cannot be read.
+    """
+    positives: list[Text] = []
+    negatives: list[Text] = []
+    for path, split in files_of(source):
+        for where, record in records(path):
+            values = _renamed(record, columns, where)
+            text = replace(text_of(values, where), split=_split(values.get("split", split), where))
+            (positives if _label(values, positive, where) else negatives).append(text)
+    return OwnTexts(positives, negatives, licence=licence)
+
+
+def files_of(source: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each file with the split that its name, or its folder's, begins with; "" for none.
+
+    Raise CorpusError for a folder without files that can be read.
+    """
+    if not source.is_dir():
+        yield source, ""
+        return
+    found = [path for path in sorted(source.rglob("*")) if path.suffix.lower() in TABLE_SUFFIXES]
+    found = [path for path in found if not path.name.startswith("cache-")]  # what `datasets` computed itself
+    if not found:
+        raise CorpusError(f"{source} holds no file that ends in {', '.join(TABLE_SUFFIXES)}")
+    for path in found:
+        names = (path.name, path.parent.name) if path.parent != source else (path.name,)
+        yield path, next((known for name in names for known in SPLITS if name.startswith(known)), "")
+
+
+def _renamed(record: dict[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
+    for name, column in columns.items():
+        if column not in record:
+            here = ", ".join(map(str, record)) or "nothing"
+            raise CorpusError(f"{where}: no column {column!r} for {name}; there are {here}")
+    taken = set(columns.values())
+    kept = {name: value for name, value in record.items() if name not in taken}
+    return kept | {name: record[column] for name, column in columns.items()}
+
+
+def _split(value: Any, where: str) -> str:
+    if value in ("", None):
+        return ""
+    if not isinstance(value, str) or value not in SPLITS:
+        raise CorpusError(f"{where}: split {shown(value)}; expected one of {', '.join(SPLITS)}")
+    return SPLITS[value]
+
+
+def _label(values: dict[str, Any], positive: str | None, where: str) -> int:
+    value = values.get("label")
+    if value is None:
+        raise CorpusError(f"{where}: no label; name its column, such as label=stars")
+    written = str(value).strip()
+    if positive is not None:
+        return int(written == positive)
+    if written.lower() not in _CLASSES:
+        raise CorpusError(f"{where}: label {shown(value)} is neither 1 nor 0; say which label is positive")
+    return _CLASSES[written.lower()]

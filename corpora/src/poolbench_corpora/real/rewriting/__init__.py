@@ -1,0 +1,28 @@
+"""Rewrite a positive passage of a matched concept into its negative by rules.
+
+Reference: the construction rules of PoolBench's matched concepts. Where a deletion would leave a broken sentence
+(`might go`, `We left because it rained`), the marker is replaced by a form that does not express the concept.
+Where no rule rewrites a sentence well, the rewriter declines the passage.
+"""
+
+from poolbench_corpora.real.rewriting.causation import CAUSATION
+from poolbench_corpora.real.rewriting.conditionality import CONDITIONALITY
+from poolbench_corpora.real.rewriting.contrast import CONTRAST
+from poolbench_corpora.real.rewriting.engine import Rewrite, Rewriter
+from poolbench_corpora.real.rewriting.hedging import HEDGING
+from poolbench_corpora.real.rewriting.legal import LEGAL_FORMALITY
+from poolbench_corpora.real.rewriting.negation import NEGATION_DENSITY
+
+__all__ = ["REWRITERS_REVISION", "REWRITES", "Rewrite", "Rewriter"]
+
+REWRITERS_REVISION = "rewriters-2"
+"""Changes whenever a rule changes the rewrite of any text."""
+
+REWRITES: dict[str, Rewriter] = {
+    "hedging": HEDGING,
+    "causation": CAUSATION,
+    "contrast": CONTRAST,
+    "conditionality": CONDITIONALITY,
+    "negation_density": NEGATION_DENSITY,
+    "legal_formality": LEGAL_FORMALITY,
+}

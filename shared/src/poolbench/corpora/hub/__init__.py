@@ -1,7 +1,0 @@
-"""Corpora from the datasets that the PoolBench card names, read from a hub or from copies of them."""
-
-from poolbench.corpora.hub.build import HUB_REVISION, build_hub
-from poolbench.corpora.hub.catalog import Dataset, Recipe, datasets, recipes
-from poolbench.corpora.hub.records import LOCAL, reader_of
-
-__all__ = ["HUB_REVISION", "LOCAL", "Dataset", "Recipe", "build_hub", "datasets", "reader_of", "recipes"]

@@ -1,9 +1,0 @@
-"""Planted-signal corpora: passages from a grammar, with known positions of the concept.
-
-There are three uses: `corpus` (train and test passages), `lm` (text for the demo language model) and `scorer` (texts
-that train Classifier B). They share the markers of the concepts, but no domain, content word, template, name or seed.
-"""
-
-from poolbench.corpora.planted.build import MISLABELLED, PLANTED_REVISION, Document, build_planted, lm_documents
-
-__all__ = ["MISLABELLED", "PLANTED_REVISION", "Document", "build_planted", "lm_documents"]
