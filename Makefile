@@ -14,7 +14,7 @@ PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common ratios table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
-TYPED   := shared/src corpora/src driver/src $(wildcard services/*/src) deploy tools
+TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \

@@ -34,7 +34,7 @@ IMAGES = REQUIREMENTS / "images"
 ON_GPU = ("torch", "models", "scorer", "steerer")
 PACKAGES = (
     "shared",
-    "corpora",
+    "corpus",
     "driver",
     *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("services/*/pyproject.toml")),
 )

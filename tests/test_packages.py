@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "shared",
-    "corpora",
+    "corpus",
     "driver",
     *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
 )

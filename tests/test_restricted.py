@@ -246,7 +246,7 @@ def test_every_error_of_a_cell_says_what_it_quotes() -> None:
     """A message that formats a value with `!r` names it as quoted, else it would be shown."""
     silent = []
     files = [
-        file for folder in ("shared", "corpora", "services", "driver") for file in (REPOSITORY / folder).rglob("*.py")
+        file for folder in ("shared", "corpus", "services", "driver") for file in (REPOSITORY / folder).rglob("*.py")
     ]
     for file in (file for file in files if "tests" not in file.parts):
         for function in ast.walk(ast.parse(file.read_text("utf-8"))):

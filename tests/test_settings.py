@@ -27,7 +27,7 @@ from poolbench_driver.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r"\bPOOLBENCH_[A-Z0-9_]*[A-Z0-9]\b")
-_FOLDERS = ("shared", "corpora", "services", "driver", "deploy", "docs", "recipes", "bench")
+_FOLDERS = ("shared", "corpus", "services", "driver", "deploy", "docs", "recipes", "bench")
 _TEXT = (".py", ".md", ".yaml", ".toml", "Dockerfile")
 COMMANDS = [
     ("-m", "deploy.local.cluster", "status"),

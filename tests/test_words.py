@@ -15,7 +15,7 @@ WORDS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "tests" / "words.yaml
 CODE = ("*.py", "*.j2", "*.sh", "*.toml", "*.yaml", "*.in", "Makefile", ".ci/run", "*Dockerfile")
 #: Texts that are data: passages, markers of concepts and openings may hold any word.
 DATA = (
-    "corpora/src/poolbench_corpora/",
+    "corpus/src/poolbench_corpora/",
     "shared/src/poolbench/texts/",
     "shared/src/poolbench/concepts/definitions/",
     "assets/",
@@ -23,8 +23,8 @@ DATA = (
 #: Code with lists of English words.
 LISTS = (
     "recipes/demo_lm/carried.py",
-    "corpora/src/poolbench_corpora/checks/rules.py",
-    "corpora/src/poolbench_corpora/real/rewriting/",
+    "corpus/src/poolbench_corpora/checks/rules.py",
+    "corpus/src/poolbench_corpora/real/rewriting/",
 )
 MAX_PROSE_COLUMNS = 100
 _TERM = re.compile(r"^\| ([^|]+?) \|", re.MULTILINE)

@@ -2,7 +2,7 @@
 
 Run `.venv/bin/python tools/rewriters.py` with POOLBENCH_REAL_TEXT set (two minutes on one core). It writes
 
-- `corpora/tests/data/rewriters/<concept>.yaml`: the cases of the table test, with source and licence;
+- `corpus/tests/data/rewriters/<concept>.yaml`: the cases of the table test, with source and licence;
 - `docs/results/rewriters.md`: the figures, and pairs to read;
 - the figures as JSON, where `--json FILE` names a file.
 

@@ -28,7 +28,7 @@ hedged one becomes plain, so a rewrite may be false. It may also lose a referenc
 
 This page is made by one command, which needs the real-text archives
 ([how](../runs.md#corpora)). It also writes the tables of the test
-`corpora/tests/test_rewriter_tables.py`:
+`corpus/tests/test_rewriter_tables.py`:
 
 ```console
 $ .venv/bin/python tools/rewriters.py
