@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import random
 import shlex
 import signal
@@ -31,6 +32,7 @@ from tests.benches import smallest
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
 from tests.ports import unnamed
+from tests.examples import install_example
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
@@ -187,6 +189,33 @@ def test_deleting_one_artifact_recomputes_only_what_depends_on_it(running: Runni
     done, digest = running.run()
     assert sent(done) == ["scorer.gate"]
     assert digest == first
+
+
+def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_path: Path) -> None:
+    """docs/examples/best-layer, found by its entry point: nothing else knows it."""
+    site, output = install_example("best-layer", tmp_path), running.output / "layers"
+    command = [str(DRIVER), "run", "--suite", "best_layer", "--pooling", "P1_last_token", "--limit", "60"]
+    command += ["--output", str(output), "--display", "json"]
+    first = running.call(command, LONG_S, PYTHONPATH=str(site))
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert {"extractor.extract", "prober.probe"} <= set(sent(first))
+    assert re.search(r"layer \d comes first of 4 on best_layer.auroc, over 2 concepts", first.stdout)
+    again = running.call(command, LONG_S, PYTHONPATH=str(site))
+    digests = [re.search(r"results digest: (\w+)", done.stdout) for done in (first, again)]
+    assert sent(again) == [] and digests[0] and digests[1] and digests[0][1] == digests[1][1]
+    rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
+    assert len({row["entrant"] for row in rows if row["metric"] == "best_layer.auroc"}) == 4
+    page = (output / "latest" / "report" / "index.html").read_text()
+    assert "<td>layer 1</td>" in page and "P1_last_token" in page
+    for name in ("leaderboard", "ranks"):
+        shown = running.call([str(DRIVER), name, "--output", str(output), *RANKED[name]], LONG_S, PYTHONPATH=str(site))
+        assert shown.returncode == 0 and "layer 1" in shown.stdout, shown.stderr
+    same = [str(DRIVER), "compare", "latest", "latest", "--output", str(output), "--check"]
+    assert running.call(same, LONG_S, PYTHONPATH=str(site)).returncode == 0
+
+
+#: `ranks` shows the metric of PoolBench by default.
+RANKED = {"leaderboard": [], "ranks": ["--metric", "best_layer.auroc"]}
 
 
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.examples import EXAMPLES, install_example
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "docs" / "examples" / "sentence-ends"
 STRATEGY_ID = "Y2_sentence_ends"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example in it as pip installs it, without network."""
-    folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(EXAMPLE, folder / "source")  # building leaves files beside the source
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(folder / "source")], check=True)
-    return folder / "site"
+    return install_example("sentence-ends", tmp_path_factory.mktemp("plugin"))
 
 
-def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(site: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Python in a process of its own that finds the packages of ``site``."""
-    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment = {**os.environ, **settings, "PYTHONPATH": str(site)}
     return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
-def listing(site: Path) -> subprocess.CompletedProcess[str]:
+def listing(site: Path, kind: str = "strategies") -> subprocess.CompletedProcess[str]:
     """``poolbench-driver ls strategies --json``."""
-    return run(site, "-m", "poolbench_driver.cli", "ls", "strategies", "--json")
+    return run(site, "-m", "poolbench_driver.cli", "ls", kind, "--json")
 
 
 def test_the_example_is_listed(installed: Path) -> None:
@@ -133,3 +128,29 @@ def test_a_package_that_is_found_twice_is_loaded_once(tmp_path: Path) -> None:
     done = listing(Path(os.pathsep.join([str(tmp_path / "one"), str(tmp_path / "two")])))
     assert done.returncode == 0, done.stderr
     assert [row["id"] for row in json.loads(done.stdout)].count("Y3_agood") == 1
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_example("best-layer", tmp_path_factory.mktemp("suite"))
+
+
+def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: Path) -> None:
+    listed = {row["id"]: row["summary"] for row in json.loads(listing(suite, "suites").stdout)}
+    assert listed["best_layer"] == "at which layer does a linear probe separate a concept best?"
+    assert set(listed) == {"poolbench", "planted", "best_layer"}
+    dry = ("-m", "poolbench_driver.cli", "run", "--suite", "best_layer", "--dry-run", "--pooling")
+    cluster = {"POOLBENCH_STORE": f"file://{tmp_path}/store", "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue"}
+    cluster |= {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
+    done = run(suite, *dry, "A2_max", **cluster)
+    assert done.returncode == 0 and "tasks to do" in done.stdout, done.stderr
+    wrong = run(suite, *dry, "A2_mux", **cluster)
+    assert wrong.returncode == 2 and "A2_max" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_the_page_shows_the_example() -> None:
+    page = (EXAMPLES.parent / "extending.md").read_text("utf-8")
+    files = ("pyproject.toml", "src/poolbench_best_layer/__init__.py")
+    whole = [(EXAMPLES / "best-layer" / file).read_text("utf-8") for file in files]
+    assert whole[1] in page and whole[0].partition("[project.entry-points")[2].partition("[tool")[0].strip() in page
+    assert len(whole[1].splitlines()) <= 120

@@ -49,7 +49,7 @@ for module in (
     *(run, runs, status, attach, comparing, reproduce, planning, listing, model, embed, adhoc, steer, upkeep, doctor),
 ):
     for command in module.COMMANDS:
-        app.command()(command)
+        app.command(cls=getattr(module, "RunCommand", None))(command)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(concept.app, name="concept")
 app.add_typer(importing.app, name="import")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from poolbench.contracts.wire import Exit
 from poolbench.statuses import RunState
@@ -23,10 +25,41 @@ if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
 
 
+class RunCommand(TyperCommand):
+    """`run`, with the settings of the suite that `--suite` names as further options: `--after X` is `--set after=X`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are left, as typer does."""
+        named = [after for before, after in pairwise(args) if before == "--suite"]
+        named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
+        if named and named[-1] not in ("poolbench", "planted"):  # whose settings have options of their own
+            from poolbench_driver.suites.registry import SUITES
+
+            known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
+            args = _with_settings(args, SUITES.get(named[-1]).config, known)
+        return list(super().parse_args(ctx, args))
+
+
+def _with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
+    """Return arguments in which options that name a setting, and are no option of the command, are `--set`."""
+    fields, left, given = {f"--{name.replace('_', '-')}": name for name in of.model_fields}, list(args), list[str]()
+    while left:
+        option, equals, value = left.pop(0).partition("=")
+        if option in known or option not in fields or not (equals or left):
+            given.append(option + equals + value)
+            continue
+        text = value if equals else left.pop(0)
+        several = isinstance(of.model_fields[fields[option]].default, tuple) and not text.startswith("[")
+        given += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
+    return given
+
+
 def run(
     config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
     preset: Annotated[str | None, typer.Option(help="demo, small, card or full.")] = None,
-    suite: Annotated[str | None, typer.Option(help="poolbench, or planted: check the strategies themselves.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="What to measure, see `ls suites`; its own settings are options too.")
+    ] = None,
     protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
     model: Annotated[
         str | None, typer.Option(help="Preset id, folder or Hugging Face id; several with commas, for one board.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -75,6 +75,18 @@ def strategy_columns(spec: StrategySpec) -> Row:
 def missing(metric: str, failure: Failure) -> Row:
     """Return the null row that a failure leaves."""
     return Measure.failed(metric, failure.error).to_row()
+
+
+def measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterable[Row]:
+    """Yield the measures of one cell, or a null `metric` where it failed."""
+    table = source.table(key)
+    if isinstance(table, Failure):
+        yield {**identity, **missing(metric, table)}
+        return
+    timings = source.timings(key)
+    for measure in table.to_pylist():
+        split = "test" if measure["metric"].startswith("d1.auroc_test") else "train"
+        yield {**identity, **timings, **measure, "split": split}
 
 
 WITHHELD = "(withheld)"

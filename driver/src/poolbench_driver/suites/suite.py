@@ -196,8 +196,11 @@ class Suite(Generic[Config, Scope, Planned]):
         raise NotImplementedError
 
     def report(self, folder: RunFolder) -> Report:
-        """Return the page of a run from its tables."""
-        raise NotImplementedError
+        """Return the page of a run from its tables: by default the board of its entrants."""
+        from poolbench_driver.suites.plain import plain_report
+
+        rows = folder.read_table("results").to_pylist()
+        return plain_report(f"{self.id}: {rows[0]['model']}, budget {rows[0]['budget']}", rows, self.board)
 
     def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Return what does not hold in the tables of a run; it may write files of its own."""

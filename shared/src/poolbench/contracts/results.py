@@ -27,6 +27,7 @@ RESULT_SCHEMA = pa.schema(
         ("layer", pa.int32()),
         ("strategy", pa.string()),
         ("strategy_version", pa.int32()),
+        ("entrant", pa.string()),
         ("direction", pa.string()),
         ("concept", pa.string()),
         ("neighbour", pa.string()),
@@ -92,9 +93,12 @@ AUDIT_SCHEMA = pa.schema(
 #: What identifies a cell; everything else describes how its value came about.
 IDENTITY = (
     "suite", "protocol", "budget", "model", "model_revision", "dataset_revision", "split", "layer", "strategy",
-    "strategy_version", "direction", "concept", "neighbour", "scorer", "strength", "alpha_unit", "opening_set",
-    "params", "metric", "metric_version",
+    "strategy_version", "entrant", "direction", "concept", "neighbour", "scorer", "strength", "alpha_unit",
+    "opening_set", "params", "metric", "metric_version",
 )  # fmt: skip
+
+#: Columns that came later: where they are null, cells and digests are those of rows without them.
+LATER = ("entrant",)
 
 #: Columns that differ between two runs of the same work and therefore stay out of the digest.
 VOLATILE = ("run_id", "wall_s", "device_s", "peak_bytes", "code_version", "created_at")
@@ -105,15 +109,20 @@ DIGEST_DECIMALS = 6
 
 def cell_id(row: dict[str, Any]) -> str:
     """Return the hash of the columns in IDENTITY."""
-    return digest({name: row.get(name) for name in IDENTITY}, 16)
+    return digest({name: row.get(name) for name in IDENTITY if row.get(name) is not None or name not in LATER}, 16)
 
 
 def results_digest(table: pa.Table) -> str:
     """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
+    names = [name for name in names if name not in LATER or _has_values(table, name)]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
     return digest(lines, 64)
+
+
+def _has_values(table: pa.Table, name: str) -> bool:
+    return name in table.column_names and table[name].null_count < len(table)
 
 
 def result_table(rows: list[dict[str, Any]]) -> pa.Table:

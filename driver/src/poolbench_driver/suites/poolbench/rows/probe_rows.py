@@ -17,42 +17,30 @@ from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import Row, RowSource, missing, opaque, redacted, strategy_columns
+from poolbench_driver.suites.source import Row, RowSource, measured, opaque, redacted, strategy_columns
 
 
 def d1_rows(scope: Scope, probes: ConceptProbes, source: RowSource) -> Iterable[Row]:
     """Yield D1 of a concept: every strategy at every layer."""
     for spec, layer in product(scope.strategies, scope.layers):
         key = probes.measures[Cell(spec.id, layer)]
-        yield from _measured("d1.auroc", key, _identity(probes, spec, layer), source)
+        yield from measured("d1.auroc", key, _identity(probes, spec, layer), source)
 
 
 def nested_rows(probes: ConceptProbes, source: RowSource) -> Iterable[Row]:
     """Yield D1 at a layer chosen inside the folds: rows without layer, where the configuration asks for them."""
     for strategy, key in probes.nested.items():
-        yield from _measured("d1.auroc_nested", key, _identity(probes, STRATEGIES.get(strategy)), source)
+        yield from measured("d1.auroc_nested", key, _identity(probes, STRATEGIES.get(strategy)), source)
 
 
 def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterable[Row]:
     """Yield D1 of a concept by the reference's own definition."""
     for (strategy, layer), key in probes.published.items():
-        yield from _measured("d1.auroc", key, _identity(probes, STRATEGIES.get(strategy), layer), source)
+        yield from measured("d1.auroc", key, _identity(probes, STRATEGIES.get(strategy), layer), source)
 
 
 def _identity(probes: ConceptProbes, spec: StrategySpec, layer: int | None = None) -> Row:
     return {**strategy_columns(spec), "concept": probes.concept.id, "layer": layer, "split": "train"}
-
-
-def _measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterable[Row]:
-    """Yield the measures of one cell, or a null `metric` where it failed."""
-    table = source.table(key)
-    if isinstance(table, Failure):
-        yield {**identity, **missing(metric, table)}
-        return
-    timings = source.timings(key)
-    for measure in table.to_pylist():
-        split = "test" if measure["metric"].startswith("d1.auroc_test") else "train"
-        yield {**identity, **timings, **measure, "split": split}
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:

@@ -1,0 +1,78 @@
+"""The suite `best_layer`: at which layer does a linear probe separate a concept best?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.config import BUDGETS
+from poolbench.steps.roles import Cell
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.probes import Probes, plan_components, plan_probes
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan, joined
+from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.suites.poolbench.resolve import resolve
+from poolbench_driver.suites.source import RowSource, measured
+from poolbench_driver.suites.suite import BoardSpec, MetricInfo, Suite, Tables
+
+AUROC = "best_layer.auroc"
+
+
+class Settings(ConceptsConfig):
+    """What every suite of concepts can be asked, and the pooling strategy whose vectors are probed."""
+
+    pooling: str = "A1_mean"
+
+
+@dataclass(frozen=True)
+class LayersPlan(Plan):
+    """Probes of one strategy at every layer."""
+
+    scope: Scope
+    probes: Probes
+
+
+class BestLayer(Suite[Settings, Scope, LayersPlan]):
+    """Layers, ranked over concepts."""
+
+    id = "best_layer"
+    summary = "at which layer does a linear probe separate a concept best?"
+    config = Settings
+    metrics = (MetricInfo(AUROC, "out-of-fold AUROC of the probe at a layer", True, 0, 1),)
+    board = BoardSpec(ranked=(AUROC,), shown=(AUROC,), entrant="entrant")
+
+    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the amounts of a preset, for two concepts at all quarters of the model's depth."""
+        budget = BUDGETS[name].model_dump(mode="json")
+        return {"budget": budget, "concepts": ["causation", "contrast"], "layers": [0.25, 0.5, 0.75, 1.0]}
+
+    def resolve(self, config: Settings, session: Session, model: ModelInfo | None = None) -> Scope:
+        """Return concepts, model and the one strategy, checked."""
+        return resolve(config.model_copy(update={"strategies": (config.pooling,), "metrics": ("d1",)}), session, model)
+
+    def plan(self, scope: Scope) -> LayersPlan:
+        """Join the stages: passages to vectors, vectors to probes."""
+        vectors = plan_vectors(scope)
+        components = plan_components(scope, vectors)
+        probes = plan_probes(scope, vectors, components)
+        return LayersPlan(scope.config, joined([vectors, components, probes]), scope.facts, scope, probes)
+
+    def assemble(self, plan: LayersPlan, source: RowSource) -> Tables:
+        """Return one row for each concept and layer."""
+        return Tables(list(self._rows(plan, source)))
+
+    def _rows(self, plan: LayersPlan, source: RowSource) -> Iterator[dict[str, Any]]:
+        (strategy,) = plan.scope.strategies
+        for concept, probes in plan.probes.concepts.items():
+            for layer in plan.scope.layers:
+                identity = {"concept": concept, "strategy": strategy.id, "strategy_version": strategy.version}
+                for row in measured("d1.auroc", probes.measures[Cell(strategy.id, layer)], identity, source):
+                    if row["metric"] == "d1.auroc":
+                        yield {**row, "metric": AUROC, "entrant": f"layer {layer}"}
+
+
+SUITE = BestLayer()
