@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -29,10 +29,10 @@ from deploy.local.exposure import exposed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.hub import serving
 from tests.benches import smallest
+from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
 from tests.ports import unnamed
-from tests.examples import install_example
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 

@@ -1,19 +1,25 @@
-"""poolbench-driver: plan, run and report PoolBench.
+"""poolbench-driver: plan, run and report suites on a cluster.
 
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
     cli         commands: arguments in, text and exit codes out
-    job         a run in order: names, plan, loop, tables, report
-    report      tables of a run to its page          comparison  two runs, cell by cell
-    assemble    artifacts to the tables of a run     release     steered texts as a dataset
-    estimate    time, bytes and money of a run before it starts
-    reproduction  an official table beside a run
+    series      the runs of one command, one for each model
+    job         a run in order: scope, plan, loop, tables, page; an outcome
+    assemble    the tables of a run: a suite's rows, what all rows share, ranks
+    report      the frame of the page           comparison    two runs, cell by cell
+    release     artifacts and tables to publish reproduction  an official table beside a run
     records     records of runs in the object store
-    rundir      the run's folder
+    rundir      a run's folder
+    suites      one folder each, their contract, registry and boards
+    estimate    time, bytes and money of a run before it starts
     run         the loop, its display, the deletion of sensitive texts
-    plan        configuration to tasks and keys; pure
+    stages      scope to keys and tasks of vectors, probes, texts and scores; pure
     imports     activations, scorers and autoencoders from elsewhere
-    models      depth, width and revision            corpora     passages and prompts
+    models      depth, width and revision       corpora       passages and prompts of a run
     adhoc       files and requests of the commands that ask one service
+    doctor      checks of machine, cluster and models
+    pilots      accuracies of pilot runs, for plan-data
+    config      the settings of a run
     cluster     store, queue, leases and HTTP of the services
+    dataset_folder  folders that are written completely or not at all
 """
