@@ -23,7 +23,7 @@ from poolbench.errors import PoolbenchError
 from poolbench.settings import PlaceSettings
 from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.job import prepare
-from poolbench_driver.run.progress import open_display
+from poolbench_driver.loop.progress import open_display
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.load import load_run_config
 

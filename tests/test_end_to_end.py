@@ -191,6 +191,25 @@ def test_deleting_one_artifact_recomputes_only_what_depends_on_it(running: Runni
     assert digest == first
 
 
+PYTHON = """
+import json, sys
+from poolbench_driver import load, run
+
+outcome = run(json.loads(sys.argv[1]), output=sys.argv[2])
+assert outcome.done and "To separate" in outcome.answer and outcome.report.is_file()
+assert load(output=sys.argv[2]).read_table("results").equals(outcome.tables["results"])
+assert load(outcome.folder.path).id == outcome.folder.id
+print(outcome.digest)
+"""
+
+
+def test_python_code_runs_and_reads_the_same(running: Running, first: str) -> None:
+    settings = {"preset": "demo", "budget": BUDGET, "limit": 60, "concepts": ["contrast"]}
+    settings["strategies"] = STRATEGIES.split(",")
+    done = running.call([sys.executable, "-c", PYTHON, json.dumps(settings), str(running.output)], LONG_S)
+    assert done.stdout.strip() == first, done.stderr[-3000:]
+
+
 def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_path: Path) -> None:
     """docs/examples/best-layer, found by its entry point: nothing else knows it."""
     site, output = install_example("best-layer", tmp_path), running.output / "layers"

@@ -12,9 +12,9 @@ from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench_driver.config import RunConfig
+from poolbench_driver.loop import Pace, RunLoop
+from poolbench_driver.loop.progress import open_display
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.run import Pace, RunLoop
-from poolbench_driver.run.progress import open_display
 from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 from queueing.brokers import Place, new_task
 from queueing.consumer import OUTPUT, SERVICE

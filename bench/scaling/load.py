@@ -16,7 +16,7 @@ from poolbench.queue import Broker, client, folder, redis_transport
 from poolbench.queue.envelope import understand
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
+from poolbench_driver.loop.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
 from scaling.clock import SimulatedClock
 
 

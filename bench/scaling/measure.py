@@ -15,7 +15,7 @@ from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.estimate.schedule import chains
-from poolbench_driver.run import RunLoop
+from poolbench_driver.loop import RunLoop
 from poolbench_driver.stages.stage import Plan
 from scaling.clock import SimulatedClock
 from scaling.cluster import GPU_SERVICES, Device, NotifyingQueue, Replica, Switchboard, Times, Usage

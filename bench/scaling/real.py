@@ -62,7 +62,7 @@ def drive(number: int) -> dict[str, Any]:
     from poolbench.settings import ClusterSettings
     from poolbench.storage import Artifacts, open_store
     from poolbench_driver.estimate.schedule import chains
-    from poolbench_driver.run import RunLoop
+    from poolbench_driver.loop import RunLoop
     from scaling.measure import Quiet
     from scaling.plans import card_plan
 

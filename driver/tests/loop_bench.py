@@ -30,8 +30,8 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.job import Job
+from poolbench_driver.loop import Pace, RunLoop
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.run import Pace, RunLoop
 from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 
 #: Looks often, and is patient: on a busy machine a worker needs time to take a task over.

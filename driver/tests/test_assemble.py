@@ -15,8 +15,8 @@ from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
+from poolbench_driver.loop import Failure
 from poolbench_driver.report import write_report
-from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 

@@ -30,10 +30,10 @@ from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.loop import Pace, RunLoop, committed_keys, remaining
+from poolbench_driver.loop.erasure import Erasure, scored_texts
+from poolbench_driver.loop.progress import STAGES, open_display
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.run import Pace, RunLoop, committed_keys, remaining
-from poolbench_driver.run.erasure import Erasure, scored_texts
-from poolbench_driver.run.progress import STAGES, open_display
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import PlannedWork
 from poolbench_driver.stages.steering import NULLS

@@ -33,7 +33,7 @@ from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, read_rates
 from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.estimate.estimate import estimate_tasks
-from poolbench_driver.run import RunLoop
+from poolbench_driver.loop import RunLoop
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
 from poolbench_driver.suites.load import load_run_config

@@ -10,7 +10,7 @@ import pytest
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
-from poolbench_driver.run.progress import open_display
+from poolbench_driver.loop.progress import open_display
 
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
 

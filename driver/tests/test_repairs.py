@@ -20,8 +20,8 @@ from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
 from poolbench.storage.damage import objects_set_aside
 from poolbench.storage.manifest import manifest_path
-from poolbench_driver.run import OutdatedPlanError
-from poolbench_driver.run.outcomes import Failure
+from poolbench_driver.loop import OutdatedPlanError
+from poolbench_driver.loop.outcomes import Failure
 
 Damage = Callable[[Path], None]
 

@@ -19,7 +19,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.run import Pace, TooManyFailuresError
+from poolbench_driver.loop import Pace, TooManyFailuresError
 
 
 def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:

@@ -1,8 +1,11 @@
 """poolbench-driver: plan, run and report suites on a cluster.
 
+`run` measures a configuration and `load` reads a run; both are what the commands do.
+
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
     cli         commands: arguments in, text and exit codes out
+    api         the same for Python: `run` and `load`
     series      the runs of one command, one for each model
     job         a run in order: scope, plan, loop, tables, page; an outcome
     assemble    the tables of a run: a suite's rows, what all rows share, ranks
@@ -12,7 +15,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     rundir      a run's folder
     suites      one folder each, their contract, registry and boards
     estimate    time, bytes and money of a run before it starts
-    run         the loop, its display, the deletion of sensitive texts
+    loop        the loop, its display, the deletion of sensitive texts
     stages      scope to keys and tasks of vectors, probes, texts and scores; pure
     imports     activations, scorers and autoencoders from elsewhere
     models      depth, width and revision       corpora       passages and prompts of a run
@@ -23,3 +26,19 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     cluster     store, queue, leases and HTTP of the services
     dataset_folder  folders that are written completely or not at all
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poolbench_driver.api import load, run
+
+__all__ = ["load", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public functions when they are first asked for, so that commands start fast."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from poolbench_driver import api
+
+    return getattr(api, name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
-from poolbench_driver.run import Failure, FoundDamageError
+from poolbench_driver.loop import Failure, FoundDamageError
 from poolbench_driver.rundir import now
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board

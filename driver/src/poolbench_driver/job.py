@@ -16,13 +16,13 @@ from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.estimate.order import chains_of
+from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
+from poolbench_driver.loop.erasure import Erasure
+from poolbench_driver.loop.progress import Display
+from poolbench_driver.loop.recording import Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Publisher
-from poolbench_driver.report import write_page
-from poolbench_driver.run import Failure, FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
-from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.progress import Display
-from poolbench_driver.run.recording import Recording
+from poolbench_driver.report import report_of, write_page
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.registry import SUITES
@@ -161,7 +161,7 @@ class _Attempt:
         digest = results_digest(tables["results"])
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
         self.publisher.write_state(state, **_counts(self.loop), results_digest=digest)
-        report = suite.report(folder)
+        report = report_of(folder)
         page = write_page(folder, report)
         folder.write_manifest(config_hash=config.config_hash(), results_digest=digest)
         self.publisher.publish_files()

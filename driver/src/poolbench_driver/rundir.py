@@ -27,8 +27,8 @@ from poolbench_driver.suites.load import load_run_config
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from poolbench_driver.loop import Failure
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.run import Failure
 
 #: Definitions of the concepts of users that a run measured, and of their neighbours.
 _CONCEPTS_FILE = "concepts.json"

@@ -18,8 +18,8 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
 from poolbench_driver.job import Job, Outcome, prepare
+from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
-from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.suites.needs import Need, lines, require_all
 from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown

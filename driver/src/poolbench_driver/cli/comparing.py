@@ -13,7 +13,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from poolbench_driver.rundir import RunFolder
+    pass
 
 FORMATS = ("table", "markdown", "json")
 
@@ -36,6 +36,7 @@ def compare(
     if form not in FORMATS:
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, read_results
+    from poolbench_driver.records import find_run
 
     folders = [find_run(output, name) for name in (first, second)]
     rows = [read_results(folder) for folder in folders]
@@ -68,6 +69,7 @@ def ranks(
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows, read_results
+    from poolbench_driver.records import find_run
     from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
     from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
 
@@ -79,17 +81,6 @@ def ranks(
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
     typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
     return Exit.DONE
-
-
-def find_run(output: Path, name: str) -> RunFolder:
-    """Return the run in the folder `name`, a run below `output`, or a run of the store that is fetched there."""
-    from poolbench_driver import records
-    from poolbench_driver.rundir import RunFolder
-
-    folder = Path(name)
-    if (folder / "config.resolved.yaml").is_file():
-        return RunFolder(folder.resolve())
-    return records.find_run(output, name)
 
 
 def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:

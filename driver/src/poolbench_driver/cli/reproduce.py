@@ -106,7 +106,7 @@ def _require_columns(table: OfficialTable, columns: list[str]) -> None:
 
 def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
     """Return the run to compare: the named one, or the newest of the model; None if there is none of the model."""
-    from poolbench_driver.cli.comparing import find_run
+    from poolbench_driver.records import find_run
     from poolbench_driver.rundir import list_runs
 
     if run is not None:
@@ -223,7 +223,7 @@ def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tup
     from poolbench_driver.cli.outcome import show_outcome
     from poolbench_driver.cli.run import new_folder
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all
 
     (job,) = prepare_all([config], open_session())

@@ -109,7 +109,7 @@ def run(
 def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
-    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_dry
 
     open_display(display).close()  # a wrong name is refused, as for a run
@@ -120,7 +120,7 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment]
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.outcome import show_outcome
-    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
     shown = open_display(display)

@@ -15,8 +15,8 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.loop.erasure import Erasure
     from poolbench_driver.records import Run
-    from poolbench_driver.run.erasure import Erasure
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.stages.stage import Plan
 
@@ -31,9 +31,9 @@ def gc(
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import imported_keys
+    from poolbench_driver.loop import committed_keys
+    from poolbench_driver.loop.erasure import scored_texts
     from poolbench_driver.records import RunRecords, Runs
-    from poolbench_driver.run import committed_keys
-    from poolbench_driver.run.erasure import scored_texts
 
     session = open_session()
     runs = Runs(output, RunRecords(session.artifacts.store)).all()
@@ -76,8 +76,8 @@ def needs_of(runs: Iterable[Run], session: Session) -> Needs:
     A run that has no record and cannot be planned, or whose record is damaged, raises an error: its artifacts are
     unknown.
     """
+    from poolbench_driver.loop.erasure import Erasure
     from poolbench_driver.records import RunRecords
-    from poolbench_driver.run.erasure import Erasure
 
     records, needs = RunRecords(session.artifacts.store), Needs(set(), set(), [])
     for run in runs:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from poolbench_driver.estimate.estimate import Estimate, StageEstimate
 from poolbench_driver.estimate.quantities import Range
-from poolbench_driver.run.progress import STAGES
+from poolbench_driver.loop.progress import STAGES
 
 COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "written", "money", "from")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

@@ -27,10 +27,12 @@ def publish_files(store: ObjectStore, folder: RunFolder) -> None:
 
 
 def find_run(output: Path, name: str) -> RunFolder:
-    """Return the folder of a run by id or `latest`; a run of another machine is fetched into `output` first.
+    """Return a run by its folder, its id or `latest`; a run of another machine is fetched into `output` first.
 
     Raise NotFoundError if there is no such run, or it has not ended.
     """
+    if (Path(name) / "config.resolved.yaml").is_file():
+        return RunFolder(Path(name).resolve())
     try:
         return RunFolder.find(output, name)
     except NotFoundError as error:

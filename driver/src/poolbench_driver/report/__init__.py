@@ -4,6 +4,6 @@
 """
 
 from poolbench_driver.report.markdown import leaderboard_markdown
-from poolbench_driver.report.shell import write_page, write_report
+from poolbench_driver.report.shell import report_of, write_page, write_report
 
-__all__ = ["leaderboard_markdown", "write_page", "write_report"]
+__all__ = ["leaderboard_markdown", "report_of", "write_page", "write_report"]

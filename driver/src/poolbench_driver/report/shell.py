@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from poolbench.contracts.results import results_digest
 from poolbench_driver.report.nulls import null_reasons
+from poolbench_driver.report.plain import plain_report
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import Report, Section
@@ -17,7 +18,16 @@ from poolbench_driver.suites.suite import Report, Section
 
 def write_report(folder: RunFolder) -> Path:
     """Write `report/index.html` of a run; return its path. Raise NotFoundError if the run has no results yet."""
-    return write_page(folder, SUITES.get(folder.config().suite).report(folder))
+    return write_page(folder, report_of(folder))
+
+
+def report_of(folder: RunFolder) -> Report:
+    """Return what the suite of a run says about it, or else the board of its entrants."""
+    suite = SUITES.get(folder.config().suite)
+    if (report := suite.report(folder)) is not None:
+        return report
+    rows = folder.read_table("results").to_pylist()
+    return plain_report(f"{suite.id}: {rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)
 
 
 def write_page(folder: RunFolder, report: Report) -> Path:

@@ -19,7 +19,7 @@ from poolbench.errors import DamagedError, ErasedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
-from poolbench_driver.run import Failure
+from poolbench_driver.loop import Failure
 
 Row = dict[str, Any]
 

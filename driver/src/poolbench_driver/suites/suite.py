@@ -195,12 +195,9 @@ class Suite(Generic[Config, Scope, Planned]):
         """Return result rows and tables from the artifacts of a plan and its failures."""
         raise NotImplementedError
 
-    def report(self, folder: RunFolder) -> Report:
-        """Return the page of a run from its tables: by default the board of its entrants."""
-        from poolbench_driver.suites.plain import plain_report
-
-        rows = folder.read_table("results").to_pylist()
-        return plain_report(f"{self.id}: {rows[0]['model']}, budget {rows[0]['budget']}", rows, self.board)
+    def report(self, folder: RunFolder) -> Report | None:
+        """Return the page of a run from its tables; None for a board of its entrants."""
+        return None
 
     def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Return what does not hold in the tables of a run; it may write files of its own."""

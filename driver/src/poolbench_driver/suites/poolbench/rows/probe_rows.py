@@ -12,7 +12,7 @@ from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench.steps.roles import Cell
-from poolbench_driver.run import Failure
+from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows

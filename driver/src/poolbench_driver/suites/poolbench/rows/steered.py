@@ -13,7 +13,7 @@ from poolbench.contracts.tables import error_of
 from poolbench.contracts.wire import NULLS
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
-from poolbench_driver.run import Failure, failure_of
+from poolbench_driver.loop import Failure, failure_of
 from poolbench_driver.suites.boards.cell_table import WORST_STATUSES
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.published import blank_published, published_d2, published_d3

@@ -13,7 +13,7 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
-from poolbench_driver.run import Failure
+from poolbench_driver.loop import Failure
 from poolbench_driver.stages.steering import Texts
 from poolbench_driver.suites.poolbench.measures.cosines import d3_rep_measure
 from poolbench_driver.suites.poolbench.measures.curves import curve_rows

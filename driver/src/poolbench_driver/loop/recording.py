@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from poolbench.contracts.tasks import Task
 from poolbench.statuses import RunState
-from poolbench_driver.run.progress import Display
+from poolbench_driver.loop.progress import Display
 
 
 class Recording:

@@ -9,9 +9,9 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, NotFoundError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
-from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.outcomes import DamagedRecordError, Failure, Requests
-from poolbench_driver.run.repairs import Repairs
+from poolbench_driver.loop.erasure import Erasure
+from poolbench_driver.loop.outcomes import DamagedRecordError, Failure, Requests
+from poolbench_driver.loop.repairs import Repairs
 from poolbench_driver.stages.stage import Plan
 
 
