@@ -9,7 +9,7 @@ inferred by `poolbench_corpora.inferred`.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +92,20 @@ def concept_folder(folder: Path, concept: str) -> Path:
     return restricted if restricted.is_dir() else folder / concept
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a hash of the names and bytes of a folder's JSONL files; raise CorpusError if it has none."""
-    files = sorted(folder.rglob("*.jsonl"))
-    if not files:
-        raise CorpusError(
-            f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder"
-        )
+def folder_files(folder: Path) -> list[Path]:
+    """Return a corpus folder's JSONL files in order; raise CorpusError if it has none."""
+    if files := sorted(folder.rglob("*.jsonl")):
+        return files
+    raise CorpusError(f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder")
+
+
+def folder_digest(folder: Path, look: Callable[[bytes], None] = lambda content: None) -> str:
+    """Return a hash of the names and bytes of a folder's JSONL files, each of which is also shown to `look`."""
     total = hashlib.sha256()
-    for file in files:
-        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for file in folder_files(folder):
+        content = file.read_bytes()
+        look(content)
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(content).digest())
     return total.hexdigest()[:16]
 
 

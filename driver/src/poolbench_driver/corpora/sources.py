@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,7 +20,7 @@ from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
 from poolbench_corpora.inferred import INFERENCE_VERSION
-from poolbench_corpora.io import concept_folder, folder_digest, read_concept
+from poolbench_corpora.io import concept_folder, folder_digest, folder_files, read_concept
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import PLANTED_REVISION, build_planted
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
@@ -73,10 +74,9 @@ def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -
 
         identity["revision"] = real_revision(concept.id for concept in concepts)
     else:
-        revision = folder_digest(Path(corpus.source))
-        found = folder_facts(Path(corpus.source), revision)
+        found = folder_facts(Path(corpus.source))
         inferred = {"inference": INFERENCE_VERSION} if found.lacks_documents else {}
-        return {"source": found.origin, "revision": revision} | inferred
+        return {"source": found.origin, "revision": found.revision} | inferred
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
@@ -142,31 +142,39 @@ def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
 class FolderFacts:
     """What the passages of a folder say about themselves."""
 
+    revision: str  # hash of its files
     origin: str  # `planted` where the grammar made them, else `folder`
     lacks_documents: bool  # whether some name no document, so that it is inferred
 
 
-@lru_cache(maxsize=32)
-def folder_facts(folder: Path, digest: str) -> FolderFacts:
-    """Return where the passages of a folder come from, and whether their documents are named.
+def folder_facts(folder: Path) -> FolderFacts:
+    """Return the revision of a folder, where its passages come from, and whether their documents are named.
 
-    The digest is part of the cache key, so changed contents are read again.
+    Files are read once, and again when one has changed.
 
     Raises:
         CorpusError: Where only some are planted: planted passages are diagnostics, and one run ranks them all.
     """
-    contents = [file.read_bytes() for file in sorted(folder.rglob("*.jsonl"))]
-    records = sum(1 for content in contents for line in content.split(b"\n") if line.strip())
-    planted = sum(len(_PLANTED.findall(content)) for content in contents)
-    lacks_documents = sum(len(_DOCUMENT.findall(content)) for content in contents) < records
-    if planted == 0:
-        return FolderFacts("folder", lacks_documents)
-    if planted < records:
-        mixed = f"{planted} of {records} passages are planted"
+    return _facts(folder, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in folder_files(folder)))
+
+
+@lru_cache(maxsize=32)
+def _facts(folder: Path, _files: tuple[tuple[Path, int, int], ...]) -> FolderFacts:
+    counts: Counter[str] = Counter()
+
+    def look(content: bytes) -> None:
+        counts["records"] += sum(1 for line in content.split(b"\n") if line.strip())
+        counts["planted"] += len(_PLANTED.findall(content))
+        counts["documents"] += len(_DOCUMENT.findall(content))
+
+    revision = folder_digest(folder, look)
+    if 0 < counts["planted"] < counts["records"]:
+        mixed = f"{counts['planted']} of {counts['records']} passages are planted"
         raise CorpusError(
             f"corpus {folder}: {mixed}; they are never ranked with real ones, give them a folder of their own"
         )
-    return FolderFacts("planted", lacks_documents)
+    origin = "planted" if counts["planted"] else "folder"
+    return FolderFacts(revision, origin, counts["documents"] < counts["records"])
 
 
 @dataclass(frozen=True)
