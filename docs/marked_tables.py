@@ -21,12 +21,14 @@ def architecture(folder: Path, table: Table) -> str:
             str(step.version),
             ", ".join(f"`{role}`" for role in step.inputs),
             ", ".join(f"`{output.role}`" for output in step.outputs),
+            step.label,
+            step.unit,
             step.summary,
         )
         for step in SERVICE_STEPS.values()
     ]
     page = (folder / "architecture.md").read_text("utf-8")
-    return _filled(page, "tasks", table(("kind", "version", "inputs", "outputs", "notes"), rows))
+    return _filled(page, "tasks", table(("kind", "version", "inputs", "outputs", "shown as", "work in", "notes"), rows))
 
 
 def observability(folder: Path, table: Table) -> str:

@@ -14,7 +14,6 @@ from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.estimate.schedule import chains
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.stages.stage import Plan
 from scaling.clock import SimulatedClock
@@ -177,7 +176,6 @@ def _loop(
         Quiet(),
         run_id=f"run{number}",
         clock=clock,
-        chains=chains(plan.tasks.values(), times.tasks),
         cancelled=lambda: max_rounds is not None and len(rounds_s) >= max_rounds,
     )
     loop.rounds_s = rounds_s

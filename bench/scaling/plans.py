@@ -14,6 +14,7 @@ from poolbench.steps.pooler import ANNOTATE
 from poolbench_driver.estimate import Cluster
 from poolbench_driver.estimate.estimate import estimate_tasks, model_of
 from poolbench_driver.estimate.hardware import GPUS
+from poolbench_driver.estimate.order import ordered
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
@@ -46,7 +47,7 @@ def card_plan(model: str, preset: str = "card", **settings: object) -> Plan:
     config = load_run_config(None, given)
     config, strategies = resolve_names(config)
     info = ModelInfo(ModelRef(model, model, "simulated", "bfloat16"), num_blocks, width)
-    return light(make_plan(Scope(config, info, tuple(strategies))))
+    return light(ordered(make_plan(Scope(config, info, tuple(strategies)))))
 
 
 def many_tasks(number: int) -> Plan:
@@ -55,7 +56,7 @@ def many_tasks(number: int) -> Plan:
     while len(joined(_stages(plans)).tasks) < number:
         settings = {"strategies": ["A1_mean", "P1_last_token"], "layers": [0.5], "seed": len(plans)}
         plans.append(card_plan("llama-3.1-8b", **settings))
-    return replace(plans[0], work=joined(_stages(plans)))
+    return ordered(replace(plans[0], work=joined(_stages(plans))))
 
 
 def light(plan: Plan) -> Plan:

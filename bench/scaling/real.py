@@ -61,16 +61,14 @@ def drive(number: int) -> dict[str, Any]:
     from poolbench.queue import Broker, TaskQueue, open_leases
     from poolbench.settings import ClusterSettings
     from poolbench.storage import Artifacts, open_store
-    from poolbench_driver.estimate.schedule import chains
     from poolbench_driver.loop import RunLoop
     from scaling.measure import Quiet
     from scaling.plans import card_plan
 
     given, settings = setting(), ClusterSettings.load()
     plan, broker = card_plan(given["models"][number], **given["run"]), Broker(settings.broker_url)
-    artifacts, order = Artifacts(open_store(settings.store_uri)), chains(plan.tasks.values(), given["tasks"])
-    queue, leases = TaskQueue(broker), open_leases(broker)
-    loop = RunLoop(plan, artifacts, queue, leases, Quiet(), run_id=f"run{number}", chains=order)
+    artifacts, queue, leases = Artifacts(open_store(settings.store_uri)), TaskQueue(broker), open_leases(broker)
+    loop = RunLoop(plan, artifacts, queue, leases, Quiet(), run_id=f"run{number}")
     print(READY, flush=True)
     sys.stdin.readline()
     began_s = time.time()

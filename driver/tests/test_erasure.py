@@ -24,6 +24,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import queue_name
 from poolbench.queue.leases import FolderLeases
+from poolbench.steps import SERVICE_STEPS
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
 from poolbench.worker.service import Handler
@@ -32,7 +33,7 @@ from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.loop import Pace, RunLoop, committed_keys, remaining
 from poolbench_driver.loop.erasure import Erasure, scored_texts
-from poolbench_driver.loop.progress import STAGES, open_display
+from poolbench_driver.loop.progress import open_display
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import PlannedWork
@@ -61,7 +62,7 @@ class Everything:
     name = "steerer"
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = dict.fromkeys(STAGES, self.work)
+        self.handlers: dict[str, Handler] = dict.fromkeys(SERVICE_STEPS, self.work)
         self.worked: list[str] = []
         self.broken: set[str] = set()
 

@@ -10,11 +10,12 @@ from driver.tests.conftest import Driver
 from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import select_strategies
+from poolbench.steps import SERVICE_STEPS
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
 from poolbench_driver.estimate.amounts import Amount, amounts_of
-from poolbench_driver.estimate.flops import Model
+from poolbench_driver.estimate.flops import FORMULAS, Model
 from poolbench_driver.estimate.hardware import GPUS
-from poolbench_driver.estimate.order import chains_of
+from poolbench_driver.estimate.order import ordered
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.schedule import Capacity, chains, schedule
 from poolbench_driver.estimate.text import notes, rows, size
@@ -85,6 +86,11 @@ def test_times_of_the_model_equal_those_computed_by_hand() -> None:
     assert model.seconds(probed).expected == pytest.approx(cells * (0.4 + 9 * fit_s))
 
 
+def test_every_step_has_a_formula_or_is_named_as_one_without() -> None:
+    assert FORMULAS.keys() == SERVICE_STEPS.keys()
+    assert {kind for kind, formula in FORMULAS.items() if formula is None} == {"pooler.pool", "prober.task"}
+
+
 def test_bytes_of_the_model_equal_those_computed_by_hand() -> None:
     plan = plan_of()
     train = max(amounts(plan, "extractor.extract"), key=lambda amount: amount.work or ())
@@ -109,15 +115,18 @@ def test_chains_are_as_long_as_what_waits_for_a_task() -> None:
     assert found == {"vectors": 16.0, "long": 6.0, "short": 3.0, "last": 2.0}
 
 
-def test_the_probes_that_texts_wait_for_come_before_the_others() -> None:
-    plan = plan_of()
-    found, layer = chains_of(plan), plan.scope.steering_layer
-    by_layer = {True: list[float](), False: list[float]()}
-    for task_id, each in plan.tasks.items():
-        if each.kind == "prober.probe":
-            steers = any(role.endswith(f"/{layer}") for role in each.outputs)
-            by_layer[steers].append(found[task_id])
-    assert min(by_layer[True]) > max(by_layer[False])
+def test_tasks_are_sent_by_the_length_of_their_chain_and_then_by_their_work() -> None:
+    plan, made = plan_of(), set[str]()
+    found, layer = ordered(plan), plan.scope.steering_layer
+    assert set(found.tasks) == set(plan.tasks) and list(found.tasks) != list(plan.tasks)
+    for each in found.tasks.values():
+        assert made.issuperset(key for key in each.inputs.values() if key in plan.producers)
+        made |= set(each.outputs.values())
+    probes = [each for each in found.tasks.values() if each.kind == "prober.probe"]
+    steers = [any(role.endswith(f"/{layer}") for role in each.outputs) for each in probes]
+    assert steers == sorted(steers, reverse=True) and len(set(steers)) == 2
+    extracted = [amount.work.amount for amount in amounts(found, "extractor.extract")[:4] if amount.work]
+    assert extracted == [1400.0, 1400.0, 600.0, 600.0]  # train passages, then test, of the measured concepts
 
 
 @pytest.mark.parametrize(

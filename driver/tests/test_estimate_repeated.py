@@ -111,10 +111,10 @@ class SmallCluster:
         amounts = amounts_of(plan)
         seconds = {name: SECONDS[own.work.unit] * own.work.amount for name, own in amounts.items() if own.work}
         shapes = {
-            key: own.inputs[role]
+            key: own.sized.inputs[role]
             for own in amounts.values()
             for role, key in own.task.inputs.items()
-            if role in own.inputs
+            if role in own.sized.inputs
         }
         with self._workers(shapes, seconds):
             failures = RunLoop(plan, self.artifacts, self.queue, self.leases, Notes(), pace=FAST).run()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poolbench.contracts.keys import derive_key, digest
 from poolbench.errors import ConfigError, InputError
-from poolbench.steps import STEPS, UnknownStepError, get_step
+from poolbench.steps import SERVICE_STEPS, STEPS, UnknownStepError, get_step, label_of
 from poolbench.steps import prober as p
 from poolbench.steps import steerer as s
 from poolbench.steps.extractor import EXTRACT, STATES, VECTORS, ExtractParams
@@ -42,6 +42,13 @@ def test_a_changed_default_needs_a_raised_version(kind: str) -> None:
     if recorded["version"] == now["version"]:
         assert recorded["defaults"] == now["defaults"], f"a default of {kind} changed; raise the version of the step"
     assert recorded == now, f"the version of {kind} was raised; record it by `python {Path(__file__).name}`"
+
+
+def test_every_step_of_a_service_says_how_it_is_shown_and_what_its_work_is_counted_in() -> None:
+    labels = [step.label for step in SERVICE_STEPS.values()]
+    assert all(labels) and len(set(labels)) == len(labels)
+    assert all(bool(step.unit) == (step.work is not None) for step in STEPS.values())
+    assert (label_of("prober.probe"), label_of("third.party")) == ("probe (D1)", "third.party")
 
 
 @for_all(NAMES, st.integers(0, 999_999), st.sampled_from(["train", "test"]))

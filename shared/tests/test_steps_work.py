@@ -11,7 +11,8 @@ import pytest
 from poolbench.contracts.tables import vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.queue.leases import FolderLeases
-from poolbench.steps.work import Shape, Work, work_of
+from poolbench.steps import work_of
+from poolbench.steps.work import Shape, Work
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Handler
@@ -58,6 +59,7 @@ PROBE = task(
     ["measures/A/1", "scores/A/1", "measures/B/1"],
 )
 SCORE = task("scorer.score", ["scorer/a", "scorer/b", "texts/A", "texts/B"], ["scores/A", "scores/B"])
+TASK = task("prober.task", ["targets", "vectors/A", "pair/A"], ["measures/A"], seeds=[1, 2])
 TRAIN = task("scorer.train", ["passages/scorer"], ["scorer", "measures"], concept="a", base="minilm", mode="head")
 DEMO = "demo@r1/float32"
 
@@ -79,6 +81,12 @@ DEMO = "demo@r1/float32"
             Work(200, "scores", "minilm"),
         ),
         (TRAIN, {"passages/scorer": Shape(400)}, Work(400, "passages", "minilm, head")),
+        (
+            TASK,
+            {"targets": Shape(300), "vectors/A": Shape(300, 16), "pair/A": Shape(300, 16)},
+            Work(2 * 600, "vectors", "4 values of C, permuted control, code lengths, width 16"),
+        ),
+        (TASK, {"targets": Shape(300)}, None),
         (GENERATE, {}, None),
         (task("scorer.score", ["texts/A"], ["scores/A"]), {"texts/A": Shape(60)}, None),
         (task("pooler.pool", ["annotations"], ["A1_mean/1"]), {"annotations": Shape(60)}, None),

@@ -15,7 +15,7 @@ from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
-from poolbench_driver.estimate.order import chains_of
+from poolbench_driver.estimate.order import ordered
 from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.loop.erasure import Erasure
 from poolbench_driver.loop.progress import Display
@@ -108,7 +108,7 @@ class _Attempt:
     def __init__(
         self, job: Job, folder: RunFolder, publisher: Publisher, display: Display, max_failures: int | None
     ) -> None:
-        plan, session = job.plan, job.session
+        plan, session = ordered(job.plan), job.session
         self.plan, self.artifacts, self.folder, self.publisher = plan, session.artifacts, folder, publisher
         folder.write_model(plan.facts.model)
         publisher.publish_plan(plan.config, plan.keys)
@@ -124,7 +124,6 @@ class _Attempt:
             max_failures=max_failures,
             cancelled=publisher.cancelled,
             run_id=folder.id,
-            chains=chains_of(plan),
         )
 
     def tables(self) -> dict[str, pa.Table] | None:

@@ -7,13 +7,12 @@ number of parameters, which is computed from depth and width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps import extractor, prober, scorer, steerer
-from poolbench.steps.work import num_texts
+from poolbench.steps import extractor, pooler, prober, scorer, steerer
+from poolbench.steps.work import Sized
 from poolbench_driver.estimate import hardware as hw
 from poolbench_driver.estimate.amounts import Amount
 from poolbench_driver.estimate.quantities import Range
@@ -63,13 +62,13 @@ class Model:
 
     def seconds(self, amount: Amount) -> Range:
         """Return the time of a task on one replica. Raise NoEstimateError if the model has none."""
-        rule = _RULES.get(amount.task.kind)
-        if rule is None:
+        formula = FORMULAS[amount.task.kind]
+        if formula is None:
             raise NoEstimateError(f"the model has no formula for {amount.task.kind}")
         if amount.task.service in hw.GPU_SERVICES and self.gpu is None:
             raise NoEstimateError("the model has figures for GPUs only: give --gpus")
         try:
-            return rule(self, amount)
+            return formula(self, amount.sized)
         except KeyError:
             raise NoEstimateError("the number of passages is not known before the run") from None
 
@@ -95,47 +94,45 @@ class Model:
         return self.gpu
 
 
-def _extract(model: Model, amount: Amount) -> Range:
-    params = extractor.EXTRACT.parse(amount.task.params)
+def _extract(model: Model, sized: Sized) -> Range:
+    params = sized.params
     needs = {need for each in params.strategies for need in STRATEGIES.get(each.id).needs}
     overhead = hw.GRADIENT_OVERHEAD if "gradient" in needs else hw.EXTRACTION_OVERHEAD
     depth = (max(params.layers) + 1) / model.facts.model.num_blocks
-    tokens = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens
+    tokens = sized.inputs[extractor.PASSAGES()].rows * sized.passage_tokens
     return Range.around(model.prefill_s(tokens, hw.PREFILL_SHARE) * depth * overhead, *MEASURED)
 
 
-def _calibrate(model: Model, amount: Amount) -> Range:
-    tokens = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens
+def _calibrate(model: Model, sized: Sized) -> Range:
+    tokens = sized.inputs[extractor.PASSAGES()].rows * sized.passage_tokens
     return Range.around(1.0 + model.prefill_s(tokens, hw.PREFILL_SHARE), *ASSUMED)
 
 
-def _count(model: Model, amount: Amount) -> Range:
-    tokens = sum(shape.rows for shape in amount.inputs.values()) * model.facts.passage_tokens
+def _count(model: Model, sized: Sized) -> Range:
+    tokens = sum(shape.rows for shape in sized.inputs.values()) * sized.passage_tokens
     return Range.around(tokens / 300_000, *ON_CPU)  # of a fast tokenizer on one core
 
 
-def _generate(model: Model, amount: Amount) -> Range:
-    params = steerer.GENERATE.parse(amount.task.params)
-    texts = sum(num_texts(amount.task, amount.inputs).values())
+def _generate(model: Model, sized: Sized) -> Range:
+    params = sized.params
+    texts = sum(steerer.num_texts(sized).values())
     scored = texts * (_OPENING_TOKENS + params.max_tokens)
     likelihood_s = model.prefill_s(scored, hw.LIKELIHOOD_SHARE)
     return Range.around(model.decoding_s(texts, params.max_tokens) + likelihood_s, *MEASURED)
 
 
-def _continue(model: Model, amount: Amount) -> Range:
-    params = steerer.CONTINUE.parse(amount.task.params)
-    texts = min(params.num_passages, amount.inputs[extractor.PASSAGES()].rows)
-    prompts_s = model.prefill_s(texts * model.facts.passage_tokens / 2, hw.LIKELIHOOD_SHARE)
+def _continue(model: Model, sized: Sized) -> Range:
+    params = sized.params
+    texts = steerer.num_continued(sized)
+    prompts_s = model.prefill_s(texts * sized.passage_tokens / 2, hw.LIKELIHOOD_SHARE)
     return Range.around(model.decoding_s(texts, params.max_tokens) + prompts_s, *MEASURED)
 
 
-def _train(model: Model, amount: Amount) -> Range:
-    params = scorer.TRAIN.parse(amount.task.params).resolved(on_gpu=True)
+def _train(model: Model, sized: Sized) -> Range:
+    params = sized.params.resolved(on_gpu=True)
     if params.mode == "import":
         return Range.around(10.0, *ASSUMED)
-    windows = (
-        amount.inputs[scorer.SCORER_PASSAGES()].rows * (1 + params.num_windows) * (1 + params.degenerate_share / 2)
-    )
+    windows = sized.inputs[scorer.SCORER_PASSAGES()].rows * (1 + params.num_windows) * (1 + params.degenerate_share / 2)
     tokens = windows * (_LONG_WINDOW + params.num_windows * _SHORT_WINDOW) / (1 + params.num_windows)
     epochs, batch_size = params.epochs or 1, params.batch_size or 1
     steps = windows * (1 - params.validation_share) * epochs / batch_size
@@ -144,18 +141,18 @@ def _train(model: Model, amount: Amount) -> Range:
     return Range.around(flops_s + steps * hw.TRAINING_STEP_S[params.mode], *ASSUMED)
 
 
-def _gate(model: Model, amount: Amount) -> Range:
-    texts = amount.inputs[scorer.TEST_PASSAGES()].rows + amount.inputs[scorer.CONTINUATIONS()].rows
-    base = amount.inputs[scorer.SCORER()].base
+def _gate(model: Model, sized: Sized) -> Range:
+    texts = sized.inputs[scorer.TEST_PASSAGES()].rows + sized.inputs[scorer.CONTINUATIONS()].rows
+    base = sized.inputs[scorer.SCORER()].base
     return Range.around(2.0 + _encoding_s(model, base, 3 * texts * _LONG_WINDOW), *ASSUMED)
 
 
-def _score(model: Model, amount: Amount) -> Range:
-    scorers = [role for role, _ in scorer.SCORERS.among(amount.inputs)]
-    texts = sum(shape.rows for role, shape in amount.inputs.items() if steerer.TEXTS.parse(role))
+def _score(model: Model, sized: Sized) -> Range:
+    scorers = [role for role, _ in scorer.SCORERS.among(sized.inputs)]
+    texts = sum(shape.rows for role, shape in sized.inputs.items() if steerer.TEXTS.parse(role))
     tokens = texts * model.facts.text_tokens
     more = 1 + _NEXT_SCORER * (len(scorers) - 1)
-    return Range.around(0.5 + more * _encoding_s(model, amount.inputs[scorers[0]].base, tokens), *ASSUMED)
+    return Range.around(0.5 + more * _encoding_s(model, sized.inputs[scorers[0]].base, tokens), *ASSUMED)
 
 
 def _encoding_s(model: Model, base: str, tokens: float) -> float:
@@ -170,54 +167,58 @@ def _encoder(base: str) -> float:
     return hw.ENCODER_PARAMETERS[base]
 
 
-def _annotate(model: Model, amount: Amount) -> Range:
-    words = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens / TOKENS_PER_WORD
+def _annotate(model: Model, sized: Sized) -> Range:
+    words = sized.inputs[extractor.PASSAGES()].rows * sized.passage_tokens / TOKENS_PER_WORD
     return Range.around(words / hw.ANNOTATED_TOKENS_PER_S, *ON_CPU)
 
 
-def _probe(model: Model, amount: Amount) -> Range:
-    cells = sum(1 for role in amount.task.inputs if (at := prober.VECTORS.parse(role)) and at.split == "train")
-    inner = _INNER_FITS if amount.task.kind == prober.LAYERS.kind else 1
-    fits_s = inner * hw.PROBER_FITS * _fit_s(model, amount, hw.PROBES_AT_ONCE)
+def _probe(model: Model, sized: Sized) -> Range:
+    cells = sum(1 for role in sized.task.inputs if (at := prober.VECTORS.parse(role)) and at.split == "train")
+    inner = _INNER_FITS if sized.task.kind == prober.LAYERS.kind else 1
+    fits_s = inner * hw.PROBER_FITS * _fit_s(sized, hw.PROBES_AT_ONCE)
     return Range.around(cells * (hw.CELL_S + fits_s), *ON_CPU)
 
 
-def _fit_s(model: Model, amount: Amount, num_probes: int) -> float:
+def _fit_s(sized: Sized, num_probes: int) -> float:
     """Return the time of one fit on four fifths of the rows: their inner products, then products with these."""
-    rows = 0.8 * amount.inputs[prober.PASSAGES("train")].rows
-    operations = 2.0 * rows**2 * (model.facts.model.width + hw.PROBER_ITERATIONS * num_probes)
+    rows = 0.8 * sized.inputs[prober.PASSAGES("train")].rows
+    operations = 2.0 * rows**2 * (sized.width + hw.PROBER_ITERATIONS * num_probes)
     return operations / hw.PROBER_FLOPS
 
 
-def _directions(model: Model, amount: Amount) -> Range:
-    cells = sum(1 for role in amount.task.inputs if prober.VECTORS.parse(role))
-    return Range.around(cells * (0.05 + _fit_s(model, amount, 1)), *ON_CPU)
+def _directions(model: Model, sized: Sized) -> Range:
+    cells = sum(1 for role in sized.task.inputs if prober.VECTORS.parse(role))
+    return Range.around(cells * (0.05 + _fit_s(sized, 1)), *ON_CPU)
 
 
-def _component(model: Model, amount: Amount) -> Range:
-    rows = sum(shape.rows for shape in amount.inputs.values())
-    return Range.around(0.1 + 4.0 * rows * model.facts.model.width**2 / hw.PROBER_FLOPS, *ON_CPU)
+def _component(model: Model, sized: Sized) -> Range:
+    rows = sum(shape.rows for shape in sized.inputs.values())
+    return Range.around(0.1 + 4.0 * rows * sized.width**2 / hw.PROBER_FLOPS, *ON_CPU)
 
 
-def _nulls(model: Model, amount: Amount) -> Range:
-    rows = amount.inputs[prober.PASSAGES("train")].rows
-    numbers = rows * model.facts.model.width * prober.NULL_DIRECTIONS.parse(amount.task.params).num_nulls
+def _nulls(model: Model, sized: Sized) -> Range:
+    rows = sized.inputs[prober.PASSAGES("train")].rows
+    numbers = rows * sized.width * sized.params.num_nulls
     return Range.around(0.1 + 2.0 * numbers / hw.PROBER_FLOPS, *ON_CPU)
 
 
-_RULES: dict[str, Callable[[Any, Amount], Range]] = {
+#: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
+#: the number of classes, which is in its targets and in no plan.
+FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
+    pooler.ANNOTATE.kind: _annotate,
+    pooler.POOL.kind: None,
     extractor.EXTRACT.kind: _extract,
     extractor.CALIBRATE.kind: _calibrate,
     extractor.COUNT.kind: _count,
+    prober.PROBE.kind: _probe,
+    prober.LAYERS.kind: _probe,
+    prober.TASK.kind: None,
+    prober.NULL_DIRECTIONS.kind: _nulls,
+    prober.CONCEPT_DIRECTIONS.kind: _directions,
+    prober.COMPONENT_OF_ALL.kind: _component,
     steerer.GENERATE.kind: _generate,
     steerer.CONTINUE.kind: _continue,
     scorer.TRAIN.kind: _train,
     scorer.GATE.kind: _gate,
     scorer.SCORE.kind: _score,
-    "pooler.annotate": _annotate,
-    prober.PROBE.kind: _probe,
-    prober.LAYERS.kind: _probe,
-    prober.CONCEPT_DIRECTIONS.kind: _directions,
-    prober.COMPONENT_OF_ALL.kind: _component,
-    prober.NULL_DIRECTIONS.kind: _nulls,
 }

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from poolbench_driver.estimate.estimate import Cluster, estimate_tasks
-from poolbench_driver.estimate.hardware import get_gpu
-from poolbench_driver.estimate.rates import Rates
+from dataclasses import replace
+from typing import TypeVar
+
+from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.estimate.schedule import chains
-from poolbench_driver.stages.stage import Plan
+from poolbench_driver.stages.stage import Plan, PlannedWork
 
-#: Tasks for which the model has no formula count as this long.
-_UNKNOWN_S = 1.0
+Planned = TypeVar("Planned", bound=Plan)
 
 
-def chains_of(plan: Plan) -> dict[str, float]:
-    """Return the time of the longest chain of tasks that begins with each task of a plan.
+def ordered(plan: Planned) -> Planned:
+    """Return the plan with its tasks in the order of the longest chains; of equal ones, the task with most work first.
 
-    Only the proportions matter, so the times are those of the model for one GPU, wherever the run is.
+    A chain counts tasks and no times, so the order is the same on every machine.
     """
-    each = estimate_tasks(plan, plan.tasks.values(), Rates(), Cluster(gpus=1, gpu=get_gpu("h100")))
-    seconds = {name: found.seconds.expected if found.seconds else _UNKNOWN_S for name, found in each.items()}
-    return chains(plan.tasks.values(), seconds)
+    length, amounts = chains(plan.tasks.values(), dict.fromkeys(plan.tasks, 1.0)), amounts_of(plan)
+    work = {name: amount.work.amount if amount.work else 0.0 for name, amount in amounts.items()}
+    tasks = sorted(plan.tasks.items(), key=lambda item: (-length[item[0]], -work[item[0]]))
+    return replace(plan, work=PlannedWork(dict(tasks), plan.local))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from poolbench_driver.estimate.estimate import Estimate, StageEstimate
+from poolbench.steps import label_of
+from poolbench_driver.estimate.estimate import LOCAL, Estimate, StageEstimate
 from poolbench_driver.estimate.quantities import Range
-from poolbench_driver.loop.progress import STAGES
 
 COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "written", "money", "from")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -60,7 +60,7 @@ def _reasons(found: Estimate) -> Iterator[str]:
 
 
 def _name(stage: StageEstimate) -> str:
-    return STAGES.get(stage.kind, "build passages")
+    return "build passages" if stage.kind == LOCAL else label_of(stage.kind)
 
 
 def _row(stage: StageEstimate) -> dict[str, str]:

@@ -7,7 +7,7 @@ killed: a task that is neither committed, nor waiting, nor leased by a live work
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
@@ -42,12 +42,11 @@ class RunLoop:
         run_id: str = "",
         pace: Pace | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        chains: Mapping[str, float] | None = None,
     ) -> None:
         """Prepare the loop.
 
         Args:
-            plan: The tasks.
+            plan: The tasks, in the order in which those of one service are sent.
             artifacts: The store that decides which tasks are complete.
             queue: Where tasks are sent.
             leases: Which tasks are in work.
@@ -57,8 +56,6 @@ class RunLoop:
             run_id: Its id, which every task carries.
             pace: Intervals and limits.
             clock: The time.
-            chains: The time of the longest chain of tasks that begins with each task. Tasks of one service are sent in
-                the order of these, the longest first: what much else waits for. By default in the order of the plan.
         """
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
         self.display, self.max_failures, self.pace = display, max_failures, pace or Pace()
@@ -67,7 +64,6 @@ class RunLoop:
         self.committed, self.pending = self.recovery.committed, self.recovery.pending
         self.failures = self.recovery.failures
         self.in_flight: dict[str, InFlight] = {}
-        self._chains = chains or {}
         self.resent = 0
         self._away_since_s: float | None = None
 
@@ -80,8 +76,7 @@ class RunLoop:
             DamagedError, OutdatedPlanError: This run cannot make a damaged artifact again.
         """
         self.recovery.begin(committed_keys(self.artifacts))
-        left = [task for task in self.plan.tasks.values() if not self._is_done(task)]
-        self.pending.update((t.task_id, t) for t in sorted(left, key=lambda t: -self._chains.get(t.task_id, 0.0)))
+        self.pending.update((name, task) for name, task in self.plan.tasks.items() if not self._is_done(task))
         self.display.start(Counter(t.kind for t in self.plan.tasks.values()))
         for task in self.plan.tasks.values():
             if task.task_id not in self.pending:

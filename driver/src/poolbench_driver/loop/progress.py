@@ -14,26 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
+from poolbench.steps import label_of
 from poolbench.telemetry.logs import as_json
 
-#: Names of the stages on screen, in the order in which a passage goes through them.
-STAGES = {
-    "pooler.annotate": "annotate passages",
-    "extractor.extract": "extract and pool",
-    "pooler.pool": "pool kept states",
-    "extractor.calibrate": "calibrate norms",
-    "extractor.count": "count tokens",
-    "prober.probe": "probe (D1)",
-    "prober.layers": "choose layers",
-    "prober.nulls": "null directions",
-    "prober.directions": "directions of neighbours",
-    "prober.component": "common components",
-    "scorer.train": "train scorers",
-    "steerer.generate": "steer (D2, D3)",
-    "steerer.continue": "continue passages",
-    "scorer.gate": "gate scorers",
-    "scorer.score": "score texts",
-}
 PLAIN_INTERVAL_S = 5.0
 
 
@@ -41,7 +24,7 @@ class Display(Protocol):
     """Receive the events of the loop, and show some of them."""
 
     def start(self, totals: Counter[str]) -> None:
-        """Take the number of tasks by kind; a run that is planned again starts a second time."""
+        """Take the number of tasks by kind, in the order of the plan; a run that is planned again starts again."""
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         """Take a task whose outputs are all committed."""
@@ -110,7 +93,7 @@ class _Counting:
         """Return a line per stage with its start and end, sorted by end; stages overlap."""
         spans = sorted(self.times().items(), key=lambda span: span[1][1])
         head = [f"time: {self.elapsed_s:.0f} s; stages overlap, from the first task sent to the last one done:"]
-        lines = [f"  {STAGES.get(kind, kind):<24} {sent:5.0f} s to {end:5.0f} s" for kind, (sent, end) in spans]
+        lines = [f"  {label_of(kind):<24} {sent:5.0f} s to {end:5.0f} s" for kind, (sent, end) in spans]
         return head + lines if lines else []
 
 
@@ -133,9 +116,8 @@ class RichDisplay(_Counting):
         for bar in self._bars.values():
             self._progress.remove_task(bar)
         self._bars.clear()
-        for kind, label in STAGES.items():
-            if kind in totals:
-                self._bars[kind] = self._progress.add_task(label, total=totals[kind])
+        for kind, total in totals.items():
+            self._bars[kind] = self._progress.add_task(label_of(kind), total=total)
         self._progress.start()
 
     def done(self, task: Task, *, reused: bool = False) -> None:
@@ -181,8 +163,8 @@ class PlainDisplay(_Counting):
             return
         self._last_s = time.monotonic()
         busy = Counter(task.kind for task in in_flight.values())
-        open_kinds = [k for k in STAGES if self.finished[k] < self.totals[k]]
-        parts = [f"{STAGES[k]} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
+        open_kinds = [k for k in self.totals if self.finished[k] < self.totals[k]]
+        parts = [f"{label_of(k)} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
         self.note(f"{sum(self.finished.values())}/{sum(self.totals.values())} tasks; " + ", ".join(parts))
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from poolbench.contracts.keys import digest
-from poolbench.contracts.tasks import TASK_SCHEMA_VERSION
+from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, Task
 from poolbench.steps.base import Output, Step, UnknownStepError, by_kind
 from poolbench.steps.extractor import EXTRACTOR_STEPS
 from poolbench.steps.local import LOCAL_STEPS
@@ -12,6 +12,7 @@ from poolbench.steps.prober import PROBER_STEPS
 from poolbench.steps.roles import Role
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.steps.steerer import STEERER_STEPS
+from poolbench.steps.work import Shapes, Work
 
 #: The steps of the services by kind, in the order in which a run needs them.
 SERVICE_STEPS: dict[str, Step[Any]] = by_kind(
@@ -28,6 +29,16 @@ def get_step(kind: str) -> Step[Any]:
     return STEPS[kind]
 
 
+def label_of(kind: str) -> str:
+    """Return the name of a kind of task in progress and estimates; of an unknown kind, the kind."""
+    return STEPS[kind].label if kind in STEPS else kind
+
+
+def work_of(task: Task, inputs: Shapes) -> Work | None:
+    """Return the work of a task of any kind; None if it is not known."""
+    return STEPS[task.kind].work_of(task, inputs) if task.kind in STEPS else None
+
+
 def steps_version() -> str:
     """Return a hash of the versions of all steps and of the task schema.
 
@@ -37,4 +48,15 @@ def steps_version() -> str:
     return digest({"schema": TASK_SCHEMA_VERSION, "steps": versions}, 12)
 
 
-__all__ = ["SERVICE_STEPS", "STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step", "steps_version"]
+__all__ = [
+    "SERVICE_STEPS",
+    "STEPS",
+    "Output",
+    "Role",
+    "Step",
+    "UnknownStepError",
+    "get_step",
+    "label_of",
+    "steps_version",
+    "work_of",
+]

@@ -1,4 +1,4 @@
-"""The contract of a step: kind, version, parameters, roles, and what enters the key of each output."""
+"""The contract of a step: kind, version, parameters, roles, work, and key and size of each output."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from poolbench.config.base import StrictModel
 from poolbench.contracts.keys import derive_key
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, UnknownNameError, shown
+from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError, shown
 from poolbench.steps.roles import Role
+from poolbench.steps.work import Shape, ShapeRule, Shapes, Sized, Work, WorkRule, one_row
 
 Params = TypeVar("Params", bound=StrictModel)
 Keys = Mapping[str, str]
@@ -49,6 +50,7 @@ class Output:
     inputs: KeyInputs = all_inputs  # which inputs enter its key, and under which role
     kind: str = ""  # name of the derivation, if it is not the kind of the step
     version: int = 0  # version of the derivation, if it has a name of its own
+    shape: ShapeRule = one_row  # its expected size
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class Step(Generic[Params]):
     outputs: tuple[Output, ...]  # roles that a task may write
     summary: str  # one line for the documentation
     keyed_by: str = ""  # kind of another step that makes the same artifacts under the same keys
+    label: str = ""  # its name in progress and estimates; those of the driver itself have none
+    unit: str = ""  # what its work is counted in
+    work: WorkRule | None = None  # amount and variant of its work; None: its time is proportional to nothing known
 
     @property
     def service(self) -> str:
@@ -86,6 +91,28 @@ class Step(Generic[Params]):
         """Return a task with the parameters that were set; `outputs` are roles, or keys by role."""
         keys = outputs if isinstance(outputs, Mapping) else {role: self.key(role, params, inputs) for role in outputs}
         return Task(kind=self.kind, inputs=dict(inputs), outputs=dict(keys), params=given(params))
+
+    def work_of(self, task: Task, inputs: Shapes) -> Work | None:
+        """Return the work of a task; None if the step has no rule, or a size is missing that the rule needs."""
+        if self.work is None:
+            return None
+        try:
+            amount, variant = self.work(self.sized(task, inputs))
+        except (LookupError, TypeError, ValueError, PoolbenchError):  # a task of other roles than ours
+            return None
+        return Work(amount, self.unit, variant)
+
+    def sized(self, task: Task, inputs: Shapes, width: int = 0, passage_tokens: float = 0.0) -> Sized:
+        """Return a task with its parameters and the sizes of its inputs. Raise ConfigError as `parse`."""
+        return Sized(task, self.parse(task.params), inputs, width, passage_tokens)
+
+    def shapes_of(self, sized: Sized) -> dict[str, Shape]:
+        """Return the expected size of each output by role; if the size of an input is missing, empty ones."""
+        found = {role: self._output(role) for role in sized.task.outputs}
+        try:
+            return {role: output.shape(sized, address) for role, (output, address) in found.items()}
+        except KeyError:
+            return dict.fromkeys(found, Shape())
 
     def params_of(self, task: Task) -> Params:
         """Return the parameters of a task, after a check of its parameters and roles.

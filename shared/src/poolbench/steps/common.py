@@ -26,6 +26,11 @@ class ModelParams(StrictModel):
     dtype: Dtype | None = None  # type of weights and activations
     add_bos: Flag = False  # whether to begin every text with the BOS that the tokenizer defines and does not add
 
+    @property
+    def variant(self) -> str:
+        """Return what identifies the model in `Work.variant`."""
+        return f"{self.model}@{self.model_revision}/{self.dtype}"
+
     def reference(self) -> ModelRef:
         """Return the model, resolved to a folder or hub id and a revision."""
         return resolve_model(self.model, revision=self.model_revision, dtype=self.dtype)

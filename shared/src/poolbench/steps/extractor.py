@@ -9,6 +9,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import Keys, Output, Step, given
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
 from poolbench.steps.roles import Cell, OfConcept, OfLayer, Role, Single
+from poolbench.steps.work import Shape, Sized
 
 PASSAGES = Role("passages", Single)
 ANNOTATIONS = Role("annotations", Single)
@@ -94,16 +95,44 @@ def _imported_inputs(_: ImportedParams, at: Cell, inputs: Keys) -> Keys:
     return {"states": inputs[STATES(at.layer)]}
 
 
+def _states_shape(sized: Sized, _: OfLayer) -> Shape:
+    """Return the size of kept states: a vector for each token, in the model's dtype."""
+    number_bytes = 2 if sized.params.dtype in ("float16", "bfloat16") else 4
+    return Shape(sized.rows, row_bytes=sized.passage_tokens * sized.width * number_bytes)
+
+
+def vectors_shape(sized: Sized, _: Cell) -> Shape:
+    """Return the size of pooled vectors: one for each passage."""
+    return Shape(sized.rows, sized.width)
+
+
+def _extract_work(sized: Sized) -> tuple[float, str]:
+    needs = {need for each in sized.params.strategies for need in STRATEGIES.get(each.id).needs}
+    backward = " with gradients" if "gradient" in needs else ""
+    return sized.inputs[PASSAGES()].rows, sized.params.variant + backward
+
+
+def _count_work(sized: Sized) -> tuple[float, str]:
+    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.params.model
+
+
+def _calibrate_work(sized: Sized) -> tuple[float, str]:
+    return sized.inputs[PASSAGES()].rows, sized.params.variant
+
+
 EXTRACT = Step(
     "extractor.extract",
     2,
     ExtractParams,
     inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
     outputs=(
-        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=4),
-        Output(VECTORS, _vectors_params, _vectors_inputs),
+        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=4, shape=_states_shape),
+        Output(VECTORS, _vectors_params, _vectors_inputs, shape=vectors_shape),
     ),
     summary="all strategies and layers of one concept and split in one pass over the model; states if they are kept",
+    label="extract and pool",
+    unit="passages",
+    work=_extract_work,
 )
 #: Vectors of imported activations depend on their states alone. `pooler.pool` makes them; no service has this step.
 IMPORTED_VECTORS = Step(
@@ -122,6 +151,9 @@ COUNT = Step(
     inputs=(CONCEPT_PASSAGES,),
     outputs=(Output(FREQUENCIES),),
     summary="how often each token occurs in the train passages of the run; only the tokenizer is loaded",
+    label="count tokens",
+    unit="passages",
+    work=_count_work,
 )
 CALIBRATE = Step(
     "extractor.calibrate",
@@ -130,5 +162,8 @@ CALIBRATE = Step(
     inputs=(PASSAGES,),
     outputs=(Output(CALIBRATION),),
     summary="median residual norm of each layer on the calibration texts",
+    label="calibrate norms",
+    unit="passages",
+    work=_calibrate_work,
 )
 EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE)

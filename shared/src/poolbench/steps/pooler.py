@@ -6,8 +6,9 @@ from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Name, Whole
 from poolbench.steps.base import Output, Step
 from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
-from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS
+from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS, vectors_shape
 from poolbench.steps.roles import Role, Single
+from poolbench.steps.work import Shape, Sized
 
 SHIPPED_PIPELINE = "annotator"
 """Folder of the shipped pipeline below `assets/`."""
@@ -29,21 +30,44 @@ class PoolParams(SinkParams):
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
 
 
+#: Bytes that the annotation of a token takes in a compressed table.
+_TOKEN_BYTES = 8.0
+
+
+def _annotations_shape(sized: Sized, _: Single) -> Shape:
+    return Shape(sized.rows, row_bytes=sized.passage_tokens * _TOKEN_BYTES)
+
+
+def _annotate_work(sized: Sized) -> tuple[float, str]:
+    return sized.inputs[PASSAGES()].rows, sized.params.pipeline
+
+
+def _pool_work(sized: Sized) -> tuple[float, str]:
+    rows = max(sized.inputs[role].rows for role in sized.task.inputs if STATES.parse(role))
+    return rows * len(sized.task.outputs), ""
+
+
 ANNOTATE = Step(
     "pooler.annotate",
     1,
     AnnotateParams,
     inputs=(PASSAGES, IDF_PASSAGES),
-    outputs=(Output(ANNOTATIONS),),
+    outputs=(Output(ANNOTATIONS, shape=_annotations_shape),),
     summary="document frequencies come from the train passages only",
+    label="annotate passages",
+    unit="passages",
+    work=_annotate_work,
 )
 POOL = Step(
     "pooler.pool",
     2,
     PoolParams,
     inputs=(STATES, ANNOTATIONS),
-    outputs=(Output(VECTORS),),
+    outputs=(Output(VECTORS, shape=vectors_shape),),
     summary="vectors from the kept or imported states of one layer, without the model",
     keyed_by="extractor.extract",
+    label="pool kept states",
+    unit="vectors",
+    work=_pool_work,
 )
 POOLER_STEPS = (ANNOTATE, POOL)

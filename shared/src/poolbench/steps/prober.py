@@ -13,6 +13,7 @@ from poolbench.readouts import READOUTS
 from poolbench.steps.base import KeyParams, Keys, Output, Step, given
 from poolbench.steps.common import NoParams, SinkParams
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
+from poolbench.steps.work import Shape, Sized, measures
 
 PASSAGES = Role("passages/{split}", OfSplit)
 VECTORS = Role("{split}/{strategy}/{layer}", SplitCell)
@@ -119,6 +120,8 @@ class NullParams(StrictModel):
 
 #: Parameters that directions and scores of passages do not depend on: more folds or resamples steer no new texts.
 MEASURED_BY = ("num_bootstrap", "fold_seeds")
+#: About how many constructions of a direction a cell has.
+_NUM_CONSTRUCTIONS = 6
 
 
 def _directions_params(params: ProbeParams, at: Cell) -> dict[str, Any]:
@@ -179,56 +182,110 @@ def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     return {role: key for role, key in inputs.items() if belongs(role)}
 
 
+def _scores_shape(sized: Sized, _: Cell) -> Shape:
+    return Shape(sum(sized.inputs[PASSAGES(split)].rows for split in ("train", "test")))
+
+
+def _directions_shape(sized: Sized, _: Any) -> Shape:
+    return Shape(_NUM_CONSTRUCTIONS, sized.width)
+
+
+def _nulls_shape(sized: Sized, _: Single) -> Shape:
+    return Shape(sized.params.num_nulls, sized.width)
+
+
+def _probe_work(sized: Sized) -> tuple[float, str]:
+    """Count the vectors that are read: one for each passage, strategy and layer."""
+    cells = [at for role in sized.task.inputs if (at := VECTORS.parse(role)) is not None]
+    rows = sum(sized.inputs[PASSAGES(at.split)].rows for at in cells)
+    return rows, f"{sized.params.protocol}, {sized.vectors}"
+
+
+def _task_work(sized: Sized) -> tuple[float, str]:
+    """Count the vectors that are read, once for each seed. The number of classes is in the targets alone."""
+    read = [role for role in sized.task.inputs if TASK_VECTORS.parse(role) or PAIR_VECTORS.parse(role)]
+    rows = sum(sized.inputs[role].rows for role in read)
+    codes = ", code lengths" if sized.params.compression else ""
+    variant = f"{len(sized.params.c_values)} values of C, {sized.params.control} control{codes}, {sized.vectors}"
+    return rows * len(sized.params.seeds), variant
+
+
+def _nulls_work(sized: Sized) -> tuple[float, str]:
+    return sized.inputs[PASSAGES("train")].rows * sized.params.num_nulls, sized.vectors
+
+
+def _component_work(sized: Sized) -> tuple[float, str]:
+    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.vectors
+
+
 PROBE = Step(
     "prober.probe",
     4,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, SAE, COMPONENT),
     outputs=(
-        Output(MEASURES, _cell_params("measures"), _measured_inputs),
-        Output(DIRECTIONS, _cell_params("directions"), _train_inputs_of),
-        Output(SCORES, _cell_params("scores"), _all_inputs_of),
+        Output(MEASURES, _cell_params("measures"), _measured_inputs, shape=measures),
+        Output(DIRECTIONS, _cell_params("directions"), _train_inputs_of, shape=_directions_shape),
+        Output(SCORES, _cell_params("scores"), _all_inputs_of, shape=_scores_shape),
     ),
     summary="D1 of some strategies of one concept at one layer; those that lose a common component have own tasks",
+    label="probe (D1)",
+    unit="vectors",
+    work=_probe_work,
 )
 LAYERS = Step(
     "prober.layers",
     2,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, COMPONENT),
-    outputs=(Output(NESTED_MEASURES, _nested_params, _nested_inputs),),
+    outputs=(Output(NESTED_MEASURES, _nested_params, _nested_inputs, shape=measures),),
     summary="D1 at the layer chosen inside the training folds; only with `layer_choice: nested`",
+    label="choose layers",
+    unit="vectors",
+    work=_probe_work,
 )
 TASK = Step(
     "prober.task",
     2,
     TaskParams,
     inputs=(TARGETS, TASK_VECTORS, PAIR_VECTORS),
-    outputs=(Output(TASK_MEASURES),),
+    outputs=(Output(TASK_MEASURES, shape=measures),),
     summary="scores, selectivity and code lengths of tasks with several classes or real values; for further suites",
+    label="probe tasks",
+    unit="vectors",
+    work=_task_work,
 )
 NULL_DIRECTIONS = Step(
     "prober.nulls",
     1,
     NullParams,
     inputs=(PASSAGES, VECTORS),
-    outputs=(Output(NULLS),),
+    outputs=(Output(NULLS, shape=_nulls_shape),),
     summary="directions of permuted labels, from the vectors of one strategy",
+    label="null directions",
+    unit="vectors",
+    work=_nulls_work,
 )
 CONCEPT_DIRECTIONS = Step(
     "prober.directions",
     2,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, COMPONENT),
-    outputs=(Output(DIRECTIONS, _directions_params, _train_inputs_of),),
+    outputs=(Output(DIRECTIONS, _directions_params, _train_inputs_of, shape=_directions_shape),),
     summary="directions of a concept that is a neighbour only, without the rest of D1",
+    label="directions of neighbours",
+    unit="vectors",
+    work=_probe_work,
 )
 COMPONENT_OF_ALL = Step(
     "prober.component",
     1,
     NoParams,
     inputs=(CONCEPT_VECTORS,),
-    outputs=(Output(COMMON_COMPONENT),),
+    outputs=(Output(COMMON_COMPONENT, shape=_directions_shape),),
     summary="common component of the train vectors of all concepts, of one strategy at one layer",
+    label="common components",
+    unit="vectors",
+    work=_component_work,
 )
 PROBER_STEPS = (PROBE, LAYERS, TASK, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)

@@ -11,6 +11,7 @@ from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, S
 from poolbench.steps.base import Keys, Output, Step, part_params
 from poolbench.steps.roles import Named, OfConcept, Role, Single
 from poolbench.steps.steerer import TEXTS
+from poolbench.steps.work import Shape, Sized, measures
 
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
 WINDOW_TOKENS = 128
@@ -151,28 +152,67 @@ def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
 
 
+def _scorer_shape(sized: Sized, _: Single) -> Shape:
+    """Return weights in float32: of the trained layer, or of the whole base, whose size is not known here."""
+    return Shape(1, base=sized.params.base, row_bytes=8e6 if sized.params.mode == "head" else 4.4e8)
+
+
+def _scores_shape(sized: Sized, at: Named) -> Shape:
+    return Shape(sized.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(sized.inputs))))
+
+
+def _train_work(sized: Sized) -> tuple[float, str]:
+    params = sized.params
+    layers = "" if params.num_layers is None else f", {params.num_layers} layers"
+    return sized.inputs[SCORER_PASSAGES()].rows, f"{params.base}, {params.mode}{layers}"
+
+
+def _gate_work(sized: Sized) -> tuple[float, str]:
+    texts = sized.inputs[TEST_PASSAGES()].rows + sized.inputs[CONTINUATIONS()].rows
+    return texts, sized.inputs[SCORER()].base
+
+
+def _score_work(sized: Sized) -> tuple[float, str]:
+    scorers = [role for role in sized.task.inputs if SCORERS.parse(role)]
+    names = [at.name for role in sized.task.outputs if (at := SCORES.parse(role)) is not None]
+    texts = sum(sized.inputs[TEXTS(name)].rows for name in names)
+    return texts * len(scorers), sized.inputs[scorers[0]].base
+
+
 TRAIN = Step(
     "scorer.train",
     3,
     TrainParams,
     inputs=(SCORER_PASSAGES,),
-    outputs=(Output(SCORER, part_params("scorer")), Output(MEASURES, part_params("measures"))),
+    outputs=(
+        Output(SCORER, part_params("scorer"), shape=_scorer_shape),
+        Output(MEASURES, part_params("measures"), shape=measures),
+    ),
     summary="the classifier of one concept, with the measures of its training; imports take no passages",
+    label="train scorers",
+    unit="passages",
+    work=_train_work,
 )
 GATE = Step(
     "scorer.gate",
     3,
     GateParams,
     inputs=(SCORER, TEST_PASSAGES, CONTINUATIONS),
-    outputs=(Output(MEASURES),),
+    outputs=(Output(MEASURES, shape=measures),),
     summary="whether the scorer is valid on passages, continuations and broken texts",
+    label="gate scorers",
+    unit="texts",
+    work=_gate_work,
 )
 SCORE = Step(
     "scorer.score",
     1,
     ScoreParams,
     inputs=(SCORERS, TEXTS),
-    outputs=(Output(SCORES, _score_params, _score_inputs),),
+    outputs=(Output(SCORES, _score_params, _score_inputs, shape=_scores_shape),),
     summary="scores of the texts of each name by every scorer of the task",
+    label="score texts",
+    unit="scores",
+    work=_score_work,
 )
 SCORER_STEPS = (TRAIN, GATE, SCORE)

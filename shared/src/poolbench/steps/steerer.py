@@ -9,6 +9,7 @@ from poolbench.steps.base import Keys, Output, Step, part_params
 from poolbench.steps.common import ModelParams
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
 from poolbench.steps.roles import Named, Role, Single
+from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized
 
 PROMPTS = Role("prompts", Single)
 DIRECTIONS = Role("directions/{name}", Named)
@@ -69,21 +70,78 @@ def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
     return {**shared, "directions": inputs[own]} if own in inputs else shared
 
 
+def num_texts(sized: Sized) -> dict[str, int]:
+    """Return the texts that `steerer.generate` writes, by name. Raise KeyError if a size is missing."""
+    params = sized.params
+    per_direction = sized.inputs[PROMPTS()].rows * params.num_samples * len(params.strengths)
+    found = {}
+    for role in sized.task.outputs:
+        if (at := TEXTS.parse(role) or FLUENCY.parse(role)) is None:
+            continue
+        source = DIRECTIONS(at.name)
+        if source not in sized.task.inputs:
+            num_directions = 1
+        elif params.direction_ids == "all":
+            num_directions = sized.inputs[source].rows
+        else:
+            num_directions = len(params.direction_ids)
+        found[at.name] = per_direction * num_directions
+    return found
+
+
+def num_continued(sized: Sized) -> int:
+    """Return the texts that `steerer.continue` writes. Raise KeyError if a size is missing."""
+    return min(int(sized.params.num_passages), sized.inputs[PASSAGES()].rows)
+
+
+def _text_bytes(params: GenerateParams | ContinueParams) -> float:
+    return params.max_tokens * TEXT_TOKEN_BYTES + 32.0
+
+
+def _texts_shape(sized: Sized, at: Named) -> Shape:
+    return Shape(num_texts(sized)[at.name], row_bytes=_text_bytes(sized.params))
+
+
+def _fluency_shape(sized: Sized, at: Named) -> Shape:
+    return Shape(num_texts(sized)[at.name])
+
+
+def _continuations_shape(sized: Sized, _: Single) -> Shape:
+    return Shape(num_continued(sized), row_bytes=_text_bytes(sized.params))
+
+
+def _generate_work(sized: Sized) -> tuple[float, str]:
+    return sum(num_texts(sized).values()) * sized.params.max_tokens, sized.params.variant
+
+
+def _continue_work(sized: Sized) -> tuple[float, str]:
+    return num_continued(sized) * sized.params.max_tokens, sized.params.variant
+
+
 GENERATE = Step(
     "steerer.generate",
     1,
     GenerateParams,
     inputs=(DIRECTIONS, PROMPTS, CALIBRATION),
-    outputs=(Output(TEXTS, part_params("texts"), _own_inputs), Output(FLUENCY, part_params("fluency"), _own_inputs)),
+    outputs=(
+        Output(TEXTS, part_params("texts"), _own_inputs, shape=_texts_shape),
+        Output(FLUENCY, part_params("fluency"), _own_inputs, shape=_fluency_shape),
+    ),
     summary="steered texts of each name, their receipts, and their likelihood under the unsteered model; "
     "without directions the unsteered texts",
+    label="steer (D2, D3)",
+    unit="tokens",
+    work=_generate_work,
 )
 CONTINUE = Step(
     "steerer.continue",
     1,
     ContinueParams,
     inputs=(PASSAGES,),
-    outputs=(Output(CONTINUATIONS),),
+    outputs=(Output(CONTINUATIONS, shape=_continuations_shape),),
     summary="unsteered continuations of the first halves of passages, for the gate of the scorers",
+    label="continue passages",
+    unit="tokens",
+    work=_continue_work,
 )
 STEERER_STEPS = (GENERATE, CONTINUE)
