@@ -71,7 +71,7 @@ class Job:
         return self.plan.config
 
     def left(self) -> tuple[list[Task], set[str]]:
-        """Return the tasks that are still to do, in sending order, and the keys of all committed artifacts."""
+        """Return the tasks that are still to do, in the order of the plan, and the keys of all committed artifacts."""
         committed = committed_keys(self.session.artifacts)
         committed -= Erasure(self.plan, self.session.artifacts).needed_again(committed)
         return remaining(self.plan, committed), committed

@@ -20,7 +20,7 @@ Params = TypeVar("Params", bound=StrictModel)
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """Tasks by id in sending order, and local steps by key."""
+    """Tasks by id, each after those that make its inputs, and local steps by key."""
 
     tasks: Mapping[str, Task] = field(default_factory=dict)
     local: Mapping[str, LocalStep] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class PlanFacts:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of a run: local steps first, then tasks in the order in which they should be sent.
+    """The work of a run: local steps first, then tasks, each after those that make its inputs.
 
     Attributes:
         config: The settings, with every name spelled out.

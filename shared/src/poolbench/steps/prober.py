@@ -198,7 +198,7 @@ def _probe_work(sized: Sized) -> tuple[float, str]:
     """Count the vectors that are read: one for each passage, strategy and layer."""
     cells = [at for role in sized.task.inputs if (at := VECTORS.parse(role)) is not None]
     rows = sum(sized.inputs[PASSAGES(at.split)].rows for at in cells)
-    return rows, f"{sized.params.protocol}, {sized.vectors}"
+    return rows, f"{sized.params.protocol}, {sized.read_width}"
 
 
 def _task_work(sized: Sized) -> tuple[float, str]:
@@ -206,16 +206,16 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     read = [role for role in sized.task.inputs if TASK_VECTORS.parse(role) or PAIR_VECTORS.parse(role)]
     rows = sum(sized.inputs[role].rows for role in read)
     codes = ", code lengths" if sized.params.compression else ""
-    variant = f"{len(sized.params.c_values)} values of C, {sized.params.control} control{codes}, {sized.vectors}"
+    variant = f"{len(sized.params.c_values)} values of C, {sized.params.control} control{codes}, {sized.read_width}"
     return rows * len(sized.params.seeds), variant
 
 
 def _nulls_work(sized: Sized) -> tuple[float, str]:
-    return sized.inputs[PASSAGES("train")].rows * sized.params.num_nulls, sized.vectors
+    return sized.inputs[PASSAGES("train")].rows * sized.params.num_nulls, sized.read_width
 
 
 def _component_work(sized: Sized) -> tuple[float, str]:
-    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.vectors
+    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.read_width
 
 
 PROBE = Step(

@@ -60,7 +60,7 @@ class Sized:
         return max((shape.rows for shape in self.inputs.values()), default=0)
 
     @property
-    def vectors(self) -> str:
+    def read_width(self) -> str:
         """Return the width of the vectors that the task reads, as a variant. Raise KeyError if it reads none."""
         widths = [shape.width for shape in self.inputs.values() if shape.width]
         if not widths:
