@@ -112,14 +112,6 @@ def _extract_work(sized: Sized) -> tuple[float, str]:
     return sized.inputs[PASSAGES()].rows, sized.params.variant + backward
 
 
-def _count_work(sized: Sized) -> tuple[float, str]:
-    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.params.model
-
-
-def _calibrate_work(sized: Sized) -> tuple[float, str]:
-    return sized.inputs[PASSAGES()].rows, sized.params.variant
-
-
 EXTRACT = Step(
     "extractor.extract",
     2,
@@ -153,7 +145,7 @@ COUNT = Step(
     summary="how often each token occurs in the train passages of the run; only the tokenizer is loaded",
     label="count tokens",
     unit="passages",
-    work=_count_work,
+    work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.params.model),
 )
 CALIBRATE = Step(
     "extractor.calibrate",
@@ -164,6 +156,6 @@ CALIBRATE = Step(
     summary="median residual norm of each layer on the calibration texts",
     label="calibrate norms",
     unit="passages",
-    work=_calibrate_work,
+    work=lambda of: (of.inputs[PASSAGES()].rows, of.params.variant),
 )
 EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE)

@@ -34,14 +34,6 @@ class PoolParams(SinkParams):
 _TOKEN_BYTES = 8.0
 
 
-def _annotations_shape(sized: Sized, _: Single) -> Shape:
-    return Shape(sized.rows, row_bytes=sized.passage_tokens * _TOKEN_BYTES)
-
-
-def _annotate_work(sized: Sized) -> tuple[float, str]:
-    return sized.inputs[PASSAGES()].rows, sized.params.pipeline
-
-
 def _pool_work(sized: Sized) -> tuple[float, str]:
     rows = max(sized.inputs[role].rows for role in sized.task.inputs if STATES.parse(role))
     return rows * len(sized.task.outputs), ""
@@ -52,11 +44,11 @@ ANNOTATE = Step(
     1,
     AnnotateParams,
     inputs=(PASSAGES, IDF_PASSAGES),
-    outputs=(Output(ANNOTATIONS, shape=_annotations_shape),),
+    outputs=(Output(ANNOTATIONS, shape=lambda of, _: Shape(of.rows, row_bytes=of.passage_tokens * _TOKEN_BYTES)),),
     summary="document frequencies come from the train passages only",
     label="annotate passages",
     unit="passages",
-    work=_annotate_work,
+    work=lambda of: (of.inputs[PASSAGES()].rows, of.params.pipeline),
 )
 POOL = Step(
     "pooler.pool",

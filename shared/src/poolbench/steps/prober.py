@@ -190,10 +190,6 @@ def _directions_shape(sized: Sized, _: Any) -> Shape:
     return Shape(_NUM_CONSTRUCTIONS, sized.width)
 
 
-def _nulls_shape(sized: Sized, _: Single) -> Shape:
-    return Shape(sized.params.num_nulls, sized.width)
-
-
 def _probe_work(sized: Sized) -> tuple[float, str]:
     """Count the vectors that are read: one for each passage, strategy and layer."""
     cells = [at for role in sized.task.inputs if (at := VECTORS.parse(role)) is not None]
@@ -208,14 +204,6 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     codes = ", code lengths" if sized.params.compression else ""
     variant = f"{len(sized.params.c_values)} values of C, {sized.params.control} control{codes}, {sized.read_width}"
     return rows * len(sized.params.seeds), variant
-
-
-def _nulls_work(sized: Sized) -> tuple[float, str]:
-    return sized.inputs[PASSAGES("train")].rows * sized.params.num_nulls, sized.read_width
-
-
-def _component_work(sized: Sized) -> tuple[float, str]:
-    return sum(sized.inputs[role].rows for role in sized.task.inputs), sized.read_width
 
 
 PROBE = Step(
@@ -260,11 +248,11 @@ NULL_DIRECTIONS = Step(
     1,
     NullParams,
     inputs=(PASSAGES, VECTORS),
-    outputs=(Output(NULLS, shape=_nulls_shape),),
+    outputs=(Output(NULLS, shape=lambda of, _: Shape(of.params.num_nulls, of.width)),),
     summary="directions of permuted labels, from the vectors of one strategy",
     label="null directions",
     unit="vectors",
-    work=_nulls_work,
+    work=lambda of: (of.inputs[PASSAGES("train")].rows * of.params.num_nulls, of.read_width),
 )
 CONCEPT_DIRECTIONS = Step(
     "prober.directions",
@@ -286,6 +274,6 @@ COMPONENT_OF_ALL = Step(
     summary="common component of the train vectors of all concepts, of one strategy at one layer",
     label="common components",
     unit="vectors",
-    work=_component_work,
+    work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
 PROBER_STEPS = (PROBE, LAYERS, TASK, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)

@@ -157,19 +157,10 @@ def _scorer_shape(sized: Sized, _: Single) -> Shape:
     return Shape(1, base=sized.params.base, row_bytes=8e6 if sized.params.mode == "head" else 4.4e8)
 
 
-def _scores_shape(sized: Sized, at: Named) -> Shape:
-    return Shape(sized.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(sized.inputs))))
-
-
 def _train_work(sized: Sized) -> tuple[float, str]:
     params = sized.params
     layers = "" if params.num_layers is None else f", {params.num_layers} layers"
     return sized.inputs[SCORER_PASSAGES()].rows, f"{params.base}, {params.mode}{layers}"
-
-
-def _gate_work(sized: Sized) -> tuple[float, str]:
-    texts = sized.inputs[TEST_PASSAGES()].rows + sized.inputs[CONTINUATIONS()].rows
-    return texts, sized.inputs[SCORER()].base
 
 
 def _score_work(sized: Sized) -> tuple[float, str]:
@@ -202,14 +193,21 @@ GATE = Step(
     summary="whether the scorer is valid on passages, continuations and broken texts",
     label="gate scorers",
     unit="texts",
-    work=_gate_work,
+    work=lambda of: (of.inputs[TEST_PASSAGES()].rows + of.inputs[CONTINUATIONS()].rows, of.inputs[SCORER()].base),
 )
 SCORE = Step(
     "scorer.score",
     1,
     ScoreParams,
     inputs=(SCORERS, TEXTS),
-    outputs=(Output(SCORES, _score_params, _score_inputs, shape=_scores_shape),),
+    outputs=(
+        Output(
+            SCORES,
+            _score_params,
+            _score_inputs,
+            shape=lambda of, at: Shape(of.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(of.inputs)))),
+        ),
+    ),
     summary="scores of the texts of each name by every scorer of the task",
     label="score texts",
     unit="scores",

@@ -94,28 +94,8 @@ def num_continued(sized: Sized) -> int:
     return min(int(sized.params.num_passages), sized.inputs[PASSAGES()].rows)
 
 
-def _text_bytes(params: GenerateParams | ContinueParams) -> float:
-    return params.max_tokens * TEXT_TOKEN_BYTES + 32.0
-
-
-def _texts_shape(sized: Sized, at: Named) -> Shape:
-    return Shape(num_texts(sized)[at.name], row_bytes=_text_bytes(sized.params))
-
-
-def _fluency_shape(sized: Sized, at: Named) -> Shape:
-    return Shape(num_texts(sized)[at.name])
-
-
-def _continuations_shape(sized: Sized, _: Single) -> Shape:
-    return Shape(num_continued(sized), row_bytes=_text_bytes(sized.params))
-
-
-def _generate_work(sized: Sized) -> tuple[float, str]:
-    return sum(num_texts(sized).values()) * sized.params.max_tokens, sized.params.variant
-
-
-def _continue_work(sized: Sized) -> tuple[float, str]:
-    return num_continued(sized) * sized.params.max_tokens, sized.params.variant
+def _texts(sized: Sized, rows: int) -> Shape:
+    return Shape(rows, row_bytes=sized.params.max_tokens * TEXT_TOKEN_BYTES + 32.0)
 
 
 GENERATE = Step(
@@ -124,24 +104,24 @@ GENERATE = Step(
     GenerateParams,
     inputs=(DIRECTIONS, PROMPTS, CALIBRATION),
     outputs=(
-        Output(TEXTS, part_params("texts"), _own_inputs, shape=_texts_shape),
-        Output(FLUENCY, part_params("fluency"), _own_inputs, shape=_fluency_shape),
+        Output(TEXTS, part_params("texts"), _own_inputs, shape=lambda of, at: _texts(of, num_texts(of)[at.name])),
+        Output(FLUENCY, part_params("fluency"), _own_inputs, shape=lambda of, at: Shape(num_texts(of)[at.name])),
     ),
     summary="steered texts of each name, their receipts, and their likelihood under the unsteered model; "
     "without directions the unsteered texts",
     label="steer (D2, D3)",
     unit="tokens",
-    work=_generate_work,
+    work=lambda of: (sum(num_texts(of).values()) * of.params.max_tokens, of.params.variant),
 )
 CONTINUE = Step(
     "steerer.continue",
     1,
     ContinueParams,
     inputs=(PASSAGES,),
-    outputs=(Output(CONTINUATIONS, shape=_continuations_shape),),
+    outputs=(Output(CONTINUATIONS, shape=lambda of, _: _texts(of, num_continued(of))),),
     summary="unsteered continuations of the first halves of passages, for the gate of the scorers",
     label="continue passages",
     unit="tokens",
-    work=_continue_work,
+    work=lambda of: (num_continued(of) * of.params.max_tokens, of.params.variant),
 )
 STEERER_STEPS = (GENERATE, CONTINUE)
