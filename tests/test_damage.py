@@ -17,7 +17,7 @@ from poolbench.worker.service import load_service
 from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import prepare
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.load import load_run_config
 
 pytestmark = pytest.mark.slow

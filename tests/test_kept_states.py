@@ -31,8 +31,8 @@ from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.record import imported_model
 from poolbench_driver.loop import committed_keys
 from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.records import RunFolder
 from poolbench_driver.release import Export, export_activations
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.load import load_run_config

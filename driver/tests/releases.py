@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from poolbench_driver.records import RunFolder
 from poolbench_driver.release import Export
-from poolbench_driver.rundir import RunFolder
 
 
 def export_of(made: Any, folder: Path, concepts: list[str], **how: Any) -> Export:

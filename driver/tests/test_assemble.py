@@ -16,8 +16,8 @@ from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import Failure
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}

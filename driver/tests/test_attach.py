@@ -24,8 +24,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.upkeep import needs_of, unneeded
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import Publisher, RunRecords, Runs
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import Publisher, RunFolder, RunRecords, Runs
 from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})

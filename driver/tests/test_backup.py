@@ -20,7 +20,7 @@ from poolbench.storage import Artifacts, store_id
 from poolbench.storage.copying import copy_store
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 
 Complete = tuple[SteeredArtifacts, dict[str, Any]]
 

@@ -18,8 +18,8 @@ from poolbench_corpora.audit import audit
 from poolbench_corpora.audit.training import Training
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_report
-from poolbench_driver.rundir import RunFolder
 
 METRIC = "d1.excess_over_confound"
 CONCEPT = "contrast"

@@ -21,8 +21,8 @@ from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_report
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.load import load_run_config

@@ -27,7 +27,7 @@ from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_diges
 from poolbench_driver.assemble import assemble
 from poolbench_driver.config import RunConfig
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.rundir import run_id
+from poolbench_driver.records import run_id
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.load import load_run_config

@@ -13,7 +13,7 @@ from driver.tests.loop_bench import Bench, Notes, job_of
 from poolbench.contracts.results import results_digest
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import FoundDamageError
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.stage import Plan
 
 RUN = "run"

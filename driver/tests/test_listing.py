@@ -11,7 +11,7 @@ from rich.console import Console
 
 from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.listing import NARROW
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.load import load_run_config
 
 

@@ -24,9 +24,9 @@ from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
+from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.release import releasable_concepts
 from poolbench_driver.release.source import passages_source
-from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.stages.scope import neighbours_of
 from poolbench_driver.suites.poolbench import POOLBENCH
 

@@ -15,7 +15,7 @@ from poolbench.errors import ConfigError
 from poolbench.library import Library
 from poolbench.storage import open_store
 from poolbench_driver.config import RunConfig
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.planted import register as planted
 from poolbench_driver.suites.planted.passages import planted_passages

@@ -22,8 +22,7 @@ from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.records import Publisher, Rhythm, RunRecords, Runs, record
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import Publisher, Rhythm, RunFolder, RunRecords, Runs, record
 from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
@@ -124,7 +123,7 @@ def test_clocks_of_the_machines_play_no_part(
             if isinstance(store, FolderStore):  # signatures of S3 requests need a right clock
                 patched.setattr(time, "time", lambda: true_time() + skew_s)
             assert state_of(store, folder.id) == "running"
-        monkeypatch.setattr("poolbench_driver.rundir.now", lambda: "2026-01-01T00:00:00+00:00")
+        monkeypatch.setattr("poolbench_driver.records.folder.now", lambda: "2026-01-01T00:00:00+00:00")
         published.write_state("running", tasks=1)
         wait_until(lambda: RunRecords(store).all()[0].state.get("tasks") == 1)
         assert state_of(store, folder.id) == "running"

@@ -17,9 +17,9 @@ from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptE
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli.export import steered_outputs
+from poolbench_driver.records import RunFolder
 from poolbench_driver.release import Export, export_steered_outputs, releasable_concepts
 from poolbench_driver.release.texts import RELEASE
-from poolbench_driver.rundir import RunFolder
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:

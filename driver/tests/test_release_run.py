@@ -13,11 +13,10 @@ from driver.tests.releases import content_of
 
 from poolbench.errors import InputError, IntegrityError, NotFoundError
 from poolbench_driver.assemble import assemble
-from poolbench_driver.records import RunRecords
+from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.release import export_run
 from poolbench_driver.report import write_report
-from poolbench_driver.rundir import RunFolder
 
 
 def finished(made: Any, output: Path) -> RunFolder:

@@ -12,8 +12,8 @@ import pytest
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_page, write_report
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.report import report_of
 from poolbench_driver.suites.poolbench.report.answer import summary
 from poolbench_driver.suites.poolbench.report.means import build_d1, build_published

@@ -15,6 +15,7 @@ from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
+from poolbench_driver.records import RunFolder
 from poolbench_driver.reproduction import (
     RunRows,
     compare_cells,
@@ -22,7 +23,6 @@ from poolbench_driver.reproduction import (
     published_settings,
 )
 from poolbench_driver.reproduction.cells import ComparedCell
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.official import Check, Disagreement, Meaning, official_table

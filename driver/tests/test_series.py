@@ -25,8 +25,7 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Run, RunRecords
-from poolbench_driver.rundir import RunFolder, run_id
+from poolbench_driver.records import Run, RunFolder, RunRecords, run_id
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope

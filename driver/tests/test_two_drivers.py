@@ -30,7 +30,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 Tables = dict[str, pa.Table]

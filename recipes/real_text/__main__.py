@@ -28,8 +28,7 @@ from poolbench.settings import ClusterSettings
 from poolbench.statuses import RunState
 from poolbench_corpora.real import ARCHIVES_VARIABLE
 from poolbench_driver.cluster.session import open_session
-from poolbench_driver.records import find_run
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder, find_run
 from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
 MODEL = "smollm2-135m"

@@ -17,8 +17,8 @@ from recipes.real_text.pairs import Judged
 
 from poolbench_corpora.io import read_concept
 from poolbench_corpora.real import real_concepts
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of
 
 _CANNOT = (

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 #: Exit codes of commands that wrote what they could: done, and done with failures.

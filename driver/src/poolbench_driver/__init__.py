@@ -11,8 +11,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     assemble    the tables of a run: a suite's rows, what all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
     release     artifacts and tables to publish reproduction  an official table beside a run
-    records     records of runs in the object store
-    rundir      a run's folder
+    records     folders of runs, and their records in the object store
     suites      one folder each, their contract, registry and boards
     estimate    time, bytes and money of a run before it starts
     loop        the loop, its display, the deletion of sensitive texts

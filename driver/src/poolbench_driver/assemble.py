@@ -13,7 +13,7 @@ from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench_driver.loop import Failure, FoundDamageError
-from poolbench_driver.rundir import now
+from poolbench_driver.records import now
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.metrics import metric_info

@@ -21,9 +21,8 @@ from poolbench_driver.loop.erasure import Erasure
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.loop.recording import Recording
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Publisher
+from poolbench_driver.records import Publisher, RunFolder
 from poolbench_driver.report import report_of, write_page
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import Conclusion

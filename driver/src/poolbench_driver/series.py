@@ -20,7 +20,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
-from poolbench_driver.rundir import RunFolder, run_id
+from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.suites.needs import Need, lines, require_all
 from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
 from poolbench_driver.suites.poolbench.report.ranks import PRIMARY, build_ranks, ranked_metrics

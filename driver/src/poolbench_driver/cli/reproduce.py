@@ -19,8 +19,8 @@ from poolbench_driver.cli.tables import Show, show_tables
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
     from poolbench_driver.config import ConceptsConfig
+    from poolbench_driver.records import RunFolder
     from poolbench_driver.reproduction import ComparedCell
-    from poolbench_driver.rundir import RunFolder
     from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
@@ -106,8 +106,7 @@ def _require_columns(table: OfficialTable, columns: list[str]) -> None:
 
 def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
     """Return the run to compare: the named one, or the newest of the model; None if there is none of the model."""
-    from poolbench_driver.records import find_run
-    from poolbench_driver.rundir import list_runs
+    from poolbench_driver.records import find_run, list_runs
 
     if run is not None:
         folder = find_run(output, run)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
     from poolbench_driver.job import Job
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
 
 
 class RunCommand(TyperCommand):
@@ -153,7 +153,7 @@ def _checked(configs: list[RunConfig]) -> Session:
 def new_folder(job: Job, output: Path) -> RunFolder:
     """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
     from poolbench_driver.cluster.fitness import check_session
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
 
     for note in check_session(job.session):
         typer.echo(note, err=True)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.loop.erasure import Erasure
-    from poolbench_driver.records import Run
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import Run, RunFolder
     from poolbench_driver.stages.stage import Plan
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from poolbench.contracts.results import LATER, RESULT_SCHEMA
 from poolbench.errors import InputError
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.registry import SUITES
 
 

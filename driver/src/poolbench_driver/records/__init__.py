@@ -1,8 +1,9 @@
-"""Records of runs in the object store: other machines watch, cancel and list runs by them."""
+"""Runs: the folder of each, its record in the object store, by which other machines know it, and both as one list."""
 
-from poolbench_driver.records.files import find_run, publish_files
+from poolbench_driver.records.files import find_run
+from poolbench_driver.records.folder import RunFolder, list_runs, now, run_id
 from poolbench_driver.records.publisher import Publisher, Rhythm
-from poolbench_driver.records.record import DIED_AFTER_S, RunRecord, RunRecords
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.records.runs import Run, Runs
 
-__all__ = ["DIED_AFTER_S", "Publisher", "Rhythm", "Run", "RunRecord", "RunRecords", "Runs", "find_run", "publish_files"]
+__all__ = ["Publisher", "Rhythm", "Run", "RunFolder", "RunRecords", "Runs", "find_run", "list_runs", "now", "run_id"]

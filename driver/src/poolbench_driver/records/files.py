@@ -11,9 +11,9 @@ from typing import Any
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.records.folder import RunFolder
 from poolbench_driver.records.record import RunRecords
 from poolbench_driver.records.runs import Runs
-from poolbench_driver.rundir import RunFolder
 
 _MANIFEST, _STATE = "manifest.json", "state.json"
 

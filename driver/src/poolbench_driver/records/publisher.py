@@ -20,8 +20,8 @@ from poolbench.statuses import RunState
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.config import RunConfig
 from poolbench_driver.records.files import publish_files
+from poolbench_driver.records.folder import RunFolder, now
 from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, encode_keys
-from poolbench_driver.rundir import RunFolder, now
 
 
 @dataclass(frozen=True)

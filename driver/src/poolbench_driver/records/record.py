@@ -23,7 +23,7 @@ from poolbench.queue.strict import shown_text
 from poolbench.statuses import RunState
 from poolbench.storage import ObjectInfo
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.rundir import UNFINISHED
+from poolbench_driver.records.folder import UNFINISHED
 
 STATE, CONFIG, KEYS, CANCEL = "state.json", "config.json", "keys.json.gz", "cancel"
 #: A driver whose state is older than this is gone.

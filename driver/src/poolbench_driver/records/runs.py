@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.errors import NotFoundError, shown
+from poolbench_driver.records.folder import UNFINISHED, RunFolder, list_runs
 from poolbench_driver.records.record import RunRecord, RunRecords
-from poolbench_driver.rundir import UNFINISHED, RunFolder, list_runs
 
 LATEST = "latest"
 

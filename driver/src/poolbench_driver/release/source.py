@@ -16,7 +16,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig, RunConfig
 from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import replacing, require_same
-from poolbench_driver.rundir import RunFolder
+from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report.nulls import null_reasons
 from poolbench_driver.report.shell import facts_of, report_of
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.markdown import table
 
 

@@ -9,9 +9,9 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup, escape
 
 from poolbench.contracts.results import results_digest
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report.nulls import null_reasons
 from poolbench_driver.report.plain import plain_report
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import Report, Section
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.stage import Plan
     from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.source import Row, RowSource

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.needs import Need
 

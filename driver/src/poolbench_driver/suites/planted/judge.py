@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
 
 #: AUROC that a strategy must reach where it has to win, and must not exceed where it has to lose. By the definitions
 #: the one is 1 and the other .5; the rest is left to the noise of the states and to the number of passages.

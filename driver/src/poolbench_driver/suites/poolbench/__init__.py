@@ -13,7 +13,7 @@ from poolbench_driver.suites.suite import BoardSpec, Description, Report, Suite,
 if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan

@@ -14,7 +14,7 @@ from poolbench_driver.suites.poolbench.report.views import View, build_view
 from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
 
 
 def report(folder: RunFolder) -> Report:

@@ -19,7 +19,7 @@ from poolbench_driver.suites.poolbench.report.means import MeansTable, build_d1,
 from poolbench_driver.suites.poolbench.report.ranks import RanksView, build_ranks
 
 if TYPE_CHECKING:
-    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.records import RunFolder
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.loop import Failure
-from poolbench_driver.rundir import RunFolder, list_runs
+from poolbench_driver.records import RunFolder, list_runs
 from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
