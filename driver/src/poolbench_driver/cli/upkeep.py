@@ -160,8 +160,8 @@ def claim_broker(
     """Let this cluster use a broker that belonged to a cluster with another object store, which must have ended."""
     from poolbench.contracts.wire import SERVICES
     from poolbench.queue.owner import claim
-    from poolbench_driver.cluster.fitness import owner_of
     from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.doctor.fitness import owner_of
 
     session = open_session()
     session.queue.ping()

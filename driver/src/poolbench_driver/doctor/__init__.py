@@ -1,4 +1,4 @@
-"""Checks of machine, cluster and services for what commonly breaks."""
+"""Checks of machine, cluster and services: what commonly breaks, and what a run requires before it starts."""
 
 from poolbench_driver.doctor.checks import examine
 from poolbench_driver.doctor.finding import Finding, Level

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from poolbench.errors import PoolbenchError
-from poolbench_driver.cluster.fitness import described_clock
+from poolbench_driver.doctor.fitness import described_clock
 
 
 class Level(StrEnum):
@@ -59,9 +59,13 @@ def free_space(where: str, free_bytes: int) -> Finding:
 
 
 def free_space_at(where: str, path: Path) -> Finding:
-    """Return whether there is enough free space in the file system of a path, which need not exist."""
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
-    return free_space(f"{where} ({path})", shutil.disk_usage(there).free)
+    """Return whether there is enough free space in the file system of a path."""
+    return free_space(f"{where} ({path})", free_bytes_at(path))
+
+
+def free_bytes_at(path: Path) -> int:
+    """Return the free space in the file system of a path, which need not exist."""
+    return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
 
 
 def clock(whose: str, difference_s: float) -> Finding:

@@ -15,8 +15,8 @@ from poolbench.queue.owner import require_owner
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 from poolbench.storage.damage import described_damage
-from poolbench_driver.cluster.fitness import owner_of
 from poolbench_driver.doctor.finding import Finding, Level, checked, clock
+from poolbench_driver.doctor.fitness import owner_of
 
 
 def store(settings: ClusterSettings) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from poolbench_corpora.folders.hub import PREFIX
 from poolbench_corpora.io import concept_folder
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
+from poolbench_driver.doctor.finding import free_bytes_at
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.suites.needs import Need
@@ -110,13 +110,9 @@ def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
     )
     if not there and ref and ref.shape:
         gib = decoder_parameters(*ref.shape) * 2 * _MORE_WEIGHTS / 2**30
-        free = shutil.disk_usage(_existing(hub_cache())).free / 2**30
+        free = free_bytes_at(hub_cache()) / 2**30
         what = f"{gib:.0f} GiB of disk at {hub_cache()} for them ({free:.0f} are free)"
         yield Need(what, free >= gib, "set HF_HOME to a folder on a larger disk")
-
-
-def _existing(folder: Path) -> Path:
-    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 def _passages(config: ConceptsConfig) -> Iterator[Need]:
