@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pyarrow.parquet as pq
 
-Row = dict[str, Any]
+from poolbench.contracts import Row
+
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 CONCEPTS = ("causation", "conditionality", "contrast", "negation_density")
 NUM_LAYERS = 3

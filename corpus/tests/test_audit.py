@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
 from poolbench.contracts.tables import PASSAGES
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Audit, Verdict, audit
@@ -27,7 +28,6 @@ from poolbench_corpora.inferred import infer_documents
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.signals import planted_concepts
 
-Row = dict[str, Any]
 #: A planted concept whose markers replace words of the same kind, so that nothing else differs between the classes.
 CLEAN = "imdb_sentiment"
 

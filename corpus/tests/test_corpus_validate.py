@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import UnknownConceptError
 from poolbench.texts import count_words
@@ -15,7 +16,6 @@ from poolbench_corpora.checks.rules import seed_pattern
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.text import shingles, token_difference
 
-Row = dict[str, Any]
 WINDOW = (90, 140)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.statistics import auroc
 from poolbench_corpora.audit import audit
@@ -23,7 +24,6 @@ from poolbench_driver.report import leaderboard_markdown, write_report
 
 METRIC = "d1.excess_over_confound"
 CONCEPT = "contrast"
-Row = dict[str, Any]
 
 
 @pytest.fixture

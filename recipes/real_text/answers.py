@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
+from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.comparison import compare_runs
 from poolbench_driver.suites.boards.parts import rank_agreements
 from poolbench_driver.suites.boards.ranking import rank_board
 from poolbench_driver.suites.poolbench.official import official_table
 
-Row = Mapping[str, Any]
 PROBING = "d1.auroc"
 #: Columns of the published table that measure what a metric of ours measures, at least by its name.
 PUBLISHED = {PROBING: "D1_auroc", "d2.scp": "D2_scp_c", "d3.ld": "D3_LD", "d3.lc": "D3_LC"}

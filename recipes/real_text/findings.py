@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
-Row = Mapping[str, Any]
+from poolbench.contracts import Row
 
 #: D1 from which a strategy finds the concept in almost every passage.
 SATURATED = 0.95

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench import __version__
+from poolbench.contracts import Row
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench_driver.loop import Failure, FoundDamageError
@@ -18,7 +19,7 @@ from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.metrics import metric_info
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.source import Row, RowSource, redacted
+from poolbench_driver.suites.source import RowSource, redacted
 from poolbench_driver.suites.suite import BoardSpec
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import Concept
+from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.audit.confounds import Figure, figures
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT, Training
 from poolbench_corpora.audit.verdict import MAX_CONFOUND, Copies, Verdict, verdict
 from poolbench_corpora.near import near_duplicates
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

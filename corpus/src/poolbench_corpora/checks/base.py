@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.concepts import Concept
-
-Row = dict[str, Any]
+from poolbench.contracts import Row
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from poolbench.concepts import Concept
+from poolbench.contracts import Row
 from poolbench.texts import words_of
-from poolbench_corpora.checks.base import Corpus, Finding, Row, grouped, rule
+from poolbench_corpora.checks.base import Corpus, Finding, grouped, rule
 from poolbench_corpora.near import NEAR_DUPLICATE
 from poolbench_corpora.near import near_duplicates as near_duplicates_of
 from poolbench_corpora.partition import SOURCE_SHARES, split_of

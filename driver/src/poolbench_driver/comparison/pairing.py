@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from poolbench.contracts import Row
 from poolbench.contracts.results import IDENTITY
 from poolbench.errors import ConfigError, InputError, UnknownNameError
-
-Row = dict[str, Any]
 
 #: Columns in which two runs must agree: a figure of another protocol or budget is another quantity.
 SAME = ("suite", "protocol", "budget")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from textwrap import shorten
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.comparison.changes import RunChanges
 from poolbench_driver.comparison.pairing import SAME_VALUE
 
-Row = dict[str, Any]
 Titled = tuple[str, Sequence[str], list[Row]]
 
 #: Level of the tests behind a verdict.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench.statuses import Status
-
-Row = dict[str, Any]
 
 
 def null_reasons(rows: Sequence[Row]) -> list[Row]:

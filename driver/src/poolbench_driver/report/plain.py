@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.suite import BoardSpec, Report, Section
-
-Row = Mapping[str, Any]
 
 
 def plain_report(title: str, rows: Sequence[Row], board: BoardSpec) -> Report:

@@ -6,11 +6,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.poolbench.official import Column, OfficialModel, OfficialStrategy, OfficialTable
-
-Row = dict[str, Any]
 
 #: How the source steered; figures made otherwise are other quantities.
 STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}

@@ -8,10 +8,9 @@ from itertools import groupby
 from statistics import fmean, median
 from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.reproduction.cells import ComparedCell
 from poolbench_driver.suites.poolbench.official import Check
-
-Row = dict[str, Any]
 
 
 def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
 from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
@@ -20,8 +21,6 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.loop import Failure
-
-Row = dict[str, Any]
 
 #: Tables kept in memory while rows are made: enough for one concept's strategies.
 RECENT_TABLES = 128

@@ -12,12 +12,13 @@ from poolbench_driver.config import RunConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.stage import Plan
     from poolbench_driver.suites.needs import Need
-    from poolbench_driver.suites.source import Row, RowSource
+    from poolbench_driver.suites.source import RowSource
 
 
 Config = TypeVar("Config", bound=RunConfig)

@@ -1,4 +1,9 @@
 """The contracts between driver and services: keys, tables, tasks and results.
 
-Nothing is imported here, so that reading a configuration does not load Arrow.
+Arrow is not imported here, so that reading a configuration does not load it.
 """
+
+from typing import Any
+
+#: A row of a table, by column.
+Row = dict[str, Any]

@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.statuses import Status
 
 #: AUROC from which a strategy counts as at the ceiling.
 CEILING = 0.99
-
-Row = dict[str, Any]
 
 
 def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Row = dict[str, Any]
+from poolbench.contracts import Row
 
 NOT_AUDITED = "not audited"
 #: Checks of the audit in the order of their columns.

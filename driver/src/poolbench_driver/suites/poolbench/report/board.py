@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 from poolbench_driver.suites.poolbench.report.means import by_strategy
 from poolbench_driver.suites.poolbench.report.ranks import strategy_families
-
-Row = dict[str, Any]
 
 #: Length of a drawn interval in pixels.
 _LENGTH, _MARGIN = 110, 6

@@ -12,13 +12,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.boards.ranking import RankBoard
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import Board, Entrant
 from poolbench_driver.suites.poolbench.report.ranks import tells_apart
 from poolbench_driver.suites.poolbench.report.views import View
-
-Row = dict[str, Any]
 
 #: Curves per concept: the strategies whose score rises most.
 NUM_CURVES = 5

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
-Row = dict[str, Any]
+from poolbench.contracts import Row
 
 #: Checks of a concept whose reason is shown.
 FLAGGED = ("d1.saturation", "d1.alarms")

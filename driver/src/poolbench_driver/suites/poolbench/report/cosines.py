@@ -7,11 +7,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.poolbench.measures.cosines import CosineBoard, cosine_board
-
-Row = dict[str, Any]
 
 #: The construction and layer that is shown first.
 Key = tuple[str, int]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.metrics import metric_info
-
-Row = dict[str, Any]
 
 #: Heat maps of the page: metric, and the value at which colour is neutral.
 HEAT_MAPS = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from poolbench.contracts import Row
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.poolbench.report.answer import leaderboard
 from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.cosines import CosinesView
 from poolbench_driver.suites.poolbench.report.means import MeansTable
 from poolbench_driver.suites.poolbench.report.ranks import RanksView, rank_text
-from poolbench_driver.suites.poolbench.report.views import Row, View
+from poolbench_driver.suites.poolbench.report.views import View
 
 
 def tables_markdown(view: View) -> str:

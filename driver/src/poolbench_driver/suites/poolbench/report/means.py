@@ -7,9 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
-Row = dict[str, Any]
+from poolbench.contracts import Row
 
 #: Rows by strategy and column.
 Cells = Mapping[tuple[str, str], list[Row]]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics import StatisticError, rank_resolution
 from poolbench_driver.suites.boards.parts import (
@@ -22,8 +23,6 @@ from poolbench_driver.suites.boards.parts import (
     winning_rates,
 )
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
-
-Row = dict[str, Any]
 
 #: The metric whose ranks are shown in full.
 PRIMARY = "d1.auroc"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.suites.poolbench import POOLBENCH
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
@@ -20,8 +21,6 @@ from poolbench_driver.suites.poolbench.report.ranks import RanksView, build_rank
 
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

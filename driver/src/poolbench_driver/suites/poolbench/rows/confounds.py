@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import AUDIT_SCHEMA
 from poolbench.contracts.tables import PASSAGES, require_columns
@@ -24,7 +25,7 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.confounds import METRIC, excess_over_confound
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import Row, RowSource, redacted, strategy_columns
+from poolbench_driver.suites.source import RowSource, redacted, strategy_columns
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from itertools import product
 
 import pyarrow as pa
 
+from poolbench.contracts import Row
 from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.errors import CellError
@@ -17,7 +18,7 @@ from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import Row, RowSource, measured, opaque, redacted, strategy_columns
+from poolbench_driver.suites.source import RowSource, measured, opaque, redacted, strategy_columns
 
 
 def d1_rows(scope: Scope, probes: ConceptProbes, source: RowSource) -> Iterable[Row]:

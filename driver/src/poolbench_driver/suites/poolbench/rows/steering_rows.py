@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from poolbench.concepts import Concept
+from poolbench.contracts import Row
 from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import SCORES
@@ -22,7 +23,7 @@ from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
 from poolbench_driver.suites.poolbench.measures.steering import blank_d2, d2_measures
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 from poolbench_driver.suites.poolbench.rows.steered import SteeredTexts, Tables, directions_of, published
-from poolbench_driver.suites.source import Row, RowSource, missing, strategy_columns
+from poolbench_driver.suites.source import RowSource, missing, strategy_columns
 
 #: Metric suffix of D3 by the neighbour's relation in the concept registry.
 RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}

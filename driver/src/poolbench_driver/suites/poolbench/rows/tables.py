@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.measures import to_rows
 from poolbench.storage import directions
@@ -22,7 +23,7 @@ from poolbench_driver.suites.poolbench.rows.probe_rows import (
     published_d1_rows,
 )
 from poolbench_driver.suites.poolbench.rows.steering_rows import SteeringRows
-from poolbench_driver.suites.source import Row, RowSource
+from poolbench_driver.suites.source import RowSource
 from poolbench_driver.suites.suite import Tables
 
 
