@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
-from itertools import chain
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import DamagedError
+from poolbench.steps.steerer import CONTINUATIONS, FLUENCY, TEXTS
 from poolbench.storage import Artifacts, Manifest, ObjectInfo
 from poolbench.storage.erasure import erase_texts, receipts_path
 from poolbench.storage.manifest import FOLDERS, manifest_path
 from poolbench_driver.stages.stage import Plan
-
-TEXTS = "texts"
 
 
 class Erasure:
@@ -101,10 +99,9 @@ def scored_texts(committed: Set[str], idle: Iterable[Erasure], busy: Set[str]) -
 
 
 def _restricted_texts(plan: Plan) -> Iterable[tuple[str, set[str]]]:
-    """Yield the key of each restricted text, and the keys of other outputs made from the same texts."""
-    steered = (task.outputs for task in plan.tasks.values() if task.service == "steerer")
-    for outputs, role in chain.from_iterable(((outputs, role) for role in outputs) for outputs in steered):
-        kind, _, name = role.partition("/")
-        if kind == TEXTS and is_restricted(outputs[role]):
-            same = {key for other, key in outputs.items() if other != role and other.partition("/")[2] == name}
-            yield outputs[role], same
+    """Yield the key of each restricted text, and the keys of the likelihoods measured on it."""
+    for outputs in (task.outputs for task in plan.tasks.values() if task.service == "steerer"):
+        texts = [(CONTINUATIONS(), ""), *((role, FLUENCY(at.name)) for role, at in TEXTS.among(outputs))]
+        for role, fluency in texts:
+            if is_restricted(outputs.get(role, "")):
+                yield outputs[role], {outputs[fluency]} if fluency in outputs else set()
