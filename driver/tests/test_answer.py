@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
+from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.suites.poolbench.report.answer import (
+    QUESTIONS,
+    Best,
+    answers,
+    best_of,
+    headline,
+    leaders,
+    problems,
+)
 from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.checks import concept_checks
 
@@ -22,8 +31,14 @@ def cells(metric: str, order: tuple[str, ...], step: float = 0.05) -> list[dict[
     ]
 
 
+def best(rows: list[dict[str, Any]]) -> dict[str, Best | None]:
+    """The best strategies of boards made from the rows."""
+    boards = {metric: board for metric in QUESTIONS if (board := rank_board(rows, metric)) is not None}
+    return best_of(boards, {row["metric"] for row in rows})
+
+
 def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
-    probing, steering = answers(best_of([*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])]))
+    probing, steering = answers(best([*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])]))
     assert probing.startswith("For probing, A1_mean has the best mean rank: 1.00 ")
     assert " of 5 over 6 concepts and a mean d1.auroc of 0.875. " in probing
     # Nemenyi's critical difference of 5 strategies on 6 blocks: 2.728 sqrt(5 x 6 / (6 x 6)) = 2.5.
@@ -32,7 +47,7 @@ def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
 
 
 def test_equal_strategies_have_no_winner() -> None:
-    (said,) = answers(best_of(cells("d1.auroc", STRATEGIES, step=0.0)))
+    (said,) = answers(best(cells("d1.auroc", STRATEGIES, step=0.0)))
     assert said == (
         "For probing, five strategies are equal at the top: A1_mean, A2_max, L3_entity and 2 more, with a mean "
         "d1.auroc of 0.875 on 6 concepts."
@@ -45,11 +60,11 @@ def test_strategies_with_one_figure_at_the_top_are_counted_and_none_is_named_fir
         row for row in cells("d1.auroc", STRATEGIES) if row["strategy"] in STRATEGIES[3:]
     ]
     one = [row for row in rows if row["concept"] == "causation"]
-    assert headline(best_of(one)) == (
+    assert headline(best(one)) == (
         "To separate, three strategies are equal at the top. One concept is too few to tell strategies apart."
     )
     many = [row | {"concept": f"{row['concept']}{n}"} for n in range(9) for row in rows]
-    assert headline(best_of(many)) == "To separate, three strategies are equal at the top."
+    assert headline(best(many)) == "To separate, three strategies are equal at the top."
     layers = [row | {"layer": layer} for layer in (1, 2) for row in one]
     layers[-1] |= {"value": 0.95}  # the best of one layer, and not of both
     (check,) = concept_checks(layers, leaders(layers))
@@ -58,19 +73,19 @@ def test_strategies_with_one_figure_at_the_top_are_counted_and_none_is_named_fir
 
 def test_two_strategies_on_many_concepts_can_be_told_apart() -> None:
     rows = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
-    (said,) = answers(best_of(rows))
+    (said,) = answers(best(rows))
     assert said.endswith("All others are worse beyond chance (Nemenyi's test, 5 %).")
 
 
 def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
     rows = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])]
-    found = best_of([row for row in rows if row["concept"] in CONCEPTS[:4]])
+    found = best([row for row in rows if row["concept"] in CONCEPTS[:4]])
     assert all(said.endswith(" of 5 over 4 concepts and a mean d1.auroc of 0.885.") for said in [*answers(found)][:1])
     assert headline(found) == (
         "To steer, L3_entity comes first. To separate, A1_mean comes first. Four concepts are too few "
         "to tell strategies apart."
     )
-    (said,) = answers(one := best_of([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
+    (said,) = answers(one := best([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
     assert said == "For probing, A1_mean has the best d1.auroc of 5 on hedging: 0.880."
     assert headline(one) == "To separate, A1_mean comes first. One concept is too few to tell strategies apart."
     assert {each.tied for each in [*found.values(), *one.values()] if each} == {()}
@@ -104,9 +119,9 @@ def test_each_problem_is_one_line() -> None:
 
 def test_the_headline_says_how_sure_it_is() -> None:
     many = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
-    assert headline(best_of(many)) == "To separate, pool with A1_mean: it beats all others."
+    assert headline(best(many)) == "To separate, pool with A1_mean: it beats all others."
     equal = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1], step=0.0)]
-    steering, separating = headline(best_of(equal)).split(" To separate, ")
+    steering, separating = headline(best(equal)).split(" To separate, ")
     assert steering == "To steer, five strategies are equal at the top."
     assert separating == "A1_mean or one of two others: the data cannot tell them apart."
-    assert headline(best_of([])) == "No two strategies have a value to compare."
+    assert headline(best([])) == "No two strategies have a value to compare."

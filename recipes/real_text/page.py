@@ -20,6 +20,7 @@ from poolbench_corpora.real import real_concepts
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of
+from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 
 _CANNOT = (
     "**Labels come from rules**, not from readers. A figure says how well a strategy finds what the rule finds.",
@@ -85,7 +86,7 @@ def page(measured: Measured) -> str:
         ),
         _items(
             [
-                *answers(best_of(rows)),
+                *answers(best_of(build_ranks(rows).boards, {row["metric"] for row in rows})),
                 *(f"Compared with the published table, {said}" for said in published_orders(rows)),
                 *moved,
             ]

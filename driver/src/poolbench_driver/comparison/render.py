@@ -9,11 +9,9 @@ from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.comparison.changes import RunChanges
 from poolbench_driver.comparison.pairing import SAME_VALUE
+from poolbench_driver.suites.boards.ranking import LEVEL
 
 Titled = tuple[str, Sequence[str], list[Row]]
-
-#: Level of the tests behind a verdict.
-LEVEL = 0.05
 
 _VALUE = ("metric", "strategy", "first", "second", "difference", "95 % interval", "p", "p (Holm)", "concepts", "")
 _STATUS = ("metric", "strategy", "from", "to", "cells", "reason")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from poolbench_driver.suites.boards.cell_table import cell_table, require_one_qu
 from poolbench_driver.suites.boards.pairwise import pairwise_rows
 from poolbench_driver.suites.metrics import is_higher_better
 
+#: Level of every test of two entrants or of all.
+LEVEL = 0.05
 CI_METHOD = "cluster bootstrap over concepts, percentile"
 
 
@@ -30,7 +33,6 @@ class RankBoard:
         values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
         ranks_NK: Ranks within each block.
         measures: One `rank.mean` per entrant, in the order of `entrants`.
-        pairwise: Rows of `pairwise_rows`.
         summary: friedman_statistic, friedman_p, iman_davenport_p, critical_difference, num_blocks (complete ones),
             reason (why a test is null), tie_groups (entrants by group), dropped (block to reason).
     """
@@ -42,8 +44,13 @@ class RankBoard:
     values_NK: np.ndarray
     ranks_NK: np.ndarray
     measures: list[Measure] = field(default_factory=list)
-    pairwise: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def pairwise(self) -> list[dict[str, Any]]:
+        """Return the rows of `pairwise_rows`; many boards are made for their ranks alone."""
+        better = is_higher_better(self.metric)
+        return pairwise_rows(self.entrants, self.values_NK, self.ranks_NK, higher_is_better=better)
 
     @property
     def least_p(self) -> float:
@@ -145,7 +152,6 @@ def _board(
         values_NK=values_NK,
         ranks_NK=ranks,
         measures=_rank_measures(metric, board, ranks, num_resamples, seed),
-        pairwise=pairwise_rows(names, values_NK, ranks, higher_is_better=higher_is_better),
         summary={**_summary(names, ranks), "dropped": dropped},
     )
 

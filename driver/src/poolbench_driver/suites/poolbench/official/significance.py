@@ -9,10 +9,10 @@ import numpy as np
 from scipy import stats
 
 from poolbench.statistics.rank_tests import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
+from poolbench_driver.suites.boards.ranking import LEVEL
 from poolbench_driver.suites.poolbench.official.tables import OfficialTable, Significance
 from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning
 
-LEVEL = 0.05
 #: The cells have five decimals, and the source tested unrounded ones: ties at .99998 move a p-value by about this much.
 LARGEST_RATIO = 4.0
 #: Largest ratio of two p-values that are the same but for rounding.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import fmean
@@ -13,7 +13,7 @@ import numpy as np
 
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Verdict
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.suites.boards.ranking import RankBoard
 from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
 from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
 from poolbench_driver.suites.poolbench.report.ranks import rank_cell, rank_text, tells_apart
@@ -102,14 +102,13 @@ class Best:
         return f"To {verb}, {self.strategy} or {others}: the data cannot tell them apart."
 
 
-def best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Best | None]:
-    """Return the best strategy by purpose, for the metrics that a run has; None where no two have a value.
+def best_of(boards: Mapping[str, RankBoard], measured: Container[str]) -> dict[str, Best | None]:
+    """Return the best strategy by purpose, for the metrics that a run measured; None where no two have a value.
 
     What is tied follows from the tie groups of Nemenyi's test around the best mean rank.
     """
-    measured = {row["metric"] for row in rows}
     return {
-        purpose: None if (board := rank_board(rows, metric)) is None else _best(purpose, board)
+        purpose: None if (board := boards.get(metric)) is None else _best(purpose, board)
         for metric, purpose in QUESTIONS.items()
         if metric in measured
     }

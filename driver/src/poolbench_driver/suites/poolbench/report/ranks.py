@@ -22,12 +22,10 @@ from poolbench_driver.suites.boards.parts import (
     rank_agreements,
     winning_rates,
 )
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.suites.boards.ranking import LEVEL, RankBoard, rank_board
 
 #: The metric whose ranks are shown in full.
 PRIMARY = "d1.auroc"
-#: Level of the tests of a board.
-LEVEL = 0.05
 #: The family of strategies that are no longer registered.
 UNREGISTERED = "not registered"
 

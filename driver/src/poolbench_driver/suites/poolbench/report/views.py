@@ -57,7 +57,8 @@ def build_view(folder: RunFolder) -> View:
     first = rows[0]
     order, measured = _order(rows), {row["metric"] for row in rows}
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
-    best, curves = best_of(rows), folder.read_table("curves").to_pylist()
+    ranks, curves = build_ranks(rows), folder.read_table("curves").to_pylist()
+    best = best_of(ranks.boards, measured)
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
@@ -76,7 +77,7 @@ def build_view(folder: RunFolder) -> View:
         sinks=sinks(rows),
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
         curves=curves,
-        ranks=build_ranks(rows),
+        ranks=ranks,
         cosines=_cosines(folder, rows),
         d1=build_d1(rows, order),
         published=build_published(_optional(folder, "published"), rows, order),
