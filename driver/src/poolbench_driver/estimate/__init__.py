@@ -1,7 +1,6 @@
 """Estimate what a run costs before it starts: time, GPU hours, bytes and money."""
 
-from poolbench_driver.estimate.estimate import Cluster, Estimate, as_json, estimate
-from poolbench_driver.estimate.joined import joined
+from poolbench_driver.estimate.estimate import Cluster, Estimate, as_json, estimate, joined
 from poolbench_driver.estimate.rates import read_rates
 
 __all__ = ["Cluster", "Estimate", "as_json", "estimate", "joined", "read_rates"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -167,14 +166,13 @@ def _stage(kind: str, tasks: list[TaskEstimate], cluster: Cluster) -> StageEstim
     hours = None if seconds is None else seconds.times(1 / HOUR_S)
     gpu_hours = hours if _uses_gpu(kind) and cluster.gpus else None
     works = [task.amount.work for task in tasks]
-    sources = Counter(task.source for task in tasks)
     price = cluster.price_per_gpu_hour
     return StageEstimate(
         kind,
         len(tasks),
         None if None in works else sum(work.amount for work in works if work),
         next((work.unit for work in works if work), ""),
-        next(iter(sources)) if len(sources) == 1 else "none" if sources["none"] else "both",
+        _source(task.source for task in tasks),
         next((task.reason for task in tasks if task.reason), ""),
         hours,
         gpu_hours,
@@ -211,11 +209,40 @@ def _uses_gpu(kind: str) -> bool:
 
 
 def _total(found: Iterable[Range | None]) -> Range | None:
-    known, all_known = [], True
-    for each in found:
-        all_known = all_known and each is not None
-        known += [each] if each is not None else []
-    return total(known) if all_known else None
+    ranges = list(found)
+    known = [each for each in ranges if each is not None]
+    return total(known) if len(known) == len(ranges) else None
+
+
+def _source(found: Iterable[Source]) -> Source:
+    sources = set(found)
+    return sources.pop() if len(sources) == 1 else "none" if "none" in sources else "both"
+
+
+def joined(found: Sequence[Estimate]) -> Estimate:
+    """Return the estimate of several runs, one after the other. A quantity that one of them lacks is None."""
+    by_kind: dict[str, list[StageEstimate]] = {}
+    for stage in (stage for each in found for stage in each.stages):
+        by_kind.setdefault(stage.kind, []).append(stage)
+    reasons = dict.fromkeys(each.reason for each in found if each.reason)
+    elapsed = _total(each.elapsed_hours for each in found)
+    return Estimate(found[0].cluster, tuple(map(_joined, by_kind.values())), elapsed, "; ".join(reasons))
+
+
+def _joined(stages: Sequence[StageEstimate]) -> StageEstimate:
+    works = [stage.work for stage in stages]
+    return StageEstimate(
+        stages[0].kind,
+        sum(stage.num_tasks for stage in stages),
+        None if None in works else sum(work for work in works if work is not None),
+        stages[0].unit,
+        _source(stage.source for stage in stages),
+        next((stage.reason for stage in stages if stage.reason), ""),
+        _total(stage.hours for stage in stages),
+        _total(stage.gpu_hours for stage in stages),
+        total(stage.num_bytes for stage in stages),
+        _total(stage.money for stage in stages),
+    )
 
 
 def as_json(found: Estimate) -> dict[str, Any]:

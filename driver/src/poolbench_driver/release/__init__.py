@@ -8,8 +8,7 @@ from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.run import export_run
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export, model_licence, releasable_concepts, scorer_licence
-from poolbench_driver.release.steered import export_steered_outputs
-from poolbench_driver.release.steered_card import scorer_notes
+from poolbench_driver.release.steered import export_steered_outputs, scorer_notes
 
 __all__ = [
     "Export",

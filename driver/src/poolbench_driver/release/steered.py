@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,30 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from poolbench.errors import NotFoundError
-from poolbench_driver.dataset_folder import write_release
+from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.release.source import Export, require_public
-from poolbench_driver.release.steered_card import scorer_notes, steered_card
 from poolbench_driver.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
 from poolbench_driver.suites.poolbench.plan import SteeringStages
 
 KIND = "poolbench-steered-outputs"
+#: Openings that come from elsewhere.
+OPENING_LICENCES = {"published-10": "MIT, copyright (c) 2026 PoolBench Authors"}
+
+_FIELDS = {
+    "text_id": "hash of what makes the text",
+    "concept": "concept steered for; for unsteered texts the one whose scorer gave `score`",
+    "strategy": "pooling strategy of the direction; `nulls` for null directions, `unsteered` at strength 0",
+    "direction": "construction method of the direction, or number of the null direction",
+    "strength": "in `alpha_unit`; 0 is unsteered",
+    "alpha": "coefficient of the unit vector that was added",
+    "opening": "text that was continued",
+    "text": "generated part only",
+    "score": "P(concept) of the text by the concept's classifier; null where there is none",
+    "neighbour_scores": "the same by the classifiers of the concept's neighbours",
+    "mean_nll": "mean negative log-likelihood under the unsteered model, nats a token",
+    "vector_hash, positions_changed, positions_expected": "receipt: the vector that was added, and at how many "
+    "positions out of those expected",
+}
 
 
 def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
@@ -42,7 +60,7 @@ def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
             missing += _write_concept(partial / name, concept, export, stages, scores)
             files[name] = {"concept": concept, "num_rows": pq.read_metadata(partial / name).num_rows}
         facts = {**export.facts(KIND), "missing": missing}
-        return write_release(partial, steered_card(export, files, notes), facts, files)
+        return write_release(partial, _card(export, files, notes), facts, files)
 
 
 def _write_concept(
@@ -77,3 +95,53 @@ def _scores_of(scores: pa.Table, concept: str) -> TextScores:
         for row in scores.filter(wanted).select(["text_id", "scorer", "score"]).to_pylist():
             by_text[row["text_id"]][row["scorer"]] = row["score"]
     return by_text
+
+
+def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) -> str:
+    """Return the card; `files` are the entries of the manifest, and `gates` the verdict on each concept's scorer."""
+    configs = [(entry["concept"], name) for name, entry in files.items()]
+    lead = (
+        "Continuations of neutral openings by a language model whose residual stream was steered along the concept "
+        "directions of several pooling strategies, as D2 and D3 of PoolBench read them. They are a model's output and "
+        "may be false, offensive or repetitive. Its terms apply to them. Sensitive concepts are not part of a release."
+    )
+    texts = (
+        f"| {e['concept']} | `{name}` | {e['num_rows']} | {gates.get(e['concept'], 'none')} |"
+        for name, e in files.items()
+    )
+    fields = (f"| `{name.replace(', ', '`, `')}` | {meaning} |" for name, meaning in _FIELDS.items())
+    sections = [
+        *("", "| concept | file | texts | scorer |", "|---|---|---|---|", *texts),
+        *("", "## Fields", "", "| field | meaning |", "|---|---|", *fields),
+        *("", "`manifest.json` holds size, rows and SHA-256 of every file, and what the run lacks."),
+    ]
+    return render_card(
+        hub_header(export.licence, configs), "Steered texts", lead, export.origin(**_settings(export)), sections
+    )
+
+
+def _settings(export: Export) -> dict[str, str]:
+    """Return how the texts were made."""
+    scope = export.scope
+    config, budget = scope.config, scope.config.budget
+    decoding = "greedy"
+    if config.steering.temperature != 0:
+        decoding = f"{config.steering.num_samples} samples at temperature {config.steering.temperature:g}, "
+        decoding += f"seed {config.seed}"
+    opening_licence = OPENING_LICENCES.get(budget.opening_set, "Apache-2.0, this project")
+    return {
+        "steered after": f"block {scope.steering_layer}, {config.steering.positions} positions",
+        "directions": f"{config.steering.direction}, and {budget.num_nulls} null directions a concept",
+        "strengths": f"{', '.join(f'{s:g}' for s in budget.strengths)} (unit: {budget.alpha_unit})",
+        "openings": f"{budget.num_openings} of {budget.opening_set} ({opening_licence})",
+        "decoding": f"{decoding}, {budget.max_tokens} tokens at most",
+    }
+
+
+def scorer_notes(results: pa.Table) -> dict[str, str]:
+    """Return for each concept whether its scorer passed the gate, from a run's results."""
+    notes = {}
+    for row in results.select(["metric", "scorer", "value", "params", "reason"]).to_pylist():
+        if row["metric"] == "scorer.gate" and '"part": "verdict"' in (row["params"] or ""):
+            notes[row["scorer"]] = "passed its gate" if row["value"] == 1 else f"invalid: {row['reason']}"
+    return notes

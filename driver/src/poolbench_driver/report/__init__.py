@@ -1,9 +1,8 @@
-"""The page of a run: one HTML file without scripts or outside files. The suite fills it; the frame is the same for all.
+"""The page of a run: one HTML file without scripts or outside files, the same frame for every suite.
 
-`shell` has the frame, `nulls` why figures are missing, `markdown` the same figures as text.
+`page` has the frame and the same figures as text, `plain` the board of a suite that says nothing of its own.
 """
 
-from poolbench_driver.report.markdown import leaderboard_markdown
-from poolbench_driver.report.shell import report_of, write_page, write_report
+from poolbench_driver.report.page import leaderboard_markdown, report_of, write_page, write_report
 
 __all__ = ["leaderboard_markdown", "report_of", "write_page", "write_report"]

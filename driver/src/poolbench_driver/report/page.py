@@ -1,17 +1,21 @@
-"""The frame of a page: head, links to its parts, the suite's sections, nulls and failures, provenance."""
+"""The frame of a page: head, links to its parts, the suite's sections, nulls and failures, provenance; also as text."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup, escape
 
+from poolbench.contracts import Row
 from poolbench.contracts.results import results_digest
+from poolbench.statuses import Status
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report.nulls import null_reasons
 from poolbench_driver.report.plain import plain_report
+from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import Report, Section
 
@@ -38,10 +42,10 @@ def write_page(folder: RunFolder, report: Report) -> Path:
         report=report,
         sections=[Markup(_rendered(section)) for section in report.sections],
         parts=[(section.anchor, section.label) for section in report.sections if section.label],
-        nulls=null_reasons(results.to_pylist()),
+        nulls=_null_reasons(results.to_pylist()),
         num_rows=results.num_rows,
         failures=folder.read_table("failures").to_pylist(),
-        facts=facts_of(folder),
+        facts=_facts_of(folder),
         config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
     )
     target = folder.file("report") / "index.html"
@@ -52,10 +56,20 @@ def write_page(folder: RunFolder, report: Report) -> Path:
     return target
 
 
-def facts_of(folder: RunFolder) -> list[tuple[str, str]]:
+def leaderboard_markdown(folder: RunFolder) -> str:
+    """Return where the figures of a run come from, the tables of its suite, and why figures are missing."""
+    parts = ["\n".join(f"- {name}: {value}" for name, value in _facts_of(folder))]
+    parts.append(report_of(folder).markdown)
+    nulls = _null_reasons(folder.read_table("results").to_pylist())
+    if lines := [[row["family"], row["status"], str(row["count"]), row["reason"]] for row in nulls]:
+        parts += ["\n## Nulls\n", table(["metrics", "status", "rows", "reason, for example"], lines)]
+    return "\n".join(parts)
+
+
+def _facts_of(folder: RunFolder) -> list[tuple[str, str]]:
     """Return where the figures of a run come from, as pairs of name and value."""
-    table, state = folder.read_table("results"), folder.read_state()
-    first = table.slice(0, 1).to_pylist()[0]
+    results, state = folder.read_table("results"), folder.read_state()
+    first = results.slice(0, 1).to_pylist()[0]
     return [
         ("run", folder.id),
         ("model", f"{first['model']} at {first['model_revision']}"),
@@ -63,9 +77,21 @@ def facts_of(folder: RunFolder) -> list[tuple[str, str]]:
         ("protocol and budget", f"{first['protocol']}, {first['budget']}"),
         ("configuration", first["config_hash"]),
         ("code version", first["code_version"]),
-        ("results digest", results_digest(table)),
+        ("results digest", results_digest(results)),
         ("finished", str(state.get("updated_at", first["created_at"]))),
     ]
+
+
+def _null_reasons(rows: Sequence[Row]) -> list[Row]:
+    """Return how many cells are null, by metric family and status, with an example of the reason."""
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: dict[tuple[str, str], str] = {}
+    for row in rows:
+        if row["status"] != Status.OK:
+            key = (row["metric"].split(".")[0], row["status"])
+            counts[key] += 1
+            reasons.setdefault(key, row["reason"] or "")
+    return [{"family": k[0], "status": k[1], "count": n, "reason": reasons[k]} for k, n in counts.most_common()]
 
 
 def _environment(package: str) -> Environment:
