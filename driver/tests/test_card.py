@@ -181,3 +181,10 @@ def test_a_run_whose_texts_are_too_few_for_d2_does_not_start(driver: Driver, env
 def test_every_concept_is_asked_for_by_default() -> None:
     config, _ = resolve_names(load_run_config(None, {"preset": "card", "model": "demo"}))
     assert list(config.concepts) == [concept.id for concept in CONCEPTS.all()]
+
+
+def test_every_setting_of_the_suite_is_an_option(driver: Driver, environment: dict[str, str]) -> None:
+    found = dry_run(driver, environment, "--layer-choice", "nested", "--fold-seeds=1,2")
+    assert found["set"] == {"layer_choice": "nested", "fold_seeds": [1, 2]}
+    wrong = driver(environment, *SMALL, "--layer-choise", "nested", "--dry-run")
+    assert wrong.returncode == 2 and "No such option: --layer-choise" in wrong.stderr

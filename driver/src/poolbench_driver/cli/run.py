@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class RunCommand(TyperCommand):
-    """`run`, with the settings of the suite that `--suite` names as further options: `--after X` is `--set after=X`."""
+    """`run`, with the other settings of the suite as further options: `--layer-choice nested` sets `layer_choice`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the arguments that are left, as typer does."""
-        named = [after for before, after in pairwise(args) if before == "--suite"]
-        named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
-        if named and named[-1] not in ("poolbench", "planted"):  # whose settings have options of their own
+        known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+        if any(each.startswith("--") and each.partition("=")[0] not in known for each in args):
             from poolbench_driver.suites.registry import SUITES
 
-            known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
-            args = _with_settings(args, SUITES.get(named[-1]).config, known)
+            named = [after for before, after in pairwise(args) if before == "--suite"]
+            named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
+            args = _with_settings(args, SUITES.get(named[-1] if named else "poolbench").config, known)
         return list(super().parse_args(ctx, args))
 
 
@@ -58,7 +58,7 @@ def run(
     config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
     preset: Annotated[str | None, typer.Option(help="demo, small, card or full.")] = None,
     suite: Annotated[
-        str | None, typer.Option(help="What to measure, see `ls suites`; its own settings are options too.")
+        str | None, typer.Option(help="What to measure, see `ls suites`; its settings are options too.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
     model: Annotated[
