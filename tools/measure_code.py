@@ -1,8 +1,7 @@
-"""Measure the Python code of this repository: sizes, types, docstrings, comments.
+"""Measure the Python code of this repository: sizes, docstrings, comments.
 
 Run `.venv/bin/python tools/measure_code.py` for a table, `--json FILE` for the same figures in a file,
-`--against REV` for the change of the number of lines since a revision, and `--check` for exit code 1
-when a function or a file is too long.
+and `--against REV` for the change of the number of lines since a revision. Types are left to mypy.
 
 A file is a test when it lies in a folder `tests`, is named `test_*.py` or is `conftest.py`. All figures
 but the lines of test code are of the other files. A function counts from its `def` to its last line,
@@ -23,8 +22,6 @@ from typing import Any
 from sources import Definition, Function, SourceFile, count_lines_at, is_test, outer_functions, read_sources
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-MAX_FUNCTION_LINES = 50
-MAX_FILE_LINES = 250
 
 Measures = dict[str, Any]
 Size = tuple[int, str]
@@ -46,42 +43,15 @@ def measure_files(sources: Sequence[SourceFile]) -> Measures:
     return _spread([(source.num_lines, str(source.path)) for source in sources])
 
 
-def _spread(sizes: Sequence[Size], num_shown: int = 5) -> Measures:
+def _spread(sizes: Sequence[Size]) -> Measures:
     """Return the distribution of some sizes; the 90th percentile is the smallest size that 90 % do not exceed."""
     lengths = sorted(length for length, _ in sizes)
     return {
         "number": len(lengths),
         "median": statistics.median(lengths),
         "p90": lengths[max(0, -(-len(lengths) * 9 // 10) - 1)],
-        "longest": [{"lines": length, "name": name} for length, name in sorted(sizes, reverse=True)[:num_shown]],
+        "longest": [{"lines": length, "name": name} for length, name in sorted(sizes, reverse=True)[:5]],
     }
-
-
-def find_too_long(sources: Sequence[SourceFile]) -> list[str]:
-    """Return what `--check` refuses, longest first: each function and file beyond its limit."""
-    files = [(source.num_lines, str(source.path), MAX_FILE_LINES) for source in sources]
-    functions = [
-        ((node.end_lineno or node.lineno) - node.lineno + 1, f"{source.path}:{name}", MAX_FUNCTION_LINES)
-        for source in sources
-        for name, node in outer_functions(source)
-    ]
-    return [
-        f"{name} has {lines} lines; the limit is {limit}: split it"
-        for lines, name, limit in sorted(files + functions, reverse=True)
-        if lines > limit
-    ]
-
-
-def measure_types(sources: Sequence[SourceFile]) -> Measures:
-    """Return the shares of arguments (`self` and `cls` left out) and of returns that have a type."""
-    arguments, returns = [], []
-    for node in (node for source in sources for node in ast.walk(source.tree) if isinstance(node, Function)):
-        spec = node.args
-        named = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
-        optional = [argument for argument in (spec.vararg, spec.kwarg) if argument]
-        arguments += [a.annotation is not None for a in named + optional if a.arg not in ("self", "cls")]
-        returns.append(node.returns is not None)
-    return {"typed_arguments": _share(arguments), "typed_returns": _share(returns)}
 
 
 def measure_docstrings(sources: Sequence[SourceFile], repository: Path) -> Measures:
@@ -131,9 +101,7 @@ def measure(repository: Path, against: str | None = None) -> Measures:
         "comment_share": round(sum(len(source.comments) for source in sources) / max(1, num_lines), 4),
         "files": measure_files(sources),
         "functions": measure_functions(sources),
-        **measure_types(sources),
         **measure_docstrings(sources, repository),
-        "too_long": find_too_long(sources),
     }
     if against:
         before = count_lines_at(repository, against)
@@ -165,26 +133,17 @@ def print_measures(measures: Measures) -> None:
             print(f"{name.replace('_', ' '):24} {value:6.1%}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write; return the exit code."""
+def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, too")
     parser.add_argument("--against", metavar="REV", help="compare the numbers of lines with this git revision")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help=f"exit code 1 when a function has more than {MAX_FUNCTION_LINES} lines or a file {MAX_FILE_LINES}",
-    )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     measures = measure(REPOSITORY, options.against)
     print_measures(measures)
     if options.json:
         options.json.write_text(json.dumps(measures, indent=2) + "\n", "utf-8")
-    too_long = measures["too_long"] if options.check else []
-    for line in too_long:
-        print(line, file=sys.stderr)
-    return 1 if too_long else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
