@@ -1,6 +1,6 @@
-"""The page of bounds: the allowed values of every field of every verb and task, read from the models."""
+"""The allowed values of every field of every verb and task, read from the models, for the page of bounds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 from schemas import FieldBounds, describe, fields_of, schema_of
@@ -8,6 +8,7 @@ from schemas import FieldBounds, describe, fields_of, schema_of
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS
+from poolbench_driver.suites.markdown import table
 from poolbench_extractor.config import EmbedRequest
 from poolbench_pooler.concepts import ConceptRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
@@ -19,7 +20,7 @@ from poolbench_steerer.http.vectors import VectorsBody
 from poolbench_steerer.http.verbs import GenerateBody, PerplexityBody
 
 #: Bodies of the verbs.
-BODIES: Mapping[str, type[BaseModel]] = {
+BODIES: dict[str, type[BaseModel]] = {
     "POST /extractor/embed": EmbedRequest,
     "POST /pooler/annotate": AnnotateRequest,
     "POST /pooler/pool": PoolRequest,
@@ -33,7 +34,7 @@ BODIES: Mapping[str, type[BaseModel]] = {
 }
 
 #: Bodies of the steerer's verbs. Their tests need its engine and are in its own folder.
-STEERER_BODIES: Mapping[str, type[BaseModel]] = {
+STEERER_BODIES: dict[str, type[BaseModel]] = {
     "POST /steerer/generate": GenerateBody,
     "POST /steerer/perplexity": PerplexityBody,
     "POST /steerer/vectors": VectorsBody,
@@ -48,35 +49,28 @@ PARAMETERS: Mapping[str, type[BaseModel]] = {
     kind: step.params for kind, step in SERVICE_STEPS.items() if step.params.model_fields
 }
 
-Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
-_HEAD = ("field", "allowed values", "default")
 
-
-def parts(table: Table) -> Iterator[str]:
-    """Yield the parts of the page; `table` makes a Markdown table from a head and rows."""
-    yield "# Bounds"
-    yield (
-        "This page lists the allowed values of each field of a request and of each parameter of a task. A request "
-        "with another value is refused with status 422 and the name of the field. A task with another value fails and "
-        "is not tried again. Booleans, strings and fractions are not accepted as whole numbers, and text must be valid "
-        "Unicode. The cost of a whole request or task is computed before work starts. Beyond the limits in "
-        "[operations/settings.md](operations/settings.md#limits-of-cost-and-memory) it is refused with status 413."
-    )
-    yield "## Requests"
-    for verb, model in {**BODIES, **STEERER_BODIES}.items():
-        yield from (f"### {verb}", table(_HEAD, map(_row, fields_of(model))))
-    yield "## Tasks"
-    yield from ("### The message", table(_HEAD, map(_row, fields_of(Task))))
-    for model in dict.fromkeys(PARAMETERS.values()):
-        kinds = ", ".join(kind for kind, found in PARAMETERS.items() if found is model)
-        yield from (f"### {kinds}", table(_HEAD, map(_row, fields_of(model))))
-    yield "## Parameters of strategies"
-    rows = [
+def parts() -> dict[str, str]:
+    """Return the parts of the page by name."""
+    tasks = {
+        ", ".join(kind for kind in PARAMETERS if PARAMETERS[kind] is model): model for model in PARAMETERS.values()
+    }
+    strategies = (
         (f"`{spec.id}`", f"`{name}`", describe(field))
         for spec in STRATEGIES.all()
         for name, field in schema_of(spec.params_model).get("properties", {}).items()
-    ]
-    yield table(("strategy", "parameter", "allowed values"), rows)
+    )
+    return {
+        "requests": _sections(BODIES | STEERER_BODIES),
+        "tasks": _sections({"The message": Task, **tasks}),
+        "strategies": table(("strategy", "parameter", "allowed values"), strategies),
+    }
+
+
+def _sections(models: Mapping[str, type[BaseModel]]) -> str:
+    """Return a heading and a table of fields for each model."""
+    head = ("field", "allowed values", "default")
+    return "\n\n".join(f"### {name}\n\n{table(head, map(_row, fields_of(model)))}" for name, model in models.items())
 
 
 def _row(field: FieldBounds) -> Sequence[str]:

@@ -30,7 +30,7 @@ from poolbench_corpora.real.weak_labels import weak_labels
 from poolbench_corpora.real.windows import sentences
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TABLES = REPOSITORY / "corpora" / "tests" / "data" / "rewriters"
+TABLES = REPOSITORY / "corpus" / "tests" / "data" / "rewriters"
 PAGE = REPOSITORY / "docs" / "results" / "rewriters.md"
 NUM_MEASURED = 400  # sentences with a marker, for each concept
 NUM_REWRITTEN, NUM_DECLINED = 42, 8  # cases of a table

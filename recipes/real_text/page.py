@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from textwrap import fill
 
 import pyarrow.parquet as pq
 from recipes.real_text.answers import moved_by_sinks, published_orders
@@ -19,6 +18,7 @@ from poolbench_corpora.io import read_concept
 from poolbench_corpora.real import real_concepts
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown
+from poolbench_driver.suites.markdown import paragraph, table
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of
 from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 
@@ -79,7 +79,7 @@ def page(measured: Measured) -> str:
     moved, boards = moved_by_sinks(rows, with_sinks)
     parts = [
         "# Real text, SmolLM2-135M",
-        _wrapped(
+        paragraph(
             f"A pretrained model on {len(concepts)} of the {len(real_concepts())} concepts that the real-text archives "
             "have texts of ([how](../runs.md#corpora)): which pooling is best for probing and for steering it, and "
             "what attention sinks do to the answer."
@@ -94,19 +94,19 @@ def page(measured: Measured) -> str:
         "One command builds, audits, measures and writes this page:",
         f"```console\n$ {measured.command}\n```",
         "## With and without attention sinks",
-        _wrapped(
+        paragraph(
             "Mean ranks and mean D1 by strategy, over concepts and layers. Excluded: tokens whose norm exceeds ten "
             "times the median of their passage are left out, which is the default "
             "([why](../metrics.md#attention-sinks)). Included: they stay, as in the published protocol. Intervals come "
             "from resampled concepts. Strategies that need a backward pass, or the states of each head, are measured "
             "without sinks only."
         ),
-        _table(
+        table(
             ("strategy", "rank, excluded", "rank, included", "change", "D1, excluded", "D1, included", "change"), boards
         ),
         *_minimal_pairs(measured.pairs),
         "## Yields",
-        _table(("concept", "train", "test", "scorer", "domains", "median words"), _yields(measured.corpus, concepts)),
+        table(("concept", "train", "test", "scorer", "domains", "median words"), _yields(measured.corpus, concepts)),
         _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
         or "All that were asked for were built.",
         "## Concept by concept",
@@ -132,7 +132,7 @@ def _minimal_pairs(pairs: SteeredPairs | None) -> list[str]:
         f"accuracy of {pairs.harness:.3f} unsteered."
     )
     lines = [[f"{each.strength:g}", f"{each.accuracy:.3f}", f"{each.perplexity:.1f}"] for each in pairs.judged]
-    return ["## Minimal pairs under steering", _wrapped(said), _table(("strength", "accuracy", "perplexity"), lines)]
+    return ["## Minimal pairs under steering", paragraph(said), table(("strength", "accuracy", "perplexity"), lines)]
 
 
 def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
@@ -156,21 +156,12 @@ def _shown(found: Findings) -> list[str]:
         "values for these only.",
     ]
     header = ("concept", "best strategy", "its D1", "A1_mean", "P1_last_token", "best beyond the confound")
-    return [_items(items), _table(header, found.lines())]
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    """Return a paragraph in lines of at most 100 characters."""
-    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [_items(items), table(header, found.lines())]
 
 
 def _items(texts: Iterable[str]) -> str:
-    return "\n".join(_wrapped(f"- {text}", "  ") for text in texts)
+    return "\n".join(paragraph(f"- {text}", "  ") for text in texts)
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])

@@ -9,8 +9,6 @@ import pyarrow as pa
 from poolbench.contracts.keys import canonical_json, digest
 from poolbench.statuses import Status
 
-RESULTS_VERSION = 1
-
 RESULT_SCHEMA = pa.schema(
     [
         ("run_id", pa.string()),
