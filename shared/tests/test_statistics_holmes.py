@@ -50,8 +50,6 @@ def test_discriminability_agrees_with_scipy():
     overall = mean_winning_rate(scores)
     expected = [stats.kendalltau(column, overall).statistic for column in scores.T]
     np.testing.assert_allclose(discriminability(scores), expected)
-    others = [stats.kendalltau(scores[:, k], mean_winning_rate(np.delete(scores, k, 1))).statistic for k in range(5)]
-    np.testing.assert_allclose(discriminability(scores, leave_one_out=True), others)
 
 
 def test_discriminability_of_a_dataset_without_information():
@@ -75,16 +73,6 @@ def test_rank_resolution_agrees_with_a_loop():
     assert found.published == pytest.approx(1.96 * np.std(changes, ddof=1) / np.sqrt(6))
 
 
-def test_rank_resolution_of_reduced_data():
-    scores = np.random.default_rng(3).normal(size=(6, 15)) + np.arange(6)[:, None]
-    same, noisy = (
-        rank_resolution(scores, scores),
-        rank_resolution(scores, np.random.default_rng(4).normal(size=(6, 15))),
-    )
-    assert same.published == 0 and same.tau > 0.9
-    assert noisy.resolution > same.resolution and noisy.tau < same.tau
-
-
 @pytest.mark.filterwarnings("error")
 def test_rank_resolution_of_nothing_measured():
     for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # no two models meet
@@ -106,5 +94,3 @@ def test_discriminability_takes_the_worst_score_for_what_it_is():
 def test_rank_resolution_of_too_little(shape):
     with pytest.raises(StatisticError, match="at least 2 models"):
         rank_resolution(np.ones(shape))
-    with pytest.raises(StatisticError, match="not"):
-        rank_resolution(np.ones((3, 4)), np.ones((3, 5)))

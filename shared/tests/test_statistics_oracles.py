@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
-from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
@@ -22,7 +21,6 @@ from poolbench.statistics import (
     t_interval,
 )
 from poolbench.statistics.correlation import kendall
-from poolbench.statistics.mcnemar import mcnemar_test
 from poolbench.statistics.multiple import benjamini_hochberg
 from poolbench.statistics.rank_tests import nemenyi_test, tie_groups
 
@@ -74,12 +72,6 @@ def test_p_of_blocks_that_all_agree_is_that_of_every_order(row):
 def test_corrections_agree_with_statsmodels(ours, theirs):
     p_values = np.random.default_rng(2).random(30).round(2) ** 2
     np.testing.assert_allclose(ours(p_values), multipletests(p_values, method=theirs)[1], atol=1e-12)
-
-
-@pytest.mark.parametrize("counts", [(3, 12), (0, 5), (7, 7), (0, 0), (40, 61)])
-def test_mcnemar_agrees_with_statsmodels(counts):
-    table = [[10, counts[0]], [counts[1], 20]]
-    assert mcnemar_test(*counts) == pytest.approx(mcnemar(table, exact=True).pvalue)
 
 
 def test_t_interval_agrees_with_statsmodels():

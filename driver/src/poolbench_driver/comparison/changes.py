@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from poolbench.statistics import group_mean_interval, holm, paired_permutation_test
+from poolbench.statistics import holm, mean_interval, paired_permutation_test
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench_driver.comparison.pairing import (
@@ -116,7 +116,7 @@ def _value_row(metric: str, strategy: str, pairs: Sequence[tuple[Row, Row]], num
         by_concept[a["concept"] or ""].append((a["value"], b["value"]))
     means_N2 = np.array([np.mean(found, axis=0) for _, found in sorted(by_concept.items())])
     differences = means_N2[:, 1] - means_N2[:, 0]
-    interval = group_mean_interval(differences, num_resamples=num_resamples, seed=seed) or (None, None)
+    interval = mean_interval(differences, num_resamples=num_resamples, seed=seed) or (None, None)
     test = paired_permutation_test(differences, num_resamples=num_resamples, seed=seed)
     return {
         "metric": metric,

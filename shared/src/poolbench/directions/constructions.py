@@ -79,12 +79,8 @@ def discriminant(context: DirectionContext) -> np.ndarray:
     reference="Jorgensen et al. (2023), Improving activation steering with mean-centring",
 )
 def mean_centred(context: DirectionContext) -> np.ndarray:
-    """Return the mean of the positives minus the background mean.
-
-    Without a background of other texts it is the mean of both classes: parallel to C1, with another norm.
-    """
-    background = context.background_mean
-    return context.positives.mean(axis=0) - (context.vectors_nD.mean(axis=0) if background is None else background)
+    """Return the mean of the positives minus that of both classes, the background: parallel to C1, of another norm."""
+    return context.positives.mean(axis=0) - context.vectors_nD.mean(axis=0)
 
 
 @CONSTRUCTIONS.register(

@@ -23,7 +23,6 @@ class DirectionContext:
     pairs_P2: np.ndarray  # row numbers (positive, negative) of matched pairs [P, 2]; empty if there are none
     seed: int = 0  # seed of constructions that draw
     probe_weights: np.ndarray | None = None  # weights [D] of the converged L2-logistic probe, for `vectors_nD`
-    background_mean: np.ndarray | None = None  # mean vector [D] of other texts, for mean-centring
     sae: SparseAutoencoder | None = None  # sparse autoencoder of the layer, for C5
     features_nF: np.ndarray | None = None  # its features of `vectors_nD`, if known already
     num_features: int = 10  # number of features that C5 is made of

@@ -1,7 +1,7 @@
 """Statistical tests and intervals: arrays in, numbers out."""
 
 from poolbench.statistics.auroc import auroc, auroc_resamples
-from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples, t_interval
+from poolbench.statistics.bootstrap import group_mean_resamples, mean_interval, t_interval
 from poolbench.statistics.correlation import spearman
 from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
 from poolbench.statistics.groups import connected_groups
@@ -23,13 +23,13 @@ __all__ = [
     "bootstrap_counts",
     "connected_groups",
     "friedman_test",
-    "group_mean_interval",
     "group_mean_resamples",
     "group_weights",
     "grouped_folds",
     "holm",
     "iman_davenport_test",
     "mcnemar_power",
+    "mean_interval",
     "mean_rank_intervals",
     "mean_ranks",
     "nemenyi_critical_difference",

@@ -49,33 +49,20 @@ def group_mean_resamples(
         return (weights_RG @ sums_GC) / (weights_RG @ counts_GC)
 
 
-def group_mean_interval(
-    values: np.ndarray,
-    groups: np.ndarray | None = None,
-    *,
-    num_resamples: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[float, float] | None:
-    """Return the percentile interval of the mean of `values` [n] under a bootstrap over groups.
-
-    None if fewer than two groups have a value. Raise StatisticError as `group_mean_resamples` does.
-    """
+def mean_interval(values: np.ndarray, *, num_resamples: int = 1000, seed: int = 0) -> tuple[float, float] | None:
+    """Return the percentile interval of the mean of `values` [n] under a bootstrap; None below two values."""
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
-    samples = group_mean_resamples(column, groups, num_resamples=num_resamples, seed=seed)
-    known = ~np.isnan(column[:, 0])
-    if len(column[known] if groups is None else np.unique(np.asarray(groups)[known])) < 2:
-        return None
-    return percentile_interval(samples[:, 0], level)
+    samples = group_mean_resamples(column, num_resamples=num_resamples, seed=seed)
+    return percentile_interval(samples[:, 0]) if (~np.isnan(column)).sum() > 1 else None
 
 
-def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of the mean of `values` [n], taken as normal with unknown variance.
+def t_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of `values` [n], taken as normal with unknown variance.
 
     Raise StatisticError `too_few` below 2 values, `non_finite` if one is NaN or infinite.
 
     Reference: Student (1908), "The probable error of a mean".
     """
     known = finite_values(values, "values", minimum=2)
-    reach = stats.t.ppf((1 + level) / 2, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
+    reach = stats.t.ppf(0.975, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
     return float(known.mean() - reach), float(known.mean() + reach)

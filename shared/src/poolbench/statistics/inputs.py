@@ -31,7 +31,7 @@ def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infi
     return array
 
 
-def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatments: int = 3) -> np.ndarray:
+def complete_blocks(scores_NK: np.ndarray, *, min_treatments: int = 3) -> np.ndarray:
     """Return `scores_NK` [N, K] as float64.
 
     Raise StatisticError `non_finite` if a score is NaN, `too_few` if there are too few blocks or treatments.
@@ -42,8 +42,8 @@ def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatment
             Status.FAILED, f"scores must be blocks by treatments, got an array of shape {scores.shape}"
         )
     num_blocks, num_treatments = scores.shape
-    if num_blocks < min_blocks or num_treatments < min_treatments:
-        needed = f"need {min_blocks} blocks and {min_treatments} treatments"
+    if num_blocks < 2 or num_treatments < min_treatments:
+        needed = f"need 2 blocks and {min_treatments} treatments"
         raise StatisticError(Status.TOO_FEW, f"{needed}, got {num_blocks} and {num_treatments}")
     if np.isnan(scores).any():
         raise StatisticError(Status.NON_FINITE, "a block lacks a treatment; rank complete blocks only")

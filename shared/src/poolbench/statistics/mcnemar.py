@@ -1,4 +1,4 @@
-"""McNemar's exact test of two classifiers on the same passages, its power, and its type-M and type-S errors."""
+"""The power of McNemar's exact test of two classifiers on the same passages, and its type-M and type-S errors."""
 
 import math
 from typing import NamedTuple
@@ -19,19 +19,6 @@ class McNemarPower(NamedTuple):
     power: float  # probability of a significant difference of the right sign
     type_m: float  # mean of |estimated difference| over the true one, given significance: the exaggeration
     type_s: float  # probability of the wrong sign, given significance
-
-
-def mcnemar_test(n01: int, n10: int) -> float:
-    """Return the two-sided exact p-value; `n01` passages only the second classifier gets right, `n10` only the first.
-
-    Raises:
-        ValueError: A count is not whole or is negative.
-
-    Reference: McNemar (1947); the binomial form is the sign test of the discordant pairs.
-    """
-    if not (n01 >= 0 and n10 >= 0 and n01 % 1 == n10 % 1 == 0):
-        raise ValueError(f"counts of discordant pairs are whole and not negative, got {n01} and {n10}")
-    return min(1.0, 2 * float(stats.binom.cdf(min(n01, n10), n01 + n10, 0.5)))
 
 
 def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNemarPower:

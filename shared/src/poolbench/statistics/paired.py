@@ -56,9 +56,7 @@ class PermutationResult(NamedTuple):
     num_drawn: int
 
 
-def paired_permutation_test(
-    differences: np.ndarray, groups: np.ndarray | None = None, *, num_resamples: int = 9999, seed: int = 0
-) -> PermutationResult:
+def paired_permutation_test(differences: np.ndarray, *, num_resamples: int = 9999, seed: int = 0) -> PermutationResult:
     """Test two-sided that `differences` [n] are exchangeable with their negatives, by their mean.
 
     All sign patterns are counted if at most `MAX_EXACT` units are not zero. Otherwise `num_resamples` are drawn, and
@@ -66,21 +64,16 @@ def paired_permutation_test(
 
     Args:
         differences: Second minus first of each pair.
-        groups: Group of each pair; the members of a group flip their sign together.
         num_resamples: Number of drawn sign patterns.
         seed: Seed of the drawn patterns.
 
     Raises:
-        StatisticError: `too_few` without a pair, `non_finite` if a difference is NaN or infinite, `failed` unless each
-            pair has a group.
+        StatisticError: `too_few` without a pair, `non_finite` if a difference is NaN or infinite.
 
     Reference: Fisher (1935); Phipson & Smyth (2010), "Permutation p-values should never be zero", for the + 1.
     """
     values = finite_values(differences, "differences")
-    if groups is not None and len(groups) != len(values):
-        raise StatisticError(Status.FAILED, f"{len(groups)} groups for {len(values)} differences")
-    sums = values if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], values)
-    moving = sums[sums != 0]
+    moving = values[values != 0]
     observed = abs(float(moving.sum())) - _ROUNDING * float(np.abs(moving).sum())
     mean = float(values.mean())
     if moving.size <= MAX_EXACT:

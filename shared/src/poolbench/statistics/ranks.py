@@ -35,9 +35,9 @@ def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_rank_intervals(
-    ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
+    ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0
 ) -> list[tuple[float, float] | None]:
     """Return the percentile interval of each mean rank under a bootstrap over blocks; None below two blocks."""
     samples = mean_ranks(ranks_NK, bootstrap_counts(len(ranks_NK), num_resamples, seed).astype(float))
     enough = np.isfinite(ranks_NK).sum(axis=0) >= 2
-    return [percentile_interval(s, level) if known else None for s, known in zip(samples.T, enough, strict=True)]
+    return [percentile_interval(s) if known else None for s, known in zip(samples.T, enough, strict=True)]

@@ -16,6 +16,7 @@ _CONFIDENCE = 1e-8
 _BITS = 32
 #: Half-effects below this give no size.
 _SMALLEST_HALF_EFFECT = 1e-5
+_SUFFICIENT_POWER = 0.8
 
 
 class TrainingSize(NamedTuple):
@@ -75,7 +76,6 @@ def recommend_training_size(
     split: tuple[float, ...] = (4, 1, 1),
     interval: tuple[float, float] | None = None,
     power: float | None = None,
-    min_power: float = 0.8,
 ) -> TrainingSize:
     """Return the size for an effect, unless the pilot cannot distinguish the two configurations.
 
@@ -86,10 +86,9 @@ def recommend_training_size(
         split: Shares of training, development and test passages.
         interval: Paired interval of the effect over the pilot's folds or seeds.
         power: Power of McNemar's test at the largest number of test passages available.
-        min_power: Smallest sufficient power.
 
     Returns:
-        Null with `collapsed` if the interval includes 0 and the power is below `min_power`; null with `no_effect` if
+        Null with `collapsed` if the interval includes 0 and the power is below .8; null with `no_effect` if
         the effect is too small for a bound.
 
     Raises:
@@ -102,7 +101,7 @@ def recommend_training_size(
         raise StatisticError(Status.FAILED, str(error)) from None
     if interval is not None and not np.isfinite(interval).all():
         raise StatisticError(Status.NON_FINITE, f"the interval of the effect is {interval}")
-    if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < min_power:
+    if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < _SUFFICIENT_POWER:
         reason = f"the interval [{interval[0]:.4f}, {interval[1]:.4f}] includes 0 and the power is {power:.2f}"
         return TrainingSize(None, None, Status.COLLAPSED, reason)
     if num_train is None:

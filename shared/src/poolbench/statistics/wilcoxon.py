@@ -1,14 +1,12 @@
 """Wilcoxon's signed-rank test of paired differences, with an effect size."""
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from poolbench.statistics.inputs import finite_values
-
-Zeros = Literal["pratt", "drop"]
 
 #: Up to this many non-zero differences the null distribution is counted, beyond it is approximated.
 MAX_EXACT = 50
@@ -21,33 +19,29 @@ class WilcoxonResult(NamedTuple):
     effect: float
 
 
-def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> WilcoxonResult:
+def wilcoxon_test(differences: np.ndarray) -> WilcoxonResult:
     """Test two-sided that `differences` [n] are symmetric about 0.
 
     The p-value is exact up to 50 non-zero differences, with or without ties: given the ranks, every pattern of signs
     is equally likely, and their sums are counted. Beyond that it is the normal approximation with the variance of the
     ranks themselves. The effect size is (W+ - W-) / (W+ + W-), from -1 to 1.
 
+    Zeros are ranked with the rest, and then their ranks are left out (Pratt's rule), so that blocks without a
+    difference weaken the small differences.
+
     Args:
         differences: First minus second of each block; infinite if one side takes the worst rank.
-        zeros: `pratt` ranks zeros with the rest and then leaves their ranks out, so that blocks without a difference
-            weaken the small differences; `drop` leaves them out before ranking.
 
     Returns:
         The result; without a non-zero difference p is 1 and the effect 0.
 
     Raises:
         StatisticError: `too_few` without a block, `non_finite` if a difference is NaN.
-        ValueError: Another rule of zeros.
 
     Reference: Wilcoxon (1945); Pratt (1959), "Remarks on zeros and ties"; Kerby (2014), "The simple difference
     formula", for the effect size.
     """
     values = finite_values(differences, "differences", allow_infinite=True)
-    if zeros not in get_args(Zeros):
-        raise ValueError(f"zeros is {zeros!r}; allowed: {', '.join(get_args(Zeros))}")
-    if zeros == "drop":
-        values = values[values != 0]
     nonzero = values != 0
     if not nonzero.any():
         return WilcoxonResult(1.0, 0.0)

@@ -37,24 +37,20 @@ def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return won_NM, met_NM
 
 
-def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.ndarray:
+def discriminability(scores: np.ndarray) -> np.ndarray:
     """Return Kendall's tau-b of each dataset's order of the models with the overall order [N].
 
-    The overall order is by mean winning rate. It includes the dataset itself (unless `leave_one_out`), which raises the
-    figure slightly if datasets are few. NaN if a dataset ties all of its models or has fewer than three.
+    The overall order is by mean winning rate. It includes the dataset itself, which raises the figure slightly if
+    datasets are few. NaN if a dataset ties all of its models or has fewer than three.
 
     Reference: Waldis et al. (2024), "Holmes".
     """
     scores_MN = np.asarray(scores, dtype=np.float64)
-    won_NM, met_NM = pair_counts(scores_MN)
-    taus = np.full(scores_MN.shape[1], np.nan)
-    for dataset in range(len(taus)):
-        left = np.arange(len(taus)) != dataset if leave_one_out else np.ones(len(taus), dtype=bool)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            overall = won_NM[left].sum(axis=0) / met_NM[left].sum(axis=0)
-        both = ~np.isnan(scores_MN[:, dataset]) & ~np.isnan(overall)
-        taus[dataset] = kendall(scores_MN[both, dataset], overall[both])
-    return taus
+    overall = mean_winning_rate(scores_MN)
+    both_MN = ~np.isnan(scores_MN) & ~np.isnan(overall)[:, None]
+    return np.array(
+        [kendall(own[both], overall[both]) for own, both in zip(scores_MN.T, both_MN.T, strict=True)], dtype=np.float64
+    )
 
 
 class RankResolution(NamedTuple):
@@ -65,46 +61,36 @@ class RankResolution(NamedTuple):
     published: float  # the published figure: 1.96 standard deviations of the rank changes over the root of the models
 
 
-def rank_resolution(
-    scores: np.ndarray, reduced: np.ndarray | None = None, *, num_resamples: int = 1000, seed: int = 0
-) -> RankResolution:
+def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int = 0) -> RankResolution:
     """Return the rank changes under a bootstrap over datasets; ranks are by mean winning rate, ties shared.
 
     Args:
         scores: M models by N datasets, higher is better; NaN for a missing score.
-        reduced: Scores with a fraction of the training data. If given, each resample's ranks by these are compared
-            with the ranks by all data.
         num_resamples: Resamples of the datasets.
         seed: Seed of the resamples.
 
     Raises:
-        StatisticError: `too_few` below 2 models or datasets, or if no two resamples rank a model; `failed` if the two
-            sides differ in shape.
+        StatisticError: `too_few` below 2 models or datasets, or if no two resamples rank a model.
 
     Reference: Waldis et al. (2024), "Holmes", FlashHolmes; the percentile under the bootstrap is ours.
     """
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2 or min(scores_MN.shape) < 2:
         raise StatisticError(Status.TOO_FEW, f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
-    if reduced is not None and np.shape(reduced) != scores_MN.shape:
-        raise StatisticError(Status.FAILED, f"reduced scores have shape {np.shape(reduced)}, not {scores_MN.shape}")
-    full = _ranks(mean_winning_rate(scores_MN))
-    won_NM, met_NM = pair_counts(scores_MN if reduced is None else reduced)
+    full, (won_NM, met_NM) = _ranks(mean_winning_rate(scores_MN)), pair_counts(scores_MN)
     weights_RN = bootstrap_counts(scores_MN.shape[1], num_resamples, seed).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         ranks_RM = _ranks((weights_RN @ won_NM) / (weights_RN @ met_NM))
-    changes_RM = ranks_RM - full
-    compared = changes_RM if reduced is None else _ranks(mean_winning_rate(np.asarray(reduced))) - full
-    changes, compared = changes_RM[np.isfinite(changes_RM)], compared[np.isfinite(compared)]
-    if min(changes.size, compared.size) < 2:
-        raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
     both_RM = np.isfinite(ranks_RM + full)
+    changes = (ranks_RM - full)[both_RM]
+    if changes.size < 2:
+        raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
     found = [kendall(row[known], full[known]) for row, known in zip(ranks_RM, both_RM, strict=True)]
     taus = [tau for tau in found if math.isfinite(tau)]
     return RankResolution(
         resolution=float(np.percentile(np.abs(changes), 95)),
         tau=float(np.mean(taus)) if taus else math.nan,
-        published=float(1.96 * np.std(compared, ddof=1) / math.sqrt(len(scores_MN))),
+        published=float(1.96 * np.std(changes, ddof=1) / math.sqrt(len(scores_MN))),
     )
 
 
