@@ -16,7 +16,7 @@ from poolbench.contracts.keys import is_restricted
 from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptError, RestrictedError
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
-from poolbench_driver.cli.export import steered_outputs
+from poolbench_driver.cli.export import of_concepts
 from poolbench_driver.records import RunFolder
 from poolbench_driver.release import Export, export_steered_outputs, releasable_concepts
 from poolbench_driver.release.texts import RELEASE
@@ -210,10 +210,10 @@ def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where: dict[str, Any] = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs", "licence": None}
     with pytest.raises(RestrictedError):
-        steered_outputs(**where, concepts="toxicity")
+        of_concepts("steered-outputs")(**where, concepts="toxicity")
     assert not (tmp_path / "out").exists()
-    assert steered_outputs(**where, concepts=None) == 0
+    assert of_concepts("steered-outputs")(**where, concepts=None) == 0
     assert "414 texts of 1 concepts, licence apache-2.0" in capsys.readouterr().out
     made.artifacts.delete(made.plan.steering.texts.concepts["contrast"].texts["L5_keyword"].texts)
-    assert steered_outputs(**where, concepts="contrast") == 1
+    assert of_concepts("steered-outputs")(**where, concepts="contrast") == 1
     assert "missing: contrast, L5_keyword" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.steps.roles import Cell
-from poolbench_driver.cli.export import directions
+from poolbench_driver.cli.export import of_concepts
 from poolbench_driver.release import export_directions
 from poolbench_driver.release.source import model_folder
 
@@ -115,12 +115,12 @@ def test_the_command_says_what_it_leaves_out(
     monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: made)  # has the store
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs"}
-    assert directions(**where) == 0
+    assert of_concepts("directions")(**where) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "left out, because they are sensitive: toxicity"
     assert said[-1].endswith("directions, 1 concepts, licence apache-2.0")
     command = f"`poolbench-driver export directions {folder.id} --output FOLDER`"
     assert command in (tmp_path / "out/README.md").read_text()
     with pytest.raises(RestrictedError, match="toxicity"):
-        directions(**{**where, "output": tmp_path / "other"}, concepts="contrast,toxicity")
+        of_concepts("directions")(**{**where, "output": tmp_path / "other"}, concepts="contrast,toxicity")
     assert not (tmp_path / "other").exists()

@@ -31,11 +31,6 @@ _SHORT = 12
 _COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
 
 
-@app.callback()
-def _group() -> None:
-    """List, show, send again and drop dead letters."""
-
-
 @app.command()
 def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: Json = False) -> None:
     """List dead letters, oldest first."""

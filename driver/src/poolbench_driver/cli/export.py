@@ -18,7 +18,10 @@ from poolbench.contracts.wire import Exit
 if TYPE_CHECKING:
     from poolbench_driver.release import Export
 
-app = typer.Typer(help="Write what others may have of a run.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write what others may have of a run: never passages, vectors, texts or scorers of sensitive concepts.",
+    no_args_is_help=True,
+)
 
 Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export of the same run there is replaced.")]
 Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
@@ -28,62 +31,60 @@ Concepts = Annotated[
 ]
 Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
 
-
-@app.callback()
-def _group() -> None:
-    """Write what others may have of a run: never passages, vectors, texts or scorers of sensitive concepts."""
-
-
-@app.command()
-def activations(
-    output: Output,
-    run: Run = "latest",
-    runs: Runs = Path("runs"),
-    concepts: Concepts = None,
-    licence: Licence = None,
-) -> int:
-    """Write kept states per token, as object arrays per layer in the published layout, with their passages."""
-    from poolbench_driver.release import export_activations
-
-    export = _export("activations", run, runs, concepts, licence)
-    parts = 2 * len(export.concepts) * len(export.scope.layers_with_steering)
-    manifest = _written(_parts_of(export_activations, export, output), output, parts)
-    num = sum(entry.get("num_passages", 0) for entry in manifest["files"].values())
-    return _report(manifest, f"{output}: states of {num} passages and layers, {_of(export)}")
-
-
-@app.command()
-def directions(
-    output: Output,
-    run: Run = "latest",
-    runs: Runs = Path("runs"),
-    concepts: Concepts = None,
-    licence: Licence = None,
-) -> int:
-    """Write the directions of concepts as .npy files in the published layout and as safetensors."""
-    from poolbench_driver.release import export_directions
-
-    export = _export("directions", run, runs, concepts, licence)
-    parts = len(export.concepts) * len(export.scope.layers_with_steering)
-    manifest = _written(_parts_of(export_directions, export, output), output, parts)
-    return _report(manifest, f"{output}: {manifest['num_directions']} directions, {_of(export)}")
+#: The exports of concepts: what each writes, how many parts that has, and how its manifest counts them.
+_OF_CONCEPTS: dict[str, tuple[str, Callable[[Export], int], Callable[[dict[str, Any]], str]]] = {
+    "activations": (
+        "Write kept states per token, as object arrays per layer in the published layout, with their passages.",
+        lambda export: 2 * len(export.concepts) * len(export.scope.layers_with_steering),
+        lambda manifest: f"states of {_sum(manifest, 'num_passages')} passages and layers, ",
+    ),
+    "directions": (
+        "Write the directions of concepts as .npy files in the published layout and as safetensors.",
+        lambda export: len(export.concepts) * len(export.scope.layers_with_steering),
+        lambda manifest: f"{manifest['num_directions']} directions, ",
+    ),
+    "scorers": (
+        "Write the scorers of concepts as folders that Transformers loads as sequence classifiers.",
+        lambda export: len(export.concepts),
+        lambda manifest: "scorers, ",
+    ),
+    "steered-outputs": (
+        "Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused.",
+        lambda export: len(export.concepts) * (len(export.scope.strategies) + 2),
+        lambda manifest: f"{_sum(manifest, 'num_rows')} texts of ",
+    ),
+}
 
 
-@app.command()
-def scorers(
-    output: Output,
-    run: Run = "latest",
-    runs: Runs = Path("runs"),
-    concepts: Concepts = None,
-    licence: Licence = None,
-) -> int:
-    """Write the scorers of concepts as folders that Transformers loads as sequence classifiers."""
-    from poolbench_driver.release import export_scorers, scorer_notes
+def of_concepts(what: str) -> Callable[..., int]:
+    """Return the command that exports something of each concept of a run."""
+    _, num_parts, counted = _OF_CONCEPTS[what]
 
-    export = _export("scorers", run, runs, concepts, licence)
-    gates = scorer_notes(export.folder.read_table("results"))
-    manifest = _written(_parts_of(export_scorers, export, output, gates), output, len(export.concepts))
-    return _report(manifest, f"{output}: scorers, {_of(export)}")
+    def command(
+        output: Output,
+        run: Run = "latest",
+        runs: Runs = Path("runs"),
+        concepts: Concepts = None,
+        licence: Licence = None,
+    ) -> int:
+        from poolbench_driver import release
+
+        export = _export(what, run, runs, concepts, licence)
+        write = getattr(release, f"export_{what.replace('-', '_')}")
+        manifest = _written(lambda on_part: write(replace(export, on_part=on_part), output), output, num_parts(export))
+        return _report(
+            manifest, f"{output}: {counted(manifest)}{len(export.concepts)} concepts, licence {export.licence}"
+        )
+
+    return command
+
+
+def _sum(manifest: dict[str, Any], count: str) -> int:
+    return sum(entry.get(count, 0) for entry in manifest["files"].values())
+
+
+for _name, (_help, *_) in _OF_CONCEPTS.items():
+    app.command(_name, help=_help)(of_concepts(_name))
 
 
 @app.command("run")
@@ -105,24 +106,6 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     return _report(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
     )
-
-
-@app.command("steered-outputs")
-def steered_outputs(
-    output: Output,
-    run: Run = "latest",
-    runs: Runs = Path("runs"),
-    concepts: Concepts = None,
-    licence: Licence = None,
-) -> int:
-    """Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused."""
-    from poolbench_driver.release import export_steered_outputs
-
-    export = _export("steered-outputs", run, runs, concepts, licence)
-    parts = len(export.concepts) * (len(export.scope.strategies) + 2)
-    manifest = _written(_parts_of(export_steered_outputs, export, output), output, parts)
-    num = sum(entry.get("num_rows", 0) for entry in manifest["files"].values())
-    return _report(manifest, f"{output}: {num} texts of {_of(export)}")
 
 
 def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
@@ -169,15 +152,6 @@ def _written(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> 
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {output} is as it was", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
-
-
-def _parts_of(write: Callable[..., dict[str, Any]], export: Export, *rest: Any) -> Callable[..., dict[str, Any]]:
-    """Return `write` as a function of what is called after each part."""
-    return lambda on_part: write(replace(export, on_part=on_part), *rest)
-
-
-def _of(export: Export) -> str:
-    return f"{len(export.concepts)} concepts, licence {export.licence}"
 
 
 def _report(manifest: dict[str, Any], line: str) -> int:

@@ -11,11 +11,6 @@ import typer
 app = typer.Typer(help="Import what others computed.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Import what others computed."""
-
-
 @app.command()
 def activations(
     folder: Annotated[Path, typer.Argument(help="Folder of <passage id>.npy files, or of files per layer.")],

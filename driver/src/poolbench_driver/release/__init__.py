@@ -8,7 +8,7 @@ from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.run import export_run
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export, model_licence, releasable_concepts, scorer_licence
-from poolbench_driver.release.steered import export_steered_outputs, scorer_notes
+from poolbench_driver.release.steered import export_steered_outputs
 
 __all__ = [
     "Export",
@@ -20,5 +20,4 @@ __all__ = [
     "model_licence",
     "releasable_concepts",
     "scorer_licence",
-    "scorer_notes",
 ]

@@ -20,6 +20,7 @@ from poolbench.models.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.release.source import Export, require_public
+from poolbench_driver.release.steered import scorer_notes
 
 KIND = "poolbench-scorers"
 META, MODEL = "meta.json", "model.safetensors"
@@ -50,20 +51,18 @@ was trained here (`temperature_applied`). For one that was imported, the score i
 |---|---|---|---|"""
 
 
-def export_scorers(export: Export, output: Path, gates: Mapping[str, str]) -> dict[str, Any]:
+def export_scorers(export: Export, output: Path) -> dict[str, Any]:
     """Write the scorers of a run into `output` and return the manifest. A part is one concept.
-
-    Args:
-        gates: Verdict on each concept's scorer, for the card.
 
     Raises:
         InputError: `output` holds something else, or an artifact has another format.
         ModelError: The base of a scorer is not here, or is another one.
-        NotFoundError: The run trained no scorer, or the store has none of them.
+        NotFoundError: The run is not finished, trained no scorer, or the store has none of them.
     """
     stages = export.plan.steering
     if stages is None:
         raise NotFoundError(f"run {export.folder.id} measured D1 alone: it has no scorers")
+    gates = scorer_notes(export.folder.read_table("results"))
     missing, lines = list[dict[str, str]](), list[str]()
     with export.writing(output, KIND) as partial:
         for concept in export.concepts:
