@@ -1,8 +1,8 @@
-"""Steered against unsteered throughput, against the reference code, and D2 of a whole concept.
+"""Steered against unsteered throughput, and against the reference code.
 
-    python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--no-bulk] [--smallest]
+    python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--smallest]
 
-bench/README.md explains each ratio. About 6 minutes on two quiet cores, of which the concept takes 3.
+bench/README.md explains each ratio. About 3 minutes on two quiet cores.
 """
 
 import argparse
@@ -10,22 +10,16 @@ from typing import Any
 
 from common import Parser, write_report
 from steering.batches import Sizes
-from steering.bulk import Bulk, measure_bulk
 from steering.measure import NUM_REGISTERED, measure, perplexity_rate, registration_s
 from steering.reference import reference_rate
 from steering.scorers import shared_pass
 
-from poolbench.config import layer_at_depth, resolve_model
+from poolbench.config import resolve_model
 from poolbench.settings import SteererSettings
 from poolbench.texts import load_calibration
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.engine.norms import measure_texts, median_norms
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
-from poolbench_steerer.tokens import tokens_of
-
-#: The smallest concept that needs two portions.
-SMALLEST_BULK = {"tokens": 4, "num_strategies": 5, "strengths": (0.06, 0.125, 0.25), "num_openings": 4}
 
 
 def main() -> None:
@@ -35,21 +29,17 @@ def main() -> None:
     config = SteererSettings(max_num_seqs=sizes.batch, max_model_len=512, max_steered_requests=2 * sizes.batch)
     service = SteererService(EngineHost(config))
 
-    async def in_engine(engine: SteeringEngine) -> tuple[dict[str, Any], dict[str, Any], list[float], int]:
+    async def in_engine(engine: SteeringEngine) -> tuple[dict[str, Any], dict[str, Any]]:
         compared = await measure(engine, sizes)
         beside = {
             f"register_{NUM_REGISTERED}_vectors_s": await registration_s(engine),
             "perplexity_tokens_per_s": await perplexity_rate(engine, sizes),
         }
-        norms = median_norms(await measure_texts(engine, tokens_of(model)))
-        return compared, beside, norms, engine.bank.width
+        return compared, beside
 
     try:
-        compared, figures, norms, width = service.host.run(model, in_engine)
+        compared, figures = service.host.run(model, in_engine)
         figures |= {"steered": compared, "engine_start_s": service.host.health()["start_s"]}
-        if options.bulk is not None:
-            norm = norms[layer_at_depth(0.5, len(norms))]
-            figures["bulk_d2"] = measure_bulk(service, norm, width, len(norms), options.bulk)
     finally:
         service.host.close()
     figures["scoring"] = shared_pass(load_calibration()["text"].to_pylist()[: 8 if options.smallest else None])
@@ -68,7 +58,7 @@ def vllm_version() -> str:
 
 
 def parse_options() -> argparse.Namespace:
-    """Parse the command line, including `sizes` and `bulk`."""
+    """Parse the command line, including `sizes`."""
     parser = Parser(__doc__)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--batch", type=int, default=Sizes.batch)
@@ -76,12 +66,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=Sizes.prompt_tokens)
     parser.add_argument("--pairs", type=int, default=Sizes.pairs)
     parser.add_argument("--reference-prompts", type=int, default=8)
-    parser.add_argument("--bulk-tokens", type=int, default=Bulk.tokens, help="new tokens of a text of the concept")
-    parser.add_argument("--no-bulk", action="store_true", help="leave out D2 of a whole concept")
     options = parser.options(tokens=2, pairs=1, reference_prompts=1)
     options.sizes = Sizes(options.batch, options.tokens, options.prompt_tokens, options.pairs)
-    size = SMALLEST_BULK if options.smallest else {"tokens": options.bulk_tokens}
-    options.bulk = None if options.no_bulk else Bulk(options.model, **size)
     return options
 
 

@@ -78,11 +78,6 @@ def check_scale_check(report: dict[str, Any]) -> None:
 
 
 def check_steer(report: dict[str, Any]) -> None:
-    bulk = report["figures"]["bulk_d2"]
-    assert bulk["num_texts"] == 5 * 3 * 4 and bulk["num_measures"] > 0
-    stages = {"generation", "perplexity", "scoring", "figures", "tables", "rest"}
-    assert set(bulk["stages_s"]) == stages and all(value >= 0 for value in bulk["stages_s"].values())
-    assert sum(bulk["stages_s"].values()) == pytest.approx(bulk["total_s"], abs=0.01)
     assert set(report["figures"]["scoring"]["against_one"]) == {"k3", "k8", "k17"}
 
 

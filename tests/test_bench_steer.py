@@ -66,14 +66,6 @@ def test_a_prefix_cache_that_stays_full_is_an_error() -> None:
         asyncio.run(empty_prefix_cache(SimpleNamespace(llm=Busy())))  # type: ignore[arg-type]
 
 
-def test_a_whole_concept_is_2280_texts() -> None:
-    from steering.bulk import Bulk
-
-    bulk = Bulk("demo")
-    assert bulk.num_strategies * len(bulk.strengths) * bulk.num_openings == 2280 and bulk.tokens == 64
-    assert [len(portion) for portion in bulk.portions] == [4, 4, 4, 4, 3]
-
-
 def test_other_batches_have_ratios_of_their_own() -> None:
     from gpu_steer import named
 
