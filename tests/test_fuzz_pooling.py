@@ -19,7 +19,7 @@ from poolbench.pooling.align import word_span_of_tokens
 from poolbench.pooling.batch import Outcome, Request, Weighing, pool_layer
 from poolbench.pooling.registry import StrategySpec
 from poolbench.pooling.signals import SIGNALS
-from poolbench_extractor.encode import encode
+from poolbench_extractor.encode import PassageTexts, Reading, encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_pooler.annotate import annotate_texts, load_pipeline
 from poolbench_pooler.keywords import DocumentFrequencies
@@ -53,7 +53,10 @@ def contexts_of(texts: Sequence[str], include_bos: bool = False) -> list[TokenCo
     names = [str(index) for index in range(len(texts))]
     rows = annotate_texts(load_pipeline("annotator"), names, texts, DocumentFrequencies({}, 1), 10)
     words = {row["passage_id"]: Words.from_row(row) for row in rows}
-    return [passage.context for passage in encode(decoder(), names, texts, words, include_bos=include_bos)]
+    return [
+        passage.context
+        for passage in encode(decoder(), PassageTexts(names, texts, words), Reading(include_bos=include_bos))
+    ]
 
 
 def with_signals(context: TokenContext, rng: np.random.Generator) -> TokenContext:

@@ -15,7 +15,7 @@ from poolbench_driver.suites.planted.judge import judge
 from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, judged_strategies
 from poolbench_driver.suites.planted.words import TWINS, vectors_of
-from poolbench_extractor.encode import encode
+from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 
 
@@ -40,7 +40,7 @@ def test_a_fault_is_found_out(suite: Suite, fault: Fault, monkeypatch: pytest.Mo
 
 
 def test_states_after_block_0_are_the_vectors_of_the_words(suite: Suite) -> None:
-    (passage,) = encode(suite.decoder, ["a"], ["The garden slept. Anna saw each candle"], {}, include_bos=False)
+    (passage,) = encode(suite.decoder, PassageTexts(["a"], ["The garden slept. Anna saw each candle"]))
     states = capture(suite.decoder, [passage], [0]).states[0][0].numpy()
     words = ["the", "garden", "slept", ".", "anna", "saw", "each", "candle"]
     np.testing.assert_allclose(states[passage.context.real], vectors_of(words), atol=1e-6)

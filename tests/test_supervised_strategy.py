@@ -9,8 +9,8 @@ from poolbench.contracts.tables import parts_of
 from poolbench.pooling.batch import Request
 from poolbench.steps.prober import ProbeParams
 from poolbench_corpora.planted import build_planted
-from poolbench_extractor.core import PassageTexts as Texts
 from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts as Texts
 from poolbench_extractor.models.load import load_decoder
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

@@ -21,7 +21,7 @@ from poolbench.pooling.signals import from_source
 from poolbench.storage.artifacts import table_to_bytes
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
-from poolbench_extractor.encode import Encoded
+from poolbench_extractor.encode import Encoded, Reading
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
@@ -65,7 +65,7 @@ def plain(work: Workload) -> None:
 def ours(work: Workload, requests: Sequence[Request]) -> dict[str, pa.Table]:
     """Run the forward pass and all strategies at all layers, and make the tables."""
     wanted = dict.fromkeys(work.layers, tuple(requests))
-    return extract_encoded(work.decoder, work.passages, wanted, limits=work.limits)
+    return extract_encoded(work.decoder, work.passages, wanted, reading=Reading(limits=work.limits))
 
 
 def ours_written(work: Workload, requests: Sequence[Request], folder: Path) -> int:

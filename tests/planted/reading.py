@@ -16,7 +16,8 @@ from poolbench.steps.prober import ProbeParams
 from poolbench_driver.suites.planted.judge import METRIC, Verdict, judge
 from poolbench_driver.suites.planted.passages import all_passages
 from poolbench_driver.suites.planted.signals import SIGNALS
-from poolbench_extractor.core import PassageTexts, extract
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import load_decoder
 from poolbench_pooler.annotate import load_pipeline

@@ -15,7 +15,8 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import Words
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import PassageTexts, Reading, extract
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 TEXT, LONGER = "The cat sat down . Dogs ran", "ran ran Dogs . down down down sat The cat cat cat"

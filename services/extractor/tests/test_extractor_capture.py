@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
@@ -18,7 +18,7 @@ ATTENTION = ("inflow", "head_inflow")
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, [f"p{i}" for i in range(len(texts))], texts)
+    return encode(decoder, PassageTexts([f"p{i}" for i in range(len(texts))], texts))
 
 
 def reference(decoder: Decoder, passage: Encoded) -> dict[str, list[np.ndarray]]:

@@ -17,8 +17,8 @@ from poolbench.pooling import STRATEGIES, Words
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import PassageTexts, Reading, calibrate, extract
-from poolbench_extractor.encode import Frequencies, encode
+from poolbench_extractor.core import calibrate, extract
+from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches, run_halving
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
@@ -164,7 +164,7 @@ def test_kept_states_pool_to_the_same_vectors(decoder: Decoder, texts: list[str]
 
 def test_calibration_is_the_median_norm_of_real_tokens(llama: Decoder, texts: list[str]) -> None:
     table = calibrate(llama, passages_of([*texts, ""]), [0, 2])
-    passages = encode(llama, [str(i) for i in range(len(texts))], texts)
+    passages = encode(llama, PassageTexts([str(i) for i in range(len(texts))], texts))
     captured = capture(llama, passages, [0, 2])
     for row in table.to_pylist():
         norms = torch.cat([h[1:].norm(dim=-1) for h in captured.states_of(row["layer"])])
@@ -177,7 +177,7 @@ def test_calibration_is_the_median_norm_of_real_tokens(llama: Decoder, texts: li
 
 
 def test_batches_keep_the_token_budget(llama: Decoder, texts: list[str]) -> None:
-    passages = encode(llama, [str(i) for i in range(20)], texts * 4)
+    passages = encode(llama, PassageTexts([str(i) for i in range(20)], texts * 4))
     batches = list(make_batches(passages, BatchLimits(max_tokens=80, max_passages=6)))
     assert sorted(p.index for batch in batches for p in batch) == list(range(20))
     for batch in batches:
@@ -187,7 +187,7 @@ def test_batches_keep_the_token_budget(llama: Decoder, texts: list[str]) -> None
 
 
 def test_out_of_memory_halves_the_batch(llama: Decoder, texts: list[str]) -> None:
-    passages = encode(llama, [str(i) for i in range(5)], texts)
+    passages = encode(llama, PassageTexts([str(i) for i in range(5)], texts))
     sizes: list[int] = []
 
     def run(batch: list) -> None:
@@ -204,7 +204,7 @@ def test_out_of_memory_halves_the_batch(llama: Decoder, texts: list[str]) -> Non
 
 
 def test_control_tokens_written_in_a_passage_are_text(llama: Decoder) -> None:
-    (passage,) = encode(llama, ["p"], ["a <s> b</s>"])
+    (passage,) = encode(llama, PassageTexts(["p"], ["a <s> b</s>"]))
     assert passage.token_ids[0] == llama.tokenizer.bos_token_id
     assert not set(passage.token_ids[1:]) & set(llama.tokenizer.all_special_ids)
     assert passage.context.special.tolist() == [True] + [False] * (passage.num_positions - 1)

@@ -15,8 +15,9 @@ from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
-from poolbench_extractor.core import PassageTexts, extract
+from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.texts import text_id
+from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 

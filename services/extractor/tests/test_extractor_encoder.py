@@ -19,10 +19,10 @@ from poolbench.errors import CellError, ConfigError, InputError, LayerError, Unk
 from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import TokenContext
-from poolbench_extractor.core import PassageTexts, extract
+from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.module import truncated
 from poolbench_extractor.embedding.texts import text_id
-from poolbench_extractor.encode import Encoded
+from poolbench_extractor.encode import Encoded, PassageTexts
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create

@@ -11,8 +11,8 @@ import torch
 from tokenizers import processors
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor.core import PassageTexts, Reading, extract
-from poolbench_extractor.encode import encode
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.models.decoder import Decoder
 
@@ -90,7 +90,7 @@ def test_a_head_that_reads_something_else_is_noticed(
 
 def test_states_that_are_not_finite_stay_in_their_row(build: Callable[..., Decoder], texts: list[str]) -> None:
     decoder = build(CONFIGS["llama"])
-    ids = encode(decoder, ["p0", "p1"], [texts[0], "zzz"])
+    ids = encode(decoder, PassageTexts(["p0", "p1"], [texts[0], "zzz"]))
     only = next(token for token in ids[1].token_ids[1:] if token not in ids[0].token_ids)
     with torch.no_grad():
         decoder.model.get_input_embeddings().weight[only] = torch.nan

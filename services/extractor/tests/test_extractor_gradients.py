@@ -14,8 +14,8 @@ from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfi
 from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import Signals
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import PassageTexts, Reading, extract
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
@@ -35,7 +35,7 @@ CONFIGS = {
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, [f"p{i}" for i in range(len(texts))], texts)
+    return encode(decoder, PassageTexts([f"p{i}" for i in range(len(texts))], texts))
 
 
 def with_loss(decoder: Decoder, passages: list[Encoded], layers: list[int], **options: str) -> Captured:

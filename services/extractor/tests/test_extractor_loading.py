@@ -31,8 +31,8 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
 from poolbench.settings import ExtractorSettings
-from poolbench_extractor.core import PassageTexts, extract
-from poolbench_extractor.encode import encode
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import describe, load_decoder
 
@@ -125,7 +125,7 @@ def test_token_ids_that_the_model_does_not_know_fail_their_passage(build: Callab
     config = LlamaConfig(
         vocab_size=280, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4
     )
-    known, unknown = encode(build(config), ["a", "b"], ["z!", "The committee met on Monday"])
+    known, unknown = encode(build(config), PassageTexts(["a", "b"], ["z!", "The committee met on Monday"]))
     assert known.error is None
     assert unknown.error is not None and "ids below 280" in str(unknown.error)
 

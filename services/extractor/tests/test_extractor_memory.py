@@ -12,7 +12,7 @@ import torch
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches
 from poolbench_extractor.models.decoder import Decoder
 
@@ -40,7 +40,7 @@ def memory_for(decoder: Decoder, num_tokens: int, error: Callable[[], BaseExcept
 @pytest.fixture(scope="module")
 def passages(llama: Decoder, texts: list[str]) -> list[Encoded]:
     many = [f"{text} {index}" for index in range(4) for text in texts]
-    return encode(llama, [f"p{index}" for index in range(len(many))], many)
+    return encode(llama, PassageTexts([f"p{index}" for index in range(len(many))], many))
 
 
 @pytest.mark.parametrize(

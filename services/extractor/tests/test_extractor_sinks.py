@@ -16,8 +16,8 @@ from poolbench.errors import ConfigError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.sinks import SinkRule
-from poolbench_extractor.core import PassageTexts, Reading, extract
-from poolbench_extractor.encode import encode, tokenise
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading, encode, tokenise
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
 
@@ -34,7 +34,7 @@ def found_sinks(states_TD: np.ndarray, special: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_inflow_leaves_out_the_sinks_of_each_layer(llama: Decoder, texts: list[str], side: str) -> None:
-    passages, layers = encode(llama, texts, texts), range(llama.num_blocks)
+    passages, layers = encode(llama, PassageTexts(texts, texts)), range(llama.num_blocks)
     signals = dict.fromkeys(layers, ("head_inflow",))
     captured = capture(llama, passages, layers, signals=signals, sinks=RULE, padding_side=side)
     some = 0
@@ -63,7 +63,7 @@ def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_co
         np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
         assert made["num_sinks"].to_pylist() == again[request.id]["num_sinks"].to_pylist()
     means = vector_matrix(tables["A1_mean/1"]["vector"])
-    for row, passage in enumerate(encode(llama, texts, texts)):
+    for row, passage in enumerate(encode(llama, PassageTexts(texts, texts))):
         state_TD = reference(llama, passage)["states"][1]
         sinks = found_sinks(state_TD, passage.context.special)
         np.testing.assert_allclose(
@@ -82,7 +82,7 @@ def without_bos(llama: Decoder) -> Any:
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], **how: bool) -> list[list[int]]:
-    return [context.token_ids.tolist() for context in tokenise(tokenizer, texts, texts, **how)]  # type: ignore[union-attr]
+    return [context.token_ids.tolist() for context in tokenise(tokenizer, PassageTexts(texts, texts), **how)]  # type: ignore[union-attr]
 
 
 def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bos: Any, texts: list[str]) -> None:
@@ -90,7 +90,9 @@ def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bo
     assert token_ids(without_bos, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
     assert token_ids(llama.tokenizer, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
     for bare, own in zip(
-        tokenise(without_bos, texts, texts, add_bos=True), tokenise(llama.tokenizer, texts, texts), strict=True
+        tokenise(without_bos, PassageTexts(texts, texts), add_bos=True),
+        tokenise(llama.tokenizer, PassageTexts(texts, texts)),
+        strict=True,
     ):
         assert bare.special.tolist() == own.special.tolist() and bare.offsets.tolist() == own.offsets.tolist()
 
@@ -98,10 +100,10 @@ def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bo
 def test_a_tokenizer_without_bos_is_a_clear_error(without_bos: Any) -> None:
     without_bos.bos_token = None
     with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
-        list(tokenise(without_bos, ["p"], ["text"], add_bos=True))
+        list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))
 
 
 def test_states_do_not_depend_on_the_rule(llama: Decoder, texts: list[str]) -> None:
-    passages = encode(llama, texts, texts)
+    passages = encode(llama, PassageTexts(texts, texts))
     one, other = (capture(llama, passages, [1], sinks=rule) for rule in (RULE, SinkRule(leave_out=False)))
     assert all(torch.equal(a, b) for a, b in zip(one.states_of(1), other.states_of(1), strict=True))

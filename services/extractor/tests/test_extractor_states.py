@@ -22,7 +22,8 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import PassageTexts, Reading, extract
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.service import create

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -13,57 +12,16 @@ from poolbench.contracts.tables import CALIBRATION, table_from_rows
 from poolbench.errors import InputError
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.context import Words
 from poolbench.pooling.signals import KEPT_SIGNALS, from_source
-from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
+from poolbench.pooling.sinks import SinkRule
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
-from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.encode import Encoded, Frequencies, encode
+from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.states import Sink, StateKeeper
 
 Progress = Callable[[int, int], None]
-DEFAULT_LIMITS = BatchLimits()
-
-
-@dataclass(frozen=True)
-class PassageTexts:
-    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
-
-    ids: Sequence[str]
-    texts: Sequence[str]
-    words: Mapping[str, Words] = field(default_factory=dict)
-    frequencies: Frequencies | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How passages become tokens and batches, and what happens to attention sinks."""
-
-    include_bos: bool = False
-    add_bos: bool = False
-    max_length: int | None = None
-    limits: BatchLimits = DEFAULT_LIMITS
-    sinks: SinkRule = LEAVE_OUT
-
-
-DEFAULT_READING = Reading()
-
-
-def encode_passages(decoder: Decoder, passages: PassageTexts, reading: Reading) -> list[Encoded]:
-    """Return the passages as tokens; a passage that cannot be run has an error."""
-    return encode(
-        decoder,
-        passages.ids,
-        passages.texts,
-        passages.words,
-        include_bos=reading.include_bos,
-        add_bos=reading.add_bos,
-        max_length=reading.max_length,
-        frequencies=passages.frequencies,
-    )
 
 
 def run_batches(
@@ -73,12 +31,11 @@ def run_batches(
     *,
     layers: Sequence[int],
     signals: Mapping[int, Collection[str]] | None = None,
-    limits: BatchLimits,
-    sinks: SinkRule = LEAVE_OUT,
+    reading: Reading,
     progress: Progress | None,
 ) -> None:
     """Run forward passes over all usable passages; each batch's captures are consumed before the next."""
-    done = 0
+    done, limits, sinks = 0, reading.limits, reading.sinks
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
@@ -114,10 +71,8 @@ def extract(
     Returns:
         VECTORS by `<strategy>/<layer>`.
     """
-    encoded = encode_passages(decoder, passages, reading)
-    return extract_encoded(
-        decoder, encoded, wanted, keep=keep, limits=reading.limits, sinks=reading.sinks, progress=progress
-    )
+    encoded = encode(decoder, passages, reading)
+    return extract_encoded(decoder, encoded, wanted, keep=keep, reading=reading, progress=progress)
 
 
 def extract_encoded(
@@ -126,21 +81,13 @@ def extract_encoded(
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
-    limits: BatchLimits = DEFAULT_LIMITS,
-    sinks: SinkRule = LEAVE_OUT,
+    reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """Pool passages like `extract`, from tokens."""
-    work = _Extraction(decoder, encoded, wanted, keep or {}, sinks)
+    work = _Extraction(decoder, encoded, wanted, keep or {}, reading.sinks)
     run_batches(
-        decoder,
-        encoded,
-        work.consume,
-        layers=work.layers,
-        signals=work.signals,
-        limits=limits,
-        sinks=sinks,
-        progress=progress,
+        decoder, encoded, work.consume, layers=work.layers, signals=work.signals, reading=reading, progress=progress
     )
     return work.finish()
 
@@ -216,7 +163,7 @@ def calibrate(
 
     The median, because one attention sink in a passage of 40 tokens can multiply their mean.
     """
-    encoded = encode_passages(decoder, passages, reading)
+    encoded = encode(decoder, passages, reading)
     usable = [passage for passage in encoded if passage.error is None]
     if not usable:
         raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
@@ -227,7 +174,7 @@ def calibrate(
             for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
                 norms[layer].append(h_TD.float().norm(dim=-1).double().cpu().numpy()[passage.context.real])
 
-    run_batches(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
+    run_batches(decoder, encoded, run, layers=layers, reading=reading, progress=progress)
     num_tokens = sum(len(passage.context.real) for passage in usable)
     rows = [
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +12,10 @@ import pyarrow as pa
 from poolbench.contracts.tables import TOKEN_COUNTS
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.context import TokenContext, Words
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 from poolbench.steps.common import bos_to_add
+from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.models.decoder import Decoder
 
 
@@ -43,28 +45,35 @@ class Encoded:
         return self.context.num_positions
 
 
-def encode(
-    decoder: Decoder,
-    passage_ids: Sequence[str],
-    texts: Sequence[str],
-    words: Mapping[str, Words] | None = None,
-    *,
-    include_bos: bool = False,
-    add_bos: bool = False,
-    max_length: int | None = None,
-    frequencies: Frequencies | None = None,
-) -> list[Encoded]:
-    """Tokenise passages without truncating any.
+@dataclass(frozen=True)
+class PassageTexts:
+    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
 
-    Args:
-        words: Annotations by passage id.
-        max_length: An upper bound besides the model's window, in tokens.
-    """
-    limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
+    ids: Sequence[str]
+    texts: Sequence[str]
+    words: Mapping[str, Words] = field(default_factory=dict)
+    frequencies: Frequencies | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How passages become tokens and batches, and what happens to attention sinks."""
+
+    include_bos: bool = False
+    add_bos: bool = False
+    max_length: int | None = None
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    sinks: SinkRule = LEAVE_OUT
+
+
+DEFAULT_READING = Reading()
+
+
+def encode(decoder: Decoder, passages: PassageTexts, reading: Reading = DEFAULT_READING) -> list[Encoded]:
+    """Return the passages as tokens, none truncated; one that cannot be run has an error."""
+    limit = min((bound for bound in (decoder.window, reading.max_length) if bound is not None), default=None)
     encoded = []
-    contexts = tokenise(decoder.tokenizer, passage_ids, texts, words, include_bos=include_bos, add_bos=add_bos)
-    if frequencies is not None:
-        contexts = map(frequencies.added_to, contexts)
+    contexts = tokenise(decoder.tokenizer, passages, include_bos=reading.include_bos, add_bos=reading.add_bos)
     for index, context in enumerate(contexts):
         stretched = decoder.rotary_switch is not None and context.num_positions > decoder.rotary_switch
         encoded.append(Encoded(index, context, _unusable(context, limit, decoder.vocabulary), stretched))
@@ -72,22 +81,16 @@ def encode(
 
 
 def tokenise(
-    tokenizer: Any,
-    passage_ids: Sequence[str],
-    texts: Sequence[str],
-    words: Mapping[str, Words] | None = None,
-    *,
-    include_bos: bool = False,
-    add_bos: bool = False,
+    tokenizer: Any, passages: PassageTexts, *, include_bos: bool = False, add_bos: bool = False
 ) -> Iterator[TokenContext]:
-    """Yield the tokens of passages, whether a model can run them or not; arguments as of `encode`.
+    """Yield the tokens of passages, whether a model can run them or not.
 
     Raises:
         ConfigError: `add_bos`, and the tokenizer defines no BOS.
     """
     bos = bos_to_add(tokenizer) if add_bos else None
     batch = tokenizer(
-        list(texts),
+        list(passages.texts),
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
         return_attention_mask=False,
@@ -95,7 +98,7 @@ def tokenise(
         split_special_tokens=True,  # "</s>" written in a passage is text, not a control token
         verbose=False,
     )
-    for index, passage_id in enumerate(passage_ids):
+    for index, passage_id in enumerate(passages.ids):
         special = np.asarray(batch["special_tokens_mask"][index], dtype=bool)
         offsets = np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2)
         token_ids = np.asarray(batch["input_ids"][index], dtype=np.int64)
@@ -104,13 +107,14 @@ def tokenise(
             offsets = np.insert(offsets, 0, 0, axis=0)
         if include_bos:
             special[:1] = False
-        yield TokenContext(
+        context = TokenContext(
             passage_id=passage_id,
             offsets=offsets,
             special=special,
             token_ids=token_ids,
-            words=(words or {}).get(passage_id),
+            words=passages.words.get(passage_id),
         )
+        yield context if passages.frequencies is None else passages.frequencies.added_to(context)
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:

@@ -37,9 +37,9 @@ from poolbench.steps.extractor import (
 )
 from poolbench_extractor import core
 from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, ModelAnswer
-from poolbench_extractor.core import PassageTexts, Reading, calibrate
+from poolbench_extractor.core import calibrate
 from poolbench_extractor.embedding import texts as embedding
-from poolbench_extractor.encode import Frequencies, count_tokens, tokenise
+from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 
@@ -91,9 +91,9 @@ class ExtractorService:
         params = COUNT.params_of(task)
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
-        texts = ((table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
+        texts = (PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
         read = partial(tokenise, tokenizer, include_bos=params.include_bos, add_bos=params.add_bos)
-        contexts = (context for given in texts for context in read(*given))
+        contexts = (context for given in texts for context in read(given))
         io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:

@@ -12,7 +12,7 @@ import torch
 from tests.zoo import NAMES, Case, cases, random_model, trained_like
 from tokenizers import processors
 
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 CASES = cases()
@@ -59,7 +59,7 @@ def decoder_of(tokenizer: Any) -> Callable[..., Decoder]:
 
 
 def encoded(decoder: Decoder, texts: Sequence[str]) -> list[Encoded]:
-    return encode(decoder, texts, texts)  # ids that stay with their texts: they seed A7
+    return encode(decoder, PassageTexts(texts, texts))  # ids that stay with their texts: they seed A7
 
 
 def relative(found: np.ndarray, expected: np.ndarray) -> float:

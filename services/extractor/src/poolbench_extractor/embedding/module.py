@@ -18,7 +18,7 @@ from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.embedding.texts import text_id, words_of
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.models.decoder import Decoder
 
 #: Texts to annotation rows, as `POST /pooler/annotate` answers them.
@@ -84,18 +84,18 @@ class PoolingModule(Module):
         """Return the tokens of texts, cut to `max_seq_length`, as `forward` reads them."""
         texts = [(prompt or "") + text for text in inputs]
         ids = [text_id(text) for text in texts]
-        encoded = encode(self.decoder, ids, texts, self._words(ids, texts), include_bos=self.include_bos)
+        reading = Reading(include_bos=self.include_bos)
+        encoded = encode(self.decoder, PassageTexts(ids, texts, self._words(ids, texts)), reading)
         passages = encoded if self._max_length is None else [self._cut(each) for each in encoded]
         return {"passages": passages, "texts": texts}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add `sentence_embedding`, float32 [B, D]; raise InputError for a failed text if `on_failure` is `raise`."""
         passages = features["passages"]
-        limits = BatchLimits(max_passages=len(passages))  # sentence-transformers chose the batch
+        # sentence-transformers chose the batch
+        reading = Reading(limits=BatchLimits(max_passages=len(passages)), sinks=self.sinks)
         with torch.inference_mode(False):  # sentence-transformers turns it on, but S2 needs gradients
-            tables = extract_encoded(
-                self.decoder, passages, {self.layer: [self.pooling]}, limits=limits, sinks=self.sinks
-            )
+            tables = extract_encoded(self.decoder, passages, {self.layer: [self.pooling]}, reading=reading)
         (table,) = tables.values()
         rows = zip(features["texts"], table["reason"].to_pylist(), strict=True)
         failed = [f"{shown(text)}: {reason}" for text, reason in rows if reason is not None]
@@ -120,9 +120,9 @@ class PoolingModule(Module):
         self.num_truncated += cut is not passage
         return cut
 
-    def _words(self, ids: Sequence[str], texts: Sequence[str]) -> dict[str, Any] | None:
+    def _words(self, ids: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
         if self.annotate is None:
-            return None
+            return {}
         rows = self.annotate(list(texts))
         if len(rows) != len(texts):
             raise InputError(f"annotate answered {len(rows)} rows for {len(texts)} texts")

@@ -17,7 +17,8 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
-from poolbench_extractor.core import PassageTexts, Reading, extract
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder
 
 _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
