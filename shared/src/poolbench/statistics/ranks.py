@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 
 
 def block_ranks(scores_NK: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
@@ -35,7 +35,7 @@ def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_rank_intervals(
-    ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0
+    ranks_NK: np.ndarray, *, num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> list[tuple[float, float] | None]:
     """Return the percentile interval of each mean rank under a bootstrap over blocks; None below two blocks."""
     samples = mean_ranks(ranks_NK, bootstrap_counts(len(ranks_NK), num_resamples, seed).astype(float))

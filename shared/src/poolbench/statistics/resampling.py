@@ -9,6 +9,9 @@ import numpy as np
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statuses import Status
 
+#: Resamples of the blocks of a board.
+NUM_RESAMPLES = 1000
+
 
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
     """Return how often each unit is drawn, int [num_resamples, num_units]; rows sum to `num_units`.

@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench_driver.suites.boards.cell_table import WORST_STATUSES, require_one_quantity
 from poolbench_driver.suites.metrics import is_higher_better
@@ -17,9 +17,7 @@ from poolbench_driver.suites.metrics import is_higher_better
 CI_METHOD = "cluster bootstrap over concepts, percentile"
 
 
-def layer_stability(
-    cells: Iterable[Mapping[str, Any]], metric: str, *, num_resamples: int = 1000, seed: int = 0
-) -> list[Measure]:
+def layer_stability(cells: Iterable[Mapping[str, Any]], metric: str, *, seed: int = 0) -> list[Measure]:
     """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
 
     Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
@@ -38,9 +36,7 @@ def layer_stability(
         )
         for layer in layers
     }
-    return [
-        _pair(metric, pair, [ranks[layer] for layer in pair], num_resamples, seed) for pair in combinations(layers, 2)
-    ]
+    return [_pair(metric, pair, [ranks[layer] for layer in pair], seed) for pair in combinations(layers, 2)]
 
 
 def _value(row: Mapping[str, Any], better: bool) -> float:
@@ -49,7 +45,7 @@ def _value(row: Mapping[str, Any], better: bool) -> float:
     return np.nan if row["value"] is None else float(row["value"])
 
 
-def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_resamples: int, seed: int) -> Measure:
+def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], seed: int) -> Measure:
     """Measure one pair of layers; `ranks` are [concepts, strategies], NaN if a cell is missing."""
     both = np.isfinite(ranks[0]) & np.isfinite(ranks[1])
     kept_N, kept_K = both.any(axis=1), both.any(axis=0)
@@ -67,7 +63,7 @@ def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_res
     value = float(_correlations(first, second, np.ones((1, len(first))))[0])
     if not np.isfinite(value):
         return Measure.null(name, Status.COLLAPSED, "all strategies share one mean rank at a layer", **fields)
-    counts = bootstrap_counts(len(first), num_resamples, seed).astype(float)
+    counts = bootstrap_counts(len(first), NUM_RESAMPLES, seed).astype(float)
     interval = percentile_interval(_correlations(first, second, counts)) if len(first) > 1 else None
     return Measure.of(name, value, interval, ci_method=CI_METHOD, **fields)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 from poolbench.statuses import Status
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
@@ -41,11 +41,8 @@ class RankAgreement:
     status: Status = Status.OK  # `ok`, `too_few` (under 3 strategies) or `collapsed` (all tied)
 
 
-def boards_by(
-    cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None], **settings: Any
-) -> dict[str, RankBoard]:
-    """Return a board for each part of the cells, e.g. a concept family, model or layer, with the arguments of
-    `rank_board`.
+def boards_by(cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None]) -> dict[str, RankBoard]:
+    """Return a board for each part of the cells, e.g. a concept family, model or layer.
 
     `part` returns the part of a cell, or None for none. Parts without a board are left out. Raise ConfigError as
     `rank_board` does.
@@ -54,39 +51,36 @@ def boards_by(
     for cell in cells:
         if cell["metric"] == metric and (name := part(cell)) is not None:
             parts[name].append(cell)
-    boards = {name: rank_board(found, metric, **settings) for name, found in sorted(parts.items())}
+    boards = {name: rank_board(found, metric) for name, found in sorted(parts.items())}
     return {name: board for name, board in boards.items() if board is not None}
 
 
-def family_ranks(
-    board: RankBoard, family_of: Mapping[str, str], *, num_resamples: int = 1000, seed: int = 0
-) -> list[FamilyRank]:
+def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyRank]:
     """Return the mean rank of each strategy family, best first. A strategy without family is its own family."""
     members: dict[str, list[int]] = defaultdict(list)
     for k, name in enumerate(board.entrants):
         members[family_of.get(name, name)].append(k)
     ranks_NF = np.stack([mean_ranks(board.ranks_NK[:, ks].T) for ks in members.values()], axis=1)
-    intervals = mean_rank_intervals(ranks_NF, num_resamples=num_resamples, seed=seed)
     found = [
         FamilyRank(name, tuple(board.entrants[k] for k in ks), float(mean) if known else None, interval, int(known))
         for (name, ks), mean, interval, known in zip(
-            members.items(), mean_ranks(ranks_NF), intervals, np.isfinite(ranks_NF).sum(axis=0), strict=True
+            members.items(),
+            mean_ranks(ranks_NF),
+            mean_rank_intervals(ranks_NF),
+            np.isfinite(ranks_NF).sum(axis=0),
+            strict=True,
         )
     ]
     return sorted(found, key=lambda rank: np.inf if rank.mean_rank is None else rank.mean_rank)
 
 
-def rank_agreements(
-    boards: Mapping[str, RankBoard], *, num_resamples: int = 1000, seed: int = 0
-) -> list[RankAgreement]:
+def rank_agreements(boards: Mapping[str, RankBoard], *, seed: int = 0) -> list[RankAgreement]:
     """Return the agreement of each pair of boards, e.g. of layers or models."""
     pairs = combinations(boards.items(), 2)
-    return [_agreement(a, first, b, second, num_resamples, seed) for (a, first), (b, second) in pairs]
+    return [_agreement(a, first, b, second, seed) for (a, first), (b, second) in pairs]
 
 
-def _agreement(
-    first_name: str, first: RankBoard, second_name: str, second: RankBoard, num_resamples: int, seed: int
-) -> RankAgreement:
+def _agreement(first_name: str, first: RankBoard, second_name: str, second: RankBoard, seed: int) -> RankAgreement:
     blocks = [block for block in first.blocks if block in second.blocks]
     common = [name for name in first.entrants if name in second.entrants]
     sides = [_ranks_of(board, common, blocks) for board in (first, second)]
@@ -98,7 +92,7 @@ def _agreement(
     value = float(spearman(*(mean_ranks(ranks) for ranks in sides)))
     if np.isnan(value):
         return RankAgreement(first_name, second_name, None, None, strategies, Status.COLLAPSED)
-    weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
+    weights = bootstrap_counts(len(blocks), NUM_RESAMPLES, seed).astype(np.float64)
     samples = spearman(*(mean_ranks(ranks, weights) for ranks in sides))
     interval = percentile_interval(samples) if len(blocks) > 2 else None  # two have one resample with both
     return RankAgreement(first_name, second_name, value, interval, strategies)

@@ -69,8 +69,6 @@ def rank_board(
     entrant: str = "strategy",
     block: str = "concept",
     complete: bool = False,
-    num_resamples: int = 1000,
-    seed: int = 0,
 ) -> RankBoard | None:
     """Rank the entrants in each block and average over blocks.
 
@@ -83,8 +81,6 @@ def rank_board(
         entrant: Column that names what is compared.
         block: Column that names what ranks are averaged over.
         complete: Drop every block in which an entrant has no cell.
-        num_resamples: Resamples of the blocks.
-        seed: Seed of the resamples.
 
     Returns:
         The board, or None if no block has two entrants to compare.
@@ -106,7 +102,7 @@ def rank_board(
         return None
     dropped |= {each: why for each, why in zip(blocks, lost, strict=True) if why}
     values = values[[not why for why in lost]]
-    return _board(metric, complete, names, kept, values, better, num_resamples, seed, dropped)
+    return _board(metric, complete, names, kept, values, better, dropped)
 
 
 def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:
@@ -135,8 +131,6 @@ def _board(
     blocks: tuple[str, ...],
     values_NK: np.ndarray,
     higher_is_better: bool,
-    num_resamples: int,
-    seed: int,
     dropped: dict[str, str],
 ) -> RankBoard:
     ranks = block_ranks(values_NK, higher_is_better=higher_is_better)
@@ -151,21 +145,20 @@ def _board(
         blocks=blocks,
         values_NK=values_NK,
         ranks_NK=ranks,
-        measures=_rank_measures(metric, board, ranks, num_resamples, seed),
+        measures=_rank_measures(metric, board, ranks),
         summary={**_summary(names, ranks), "dropped": dropped},
     )
 
 
-def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples: int, seed: int) -> list[Measure]:
-    intervals = mean_rank_intervals(ranks_NK, num_resamples=num_resamples, seed=seed)
+def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray) -> list[Measure]:
     measures = []
-    for mean, interval, column in zip(mean_ranks(ranks_NK), intervals, ranks_NK.T, strict=True):
+    for mean, interval, column in zip(mean_ranks(ranks_NK), mean_rank_intervals(ranks_NK), ranks_NK.T, strict=True):
         num_blocks = int(np.isfinite(column).sum())
         fields = {"params": {"of": metric, "board": board}, "n": num_blocks, "num_groups": num_blocks}
         if num_blocks == 0:
             measures.append(Measure.null("rank.mean", Status.TOO_FEW, f"no concept has a value of {metric}", **fields))
         else:
-            measures.append(Measure.of("rank.mean", mean, interval, ci_method=CI_METHOD, seed=seed, **fields))
+            measures.append(Measure.of("rank.mean", mean, interval, ci_method=CI_METHOD, seed=0, **fields))
     return measures
 
 
