@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,13 +17,13 @@ import psutil
 from deploy.environment import DEFAULTS, FIXED
 from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
+from deploy.nodes.ray_node import COMMON, REPLICAS_PER_NODE, answers
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.settings import GateSettings, PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
-REPLICAS_PER_NODE = 16
 
 #: What holds for one machine only: first unless the caller's environment says otherwise, then always.
 _LOCAL_DEFAULTS = {
@@ -74,7 +73,7 @@ def start(cluster: Cluster, state: Path) -> None:
         )
     cluster.pid, cluster.pid_started = process.pid, psutil.Process(process.pid).create_time()
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not _answers(cluster.ray_port):
+    while not answers("127.0.0.1", cluster.ray_port):
         if process.poll() is not None or time.monotonic() > deadline:
             tail = "\n".join(log.read_text().splitlines()[-5:])
             raise ConfigError(f"Ray did not start; the end of {log}:\n{tail}")
@@ -138,18 +137,10 @@ def _command(cluster: Cluster) -> list[str]:
         f"--temp-dir={cluster.ray_temp}",
         f"--resources={places}",
         "--num-cpus=2",
-        "--object-store-memory=100000000",
         "--include-dashboard=false",
         "--include-log-monitor=false",  # it sends logs of workers to drivers that ask for them; ours do not
-        "--disable-usage-stats",
-        "--log-color=false",
+        *COMMON,
     ]
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _kill(process: psutil.Process) -> None:

@@ -30,7 +30,7 @@ HEAD_AWAY_S = 300
 _HEALTH = {"RAY_health_check_period_ms": "2000", "RAY_health_check_timeout_ms": "4000"}
 _BIN = Path(sys.executable).parent
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-_COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
+COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
 
 
 def service(name: str) -> str:
@@ -66,7 +66,7 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     # Fixed, so that health checks and firewalls know them. Ray ends if its agent does not listen within 15 s.
     own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
     own += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={AGENT_PORT}"]
-    return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
+    return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *COMMON, *options]
 
 
 def run_node(work: Callable[[], int]) -> int:
