@@ -113,14 +113,14 @@ def document_of(doc_id: str) -> str:
     return "/".join(doc_id.split("/")[:2])
 
 
-def shares_of(source: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Shares:
+def shares_of(source: str) -> Shares:
     """Return the declared shares of a source. Raise CorpusError if there are none."""
-    if source not in shares:
+    if source not in SOURCE_SHARES:
         raise CorpusError(
-            f"{unknown_name_message('source', source, shares)}; shares of a new source are declared "
+            f"{unknown_name_message('source', source, SOURCE_SHARES)}; shares of a new source are declared "
             "in poolbench_corpora.partition"
         )
-    return shares[source]
+    return SOURCE_SHARES[source]
 
 
 def bucket_of(doc_id: str) -> int:
@@ -129,12 +129,12 @@ def bucket_of(doc_id: str) -> int:
     return int.from_bytes(digest[:8], "big") % _BUCKETS
 
 
-def split_of(doc_id: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Split:
+def split_of(doc_id: str) -> Split:
     """Return the split that a document belongs to, the same on every machine and in every run.
 
     Raise CorpusError if the id is malformed or its source has no declared shares.
     """
-    declared = shares_of(source_of(doc_id), shares)
+    declared = shares_of(source_of(doc_id))
     bucket = bucket_of(doc_id)
     for split in SPLITS:
         bucket -= getattr(declared, split)

@@ -23,7 +23,7 @@ def token_difference(first: str, second: str) -> int:
     return max((a - b).total(), (b - a).total())
 
 
-def shingles(text: str, size: int = SHINGLE) -> frozenset[int]:
-    """Return hashes of all runs of `size` words; a text of fewer words has none."""
+def shingles(text: str) -> frozenset[int]:
+    """Return hashes of all runs of `SHINGLE` words; a text of fewer words has none."""
     words = re.findall(r"\w+", text.lower())
-    return frozenset(hash(tuple(words[i : i + size])) for i in range(len(words) - size + 1))
+    return frozenset(hash(tuple(words[i : i + SHINGLE])) for i in range(len(words) - SHINGLE + 1))

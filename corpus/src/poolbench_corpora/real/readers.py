@@ -129,12 +129,12 @@ def read_comments(files: Files) -> Iterator[Entry]:
             yield Entry(comment, text, (("emotion", kind),))
 
 
-def zipped(files: Files, name: str, suffix: str = ".txt") -> Iterator[tuple[str, str]]:
+def zipped(files: Files, name: str) -> Iterator[tuple[str, str]]:
     """Yield (path, text) of the text members of a zip file inside the archive."""
     with zipfile.ZipFile(io.BytesIO(files[f"{name}.zip"])) as archive:
         for member in sorted(archive.namelist()):
-            if member.endswith(suffix):
-                yield member.partition("/")[2].removesuffix(suffix), archive.read(member).decode("utf-8", "replace")
+            if member.endswith(".txt"):
+                yield member.partition("/")[2].removesuffix(".txt"), archive.read(member).decode("utf-8", "replace")
 
 
 def read_inaugural(files: Files) -> Iterator[Entry]:

@@ -230,7 +230,7 @@ _FIND: dict[str, Find] = {
 }
 
 
-def all_passages(seed: int = 0) -> Iterator[tuple[str, pa.Table]]:
+def all_passages() -> Iterator[tuple[str, pa.Table]]:
     """Return the passages of every signal that has its own, by its id."""
     for signal in TEXTS:
-        yield signal, planted_passages(signal, seed)
+        yield signal, planted_passages(signal)
