@@ -31,7 +31,7 @@ from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.source import opaque, redacted
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tables import directions_table, rows_table
+from poolbench_prober.tables import directions_table, measures_table
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
@@ -231,7 +231,7 @@ def test_what_a_reason_quotes_travels_with_it() -> None:
     kept = read_states(states_table([KeptPassage(0, "a", error=error)], 2))
     record = asdict(Failure.of(missing.value))
     for found in (unusable.value, missing.value, kept[0].error):
-        (row,) = rows_table([Measure.failed("d1.auroc", found)]).to_pylist()
+        (row,) = measures_table([Measure.failed("d1.auroc", found)]).to_pylist()
         assert SECRET in row["reason"] and row["quoted"] == [repr(SECRET)]
         assert SECRET not in redacted({"concept": "toxicity", **row})["reason"]
     assert json.loads(json.dumps(record))["quoted"] == [repr(SECRET)]

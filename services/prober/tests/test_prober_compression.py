@@ -113,6 +113,6 @@ class LostProbe:
 
 def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
-    found = send(vectors, codes, 2, lambda sent: LostProbe(), c_values=CHOICES, plain_c=1.0, released=True)
+    found = send(vectors, codes, 2, lambda sent: LostProbe(), c_values=CHOICES, plain_c=1.0, seed=0, released=True)
     assert set(found.chosen) == {None} and found.num_replaced == len(found.chosen)
     assert found.compression == pytest.approx(1)

@@ -81,7 +81,7 @@ def test_c3_is_the_probe_itself(planted):
 def test_same_input_gives_the_same_rows(design, planted, plant, params):
     cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
     again = probe_cell(Design.build(design.train, design.test, params), *cell, params)
-    assert measures_table(again).equals(measures_table(planted))
+    assert measures_table(again.measures).equals(measures_table(planted.measures))
 
 
 def test_no_signal_is_chance_and_raises_no_alarm(design, plant, params):
@@ -189,7 +189,7 @@ def test_tables_follow_the_contracts(planted):
     assert table["vector"][row].as_py() is None
     assert table["status"][row].as_py() == "collapsed"
     assert scores_table(planted).num_rows == 180
-    assert measures_table(planted).num_rows == len(planted.measures)
+    assert measures_table(planted.measures).num_rows == len(planted.measures)
 
 
 def test_null_cell_gives_unit_directions(train, plant):

@@ -76,7 +76,7 @@ def test_directions_are_those_of_the_vectors_read_out_on_all_train_rows(planted,
     table = directions_table(planted.directions, WIDTH, planted.readout)
     assert table.schema.field("vector").type.list_size == WIDTH
     assert b'"heads"' in table.schema.metadata[b"readout"]
-    details = [text for text in measures_table(planted)["details"].to_pylist() if text]
+    details = [text for text in measures_table(planted.measures)["details"].to_pylist() if text]
     assert any("readouts" in text for text in details)
     assert not any("control_words" in text for text in details)  # words of passages, which may be restricted
 

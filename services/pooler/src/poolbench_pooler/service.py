@@ -83,18 +83,13 @@ class PoolerService:
         texts = {"texts": ["The tide was high. However, no boat sailed."], "num_keywords": 2}
         states = {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]}
 
-        @router.post("/annotate", response_model=AnnotateAnswer, responses=errors(404), openapi_extra=example(texts))
-        def annotate(request: AnnotateRequest) -> dict[str, Any]:
-            """Return words with part of speech, relation, lemma, entity, sentence, clause and keyword flag."""
-            return self.annotate_texts(request)
-
-        @router.post("/pool", response_model=PoolAnswer, responses=errors(404), openapi_extra=example(states))
-        def pool(request: PoolRequest) -> dict[str, Any]:
-            """Return one vector a strategy from the hidden states of one passage."""
-            return self.pool_states(request)
+        annotating: dict[str, Any] = {"response_model": AnnotateAnswer, "openapi_extra": example(texts)}
+        router.post("/annotate", name="annotate", responses=errors(404), **annotating)(self.annotate_texts)
+        pooling: dict[str, Any] = {"response_model": PoolAnswer, "openapi_extra": example(states)}
+        router.post("/pool", name="pool", responses=errors(404), **pooling)(self.pool_states)
 
     def annotate_texts(self, request: AnnotateRequest) -> dict[str, Any]:
-        """Return annotations of texts, and where their document frequencies came from."""
+        """Return words with part of speech, relation, lemma, entity, sentence, clause and keyword flag."""
         with self._turns.request():
             pipeline = load_pipeline(request.pipeline)
             reference = request.texts if request.idf_texts is None else request.idf_texts
@@ -103,7 +98,7 @@ class PoolerService:
         return {"annotations": rows, "idf_source": source, **pipeline.describe()}
 
     def pool_states(self, request: PoolRequest) -> dict[str, Any]:
-        """Return vectors of one passage; a strategy that cannot be computed has a reason in its row."""
+        """Return one vector a strategy from the hidden states of one passage."""
         from poolbench.pooling.kept import pool_kept
 
         states, annotations = core.states_of(request), None

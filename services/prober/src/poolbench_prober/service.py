@@ -29,7 +29,7 @@ from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
 from poolbench_prober.inputs.vectors import Identified, PooledVectors, common_component, joined, without_component
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
-from poolbench_prober.tables import directions_table, measures_table, rows_table, scores_table
+from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.tasks import Targets, task_measures
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ProberService:
             held_out = _vectors(io, task, SplitCell("test", *cell), test, params)
             result = probe_cell(design, vectors, held_out, params, autoencoders.get(cell.layer))
             tables = {
-                steps.MEASURES(*cell): measures_table(result),
+                steps.MEASURES(*cell): measures_table(result.measures),
                 steps.DIRECTIONS(*cell): directions_table(result.directions, vectors.width, result.readout),
                 steps.SCORES(*cell): scores_table(result),
             }
@@ -92,7 +92,7 @@ class ProberService:
             }
             width = max((pair[0].width for pair in vectors.values()), default=0)
             cost.of_concept(len(train.ids), width, train.domains, params, len(found)).require(cost.TASK)
-            io.write_table(role, rows_table(nested_measures(design, vectors, params)))
+            io.write_table(role, measures_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
         """Write the measures of one probing task for every set of vectors where they are missing."""
@@ -105,7 +105,7 @@ class ProberService:
             vectors = joined([_pooled(io.table(role), targets) for role in roles])
             classes = 1 if targets.is_regression else len(np.unique(targets.values))
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
-            io.write_table(output, rows_table(task_measures(targets, vectors, params)))
+            io.write_table(output, measures_table(task_measures(targets, vectors, params)))
             self._num_cells += 1
 
     def nulls(self, task: Task, io: TaskIO) -> None:

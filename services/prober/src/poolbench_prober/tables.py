@@ -19,13 +19,8 @@ from poolbench_prober.d1.cell import CellResult
 CONFIDENTIAL_DETAILS = frozenset({"control_words"})
 
 
-def measures_table(result: CellResult) -> pa.Table:
-    """Return MEASURES of a cell, with the outcomes that explain a value as JSON in a further column `details`."""
-    return rows_table(result.measures)
-
-
-def rows_table(measures: Iterable[Measure]) -> pa.Table:
-    """Return MEASURES with the column `details`."""
+def measures_table(measures: Iterable[Measure]) -> pa.Table:
+    """Return MEASURES, with the outcomes that explain a value as JSON in a further column `details`."""
     rows = to_rows(measures)
     shown = [{name: row["details"][name] for name in row["details"].keys() - CONFIDENTIAL_DETAILS} for row in rows]
     details = [json.dumps(found, sort_keys=True) if found else None for found in shown]

@@ -61,35 +61,24 @@ class ScorerService:
         made: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
         asked = {"texts": ["The tide was high. However, no boat sailed."], "scorer": "contrast"}
 
-        @router.post(
+        router.post(
             "/score",
             response_model=ScoredTexts | ScoredByMany,
             responses=errors(403, 404),
             openapi_extra=example(asked),
-        )
-        def score(request: ScoreRequest) -> dict[str, Any]:
-            """Return P(concept) of each text by one scorer or by several."""
-            return self.score(request)
-
-        @router.get(
+        )(self.score)
+        router.get(
             "/scorers", response_model=ScorerList, response_model_exclude_unset=True, responses=errors(body=False)
-        )
-        def scorers() -> dict[str, Any]:
-            """Return the scorers that `POST /score` can name, with what was reported when they were made."""
-            return {"scorers": self.shelf.listing()}
+        )(self.scorers)
+        router.post("/train", responses=errors(403, 404), **made)(self.train)
+        router.post("/import", responses=errors(403, 404), **made)(self.import_)
 
-        @router.post("/train", responses=errors(403, 404), **made)
-        def train(request: TrainRequest) -> dict[str, Any]:
-            """Train a concept's scorer, make it the one that the concept's name means, and report."""
-            return self.train(request)
-
-        @router.post("/import", responses=errors(403, 404), **made)
-        def import_(request: ImportRequest) -> dict[str, Any]:
-            """Take a published classifier as the scorer that the concept's name means, and report."""
-            return self.import_(request)
+    def scorers(self) -> dict[str, Any]:
+        """Return the scorers that `POST /score` can name, with what was reported when they were made."""
+        return {"scorers": self.shelf.listing()}
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
-        """Return scores of texts; raise TooLargeError, or RestrictedError for the scorer of a sensitive concept."""
+        """Return P(concept) of each text by one scorer or by several."""
         from poolbench_scorer.models.scoring import score_texts
         from poolbench_scorer.models.shelf import generator_kept
 
@@ -113,13 +102,13 @@ class ScorerService:
         return made[0] if request.scorers is None else {"scorers": made}
 
     def train(self, request: TrainRequest) -> dict[str, Any]:
-        """Train a concept's scorer."""
+        """Train a concept's scorer, make it the one that the concept's name means, and report."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.train(self.shelf, request, self._turns))
 
     def import_(self, request: ImportRequest) -> dict[str, Any]:
-        """Import a concept's scorer."""
+        """Take a published classifier as the scorer that the concept's name means, and report."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.import_published(self.shelf, request, self._turns))

@@ -80,7 +80,7 @@ class ProbeFit:
     gradient_ratio: np.ndarray
     converged: np.ndarray
     num_iterations: np.ndarray
-    solver: str = "numpy"
+    solver: str
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
         """Return log-odds (or predictions, for squared loss) of each vector under each probe [n, K]."""
@@ -88,20 +88,13 @@ class ProbeFit:
 
 
 @dataclass(frozen=True)
-class SoftmaxFit:
-    """P multinomial probes with k classes each, fitted on one matrix. Attributes as in `Solution`, but for:
+class SoftmaxFit(Solution):
+    """P multinomial probes with k classes each, fitted on one matrix.
 
     Attributes:
         weights_DPk: Zero for a class that no training row has.
         intercepts_Pk: They sum to 0 over the classes that rows have; -inf for the others.
     """
-
-    weights_DPk: np.ndarray
-    intercepts_Pk: np.ndarray
-    gradient_ratio: np.ndarray
-    converged: np.ndarray
-    num_iterations: np.ndarray
-    solver: str = "numpy"
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
         """Return log-probabilities up to a constant a row [n, P, k]."""

@@ -37,13 +37,11 @@ def code_lengths(
         c_values: Regularisations to choose from beside the constant predictor.
         seed: Of the shuffle and the inner folds.
     """
-    order = np.random.default_rng(seed).permutation(len(codes))
-    vectors_nD, codes = vectors_nD[order], codes[order]
 
-    def sender(sent: int) -> Sender:
-        return ClassSender(vectors_nD[:sent], codes[:sent], num_classes, tolerance, seed)
+    def sender(sent: np.ndarray) -> Sender:
+        return ClassSender(vectors_nD[sent], codes[sent], num_classes, tolerance, seed)
 
-    return send(vectors_nD, codes, num_classes, sender, c_values=c_values, plain_c=plain_c, released=True)
+    return send(vectors_nD, codes, num_classes, sender, c_values=c_values, plain_c=plain_c, seed=seed, released=True)
 
 
 class ClassSender:

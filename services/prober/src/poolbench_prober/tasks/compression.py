@@ -80,25 +80,27 @@ def send(
     vectors_nD: np.ndarray,
     codes: np.ndarray,
     num_classes: int,
-    sender_after: Callable[[int], Sender],
+    sender_after: Callable[[np.ndarray], Sender],
     *,
     c_values: Sequence[float],
     plain_c: float,
+    seed: int,
     released: bool,
 ) -> CodeLengths:
-    """Send the labels block by block, in their order, and add up the cost of each code.
+    """Send the labels block by block, in one fixed shuffle, and add up the cost of each code.
 
     Args:
-        vectors_nD: Vectors in the order of sending.
-        sender_after: Returns the sender after a number of labels.
+        sender_after: Returns the sender after the labels of these rows, in their order.
+        seed: Of the shuffle.
         released: Whether the released formula is added up too.
     """
-    ends = block_ends(len(codes))
+    order, ends = np.random.default_rng(seed).permutation(len(codes)), block_ends(len(codes))
     online = plain = double = ends[0] * np.log(num_classes)  # the first block is sent without a probe
     chosen: list[float | None] = []
     num_replaced = 0
     for start, end in pairwise(ends):
-        sender, block, block_codes = sender_after(start), vectors_nD[start:end], codes[start:end]
+        rows, sender = order[start:end], sender_after(order[:start])
+        block, block_codes = vectors_nD[rows], codes[rows]
         c = sender.choose(c_values)
         chosen.append(c if c is not None and sender.converged(c) else None)
         online += nats(sender.log_probabilities(block, c), block_codes)

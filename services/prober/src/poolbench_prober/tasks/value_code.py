@@ -88,15 +88,13 @@ def value_code_lengths(
         c_values: Regularisations to choose from beside the constant predictor; alpha of the ridge is 1 / C.
         seed: Of the shuffle and the inner folds.
     """
-    order = np.random.default_rng(seed).permutation(len(values))
-    vectors_nD, values = vectors_nD[order], values[order]
     bins = Bins.of(values)
-
-    def sender(sent: int) -> Sender:
-        return ValueSender(vectors_nD[:sent], values[:sent], bins, (*c_values, plain_c), tolerance, seed)
-
     codes = bins.codes(values)
-    return send(vectors_nD, codes, bins.count, sender, c_values=c_values, plain_c=plain_c, released=False)
+
+    def sender(sent: np.ndarray) -> Sender:
+        return ValueSender(vectors_nD[sent], values[sent], bins, (*c_values, plain_c), tolerance, seed)
+
+    return send(vectors_nD, codes, bins.count, sender, c_values=c_values, plain_c=plain_c, seed=seed, released=False)
 
 
 class ValueSender:
