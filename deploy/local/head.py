@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,13 +18,15 @@ import psutil
 from deploy.environment import DEFAULTS, FIXED
 from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
-from deploy.nodes.ray_node import COMMON, REPLICAS_PER_NODE, answers
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.settings import GateSettings, PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
+REPLICAS_PER_NODE = 16
+#: Options of every node.
+COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
 
 #: What holds for one machine only: first unless the caller's environment says otherwise, then always.
 _LOCAL_DEFAULTS = {
@@ -141,6 +144,15 @@ def _command(cluster: Cluster) -> list[str]:
         "--include-log-monitor=false",  # it sends logs of workers to drivers that ask for them; ours do not
         *COMMON,
     ]
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether the port is open."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def _kill(process: psutil.Process) -> None:

@@ -18,7 +18,8 @@ from typing import NoReturn
 from rich.console import Console
 
 from deploy.local import apps
-from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
+from deploy.local.head import answers
+from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, command, run_node, service
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError
 

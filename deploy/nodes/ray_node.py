@@ -4,13 +4,13 @@ import argparse
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from deploy.environment import DEFAULTS, FIXED
+from deploy.local.head import COMMON, REPLICAS_PER_NODE
 from poolbench.contracts.wire import METRICS_PORT, SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.settings import ClusterSettings, PlaceSettings, refuse_unknown
@@ -22,7 +22,6 @@ READY_PORT = 6380
 AGENT_PORT = 52365
 """Ray's agent answers here over HTTP once its node is in the cluster; `deploy.docker.answers` asks it."""
 
-REPLICAS_PER_NODE = 16
 #: Seconds that a node waits for a head that is away before it ends its work.
 HEAD_AWAY_S = 300
 #: The head takes a node for dead after five questions without an answer. By default Ray waits 3 and 10 s each: that is
@@ -30,7 +29,6 @@ HEAD_AWAY_S = 300
 _HEALTH = {"RAY_health_check_period_ms": "2000", "RAY_health_check_timeout_ms": "4000"}
 _BIN = Path(sys.executable).parent
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
 
 
 def service(name: str) -> str:
@@ -80,15 +78,6 @@ def run_node(work: Callable[[], int]) -> int:
         return Exit.USAGE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-
-
-def answers(host: str, port: int) -> bool:
-    """Return whether the port is open."""
-    try:
-        with socket.create_connection((host, port), timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 def require_token(head: str) -> None:

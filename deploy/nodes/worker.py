@@ -9,11 +9,11 @@ import sys
 import time
 from typing import NoReturn
 
+from deploy.local.head import answers
 from deploy.nodes.ray_node import (
     RAY_PORT,
     READY_PORT,
     add_options,
-    answers,
     command,
     require_token,
     run_node,
