@@ -22,6 +22,7 @@ from poolbench.contracts.wire import RUNS_FOLDER
 from poolbench.errors import IntegrityError
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver import load
 from poolbench_driver.cli.upkeep import needs_of, unneeded
 from poolbench_driver.job import Outcome
 from poolbench_driver.records import Publisher, RunFolder, RunRecords, Runs
@@ -107,6 +108,8 @@ def read_elsewhere(
     assert [(run["id"], run["state"], run["local"]) for run in listed] == [(folder.id, "done", True)]
     same = driver(environment, "compare", folder.id, str(folder.path), "--check", *where)
     assert same.returncode == 0, same.stderr
+    address = f"file://{environment['POOLBENCH_STORE']}/{RUNS_FOLDER}/{folder.id}"
+    assert load(address, output=elsewhere.with_name("by-address")).read_state()["state"] == "done"
     store = made.artifacts.store
     files = [info.path for info in store.list(f"{RUNS_FOLDER}/{folder.id}/files/")]
     tables = [pq.read_table(io.BytesIO(store.get(path))) for path in files if path.endswith(".parquet")]

@@ -48,7 +48,7 @@ def load(run: Path | str = "latest", *, output: Path | str = "runs") -> RunFolde
     """Return a run, whose tables `read_table` reads; one of another machine is fetched from the object store first.
 
     Args:
-        run: Its folder, its id, or `latest`.
+        run: Its folder, its id, `latest`, or `<store>/runs/<id>` with the URI of an object store.
         output: Folder that runs lie in.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
+from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.records.folder import RunFolder
 from poolbench_driver.records.record import RunRecords
@@ -27,17 +28,19 @@ def publish_files(store: ObjectStore, folder: RunFolder) -> None:
 
 
 def find_run(output: Path, name: str) -> RunFolder:
-    """Return a run by its folder, its id or `latest`; a run of another machine is fetched into `output` first.
+    """Return a run by its folder, its id or `latest`, or by `<store>/runs/<id>` with the URI of an object store.
 
-    Raise NotFoundError if there is no such run, or it has not ended.
+    A run of another machine is fetched into `output` first. Raise NotFoundError if there is no such run, or it has not
+    ended.
     """
     if (Path(name) / "config.resolved.yaml").is_file():
         return RunFolder(Path(name).resolve())
+    place, _, wanted = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
     try:
-        return RunFolder.find(output, name)
+        return RunFolder.find(output, wanted)
     except NotFoundError as error:
-        store = _store(error)
-        run = Runs(output, RunRecords(store)).find(name)
+        store = open_store(place) if place else _store(error)
+        run = Runs(output, RunRecords(store)).find(wanted)
         return _fetched(store, run.id, run.state, output)
 
 
