@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from poolbench.config import ModelRef
+from poolbench.contracts.results import result_table
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.scorer import TrainParams
@@ -38,6 +39,7 @@ def export_of(folder: Path, **settings: Any) -> Export:
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
     run = RunFolder.create(folder / "runs", config)
+    run.write_table("results", result_table([]))
     artifacts = Artifacts(FolderStore(folder / "store"))
     return Export(run, plan, artifacts, config.concepts, "apache-2.0", "poolbench-driver export scorers")
 
@@ -65,7 +67,7 @@ def test_exported_scorers_give_the_same_scores(tmp_path: Path, mode: str, num_la
     params = TrainParams(concept="contrast", mode=mode, num_windows=1, epochs=1, num_layers=num_layers)
     export = export_of(tmp_path)
     expected = stored(export, train_scorer(passages, params, CPU))
-    export_scorers(export, tmp_path / "out", {"contrast": "passed its gate"})
+    export_scorers(export, tmp_path / "out")
     folder = tmp_path / "out/contrast"
     found = {text: logits.softmax(-1)[1].item() for text, logits in logits_of(folder).items()}
     assert found == pytest.approx(expected, abs=1e-5)
@@ -82,12 +84,12 @@ def test_an_exported_scorer_is_imported_again(tmp_path: Path) -> None:
     trained = train_scorer(passages, TrainParams(concept="contrast", mode="head", num_windows=1, epochs=1), CPU)
     export = export_of(tmp_path)
     expected = stored(export, trained)
-    export_scorers(export, tmp_path / "out", {})
+    export_scorers(export, tmp_path / "out")
     params = {"concept": "contrast", "mode": "import", "base": str(tmp_path / "out"), "subfolder": "contrast"}
     again = import_scorer(None, TrainParams(**params, positive_label="contrast"), CPU)
     other = export_of(tmp_path / "other")
     assert stored(other, again) == pytest.approx(expected, abs=1e-5)
-    export_scorers(other, tmp_path / "again", {})  # an import goes out as it came
+    export_scorers(other, tmp_path / "again")  # an import goes out as it came
     assert {text: x.softmax(-1)[1].item() for text, x in logits_of(tmp_path / "again/contrast").items()} == (
         pytest.approx(expected, abs=1e-5)
     )
@@ -96,13 +98,13 @@ def test_an_exported_scorer_is_imported_again(tmp_path: Path) -> None:
 def test_scorers_of_sensitive_concepts_stay(tmp_path: Path) -> None:
     export = export_of(tmp_path, concepts=["toxicity"])
     with pytest.raises(RestrictedError, match="restricted and never exported"):
-        export_scorers(export, tmp_path / "out", {})
+        export_scorers(export, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_without_scorers_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no scorer in the store"):
-        export_scorers(export_of(tmp_path), tmp_path / "out", {})
+        export_scorers(export_of(tmp_path), tmp_path / "out")
     with pytest.raises(NotFoundError, match="measured D1 alone"):
-        export_scorers(export_of(tmp_path, metrics=["d1"]), tmp_path / "out", {})
+        export_scorers(export_of(tmp_path, metrics=["d1"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
