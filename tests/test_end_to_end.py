@@ -227,14 +227,10 @@ def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_pat
     page = (output / "latest" / "report" / "index.html").read_text()
     assert "<td>layer 1</td>" in page and "P1_last_token" in page
     for name in ("leaderboard", "ranks"):
-        shown = running.call([str(DRIVER), name, "--output", str(output), *RANKED[name]], LONG_S, PYTHONPATH=str(site))
+        shown = running.call([str(DRIVER), name, "--output", str(output)], LONG_S, PYTHONPATH=str(site))
         assert shown.returncode == 0 and "layer 1" in shown.stdout, shown.stderr
     same = [str(DRIVER), "compare", "latest", "latest", "--output", str(output), "--check"]
     assert running.call(same, LONG_S, PYTHONPATH=str(site)).returncode == 0
-
-
-#: `ranks` shows the metric of PoolBench by default.
-RANKED = {"leaderboard": [], "ranks": ["--metric", "best_layer.auroc"]}
 
 
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:

@@ -52,6 +52,6 @@ def load(run: Path | str = "latest", *, output: Path | str = "runs") -> RunFolde
         output: Folder that runs lie in.
 
     Raises:
-        NotFoundError: There is no such run.
+        NotFoundError: No run has this name.
     """
     return find_run(Path(output), str(run))

@@ -23,7 +23,7 @@ from poolbench_driver.models import obtain
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.suites.needs import Need, lines, require_all
 from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
-from poolbench_driver.suites.poolbench.report.ranks import PRIMARY, build_ranks, ranked_metrics
+from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
 from poolbench_driver.suites.registry import SUITES
 
 #: Folder of the boards below the folder of the runs.
@@ -112,7 +112,7 @@ def _show_board(jobs: Sequence[Job], output: Path) -> int:
         return Exit.FAILURES
     board = Board.of(there)
     file = board.write(output / BOARDS)
-    print("\n".join(board.section(PRIMARY)).lstrip() or f"nothing was ranked on {PRIMARY}")
+    print("\n".join(board.section(board.primary)).lstrip() or f"nothing was ranked on {board.primary}")
     print(f"board: {file}")
     return Exit.DONE if len(there) == len(folders) else Exit.FAILURES
 
@@ -123,24 +123,26 @@ class Board:
 
     runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
     rows: list[dict[str, Any]]
+    primary: str  # the metric that the runs' suite shows first
 
     @classmethod
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         found = [read_results(folder) for folder in folders]
+        primary = SUITES.get(found[0][0]["suite"]).board.primary
         runs = [
             {
                 "run": folder.id,
                 "model": rows[0]["model"],
                 "revision": rows[0]["model_revision"],
                 "layers": sorted(
-                    {row["layer"] for row in rows if row["metric"] == PRIMARY and row["layer"] is not None}
+                    {row["layer"] for row in rows if row["metric"] == primary and row["layer"] is not None}
                 ),
                 "results_digest": folder.read_state().get("results_digest"),
             }
             for folder, rows in zip(folders, found, strict=True)
         ]
-        return cls(runs, join_rows(found))
+        return cls(runs, join_rows(found), primary)
 
     @property
     def id(self) -> str:
@@ -165,7 +167,7 @@ class Board:
 
 def _line(run: dict[str, Any]) -> str:
     layers = ", ".join(map(str, run["layers"])) or "none"
-    where = f"run {run['run']}, D1 at layers {layers}, results digest {run['results_digest']}"
+    where = f"run {run['run']}, layers {layers}, results digest {run['results_digest']}"
     return f"- {run['model']} at {run['revision']}: {where}"
 
 

@@ -110,6 +110,12 @@ def test_metric_metadata():
     assert all(metric.version >= 1 and metric.summary for metric in all_metrics().values())
 
 
+def test_two_suites_may_not_declare_one_metric(monkeypatch):
+    monkeypatch.setattr(SUITES, "all", lambda: [SUITES.get("poolbench")] * 2)
+    with pytest.raises(ConfigError, match=r"two suites declare .*d1\.auroc"):
+        all_metrics.__wrapped__()
+
+
 def test_suite_registry():
     assert "d1.auroc" in {metric.id for metric in SUITES.get("poolbench").metrics}
     with pytest.raises(UnknownNameError, match="poolbench"):

@@ -64,7 +64,7 @@ def ranks(
         list[str] | None, typer.Argument(help="Runs of one budget and corpus, e.g. of several models; default: latest.")
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    metric: Annotated[str, typer.Option(help="A ranked metric.")] = "d1.auroc",
+    metric: Annotated[str | None, typer.Option(help="A ranked metric; default: what the suite shows first.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
@@ -72,8 +72,10 @@ def ranks(
     from poolbench_driver.records import find_run
     from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
     from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
+    from poolbench_driver.suites.registry import SUITES
 
     rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
+    metric = metric or SUITES.get(rows[0]["suite"]).board.primary
     if metric not in (known := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)

@@ -41,7 +41,7 @@ class RunCommand(TyperCommand):
 
 
 def _with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
-    """Return arguments in which options that name a setting, and are no option of the command, are `--set`."""
+    """Return arguments with `--set` in place of options that name a setting and that the command does not have."""
     fields, left, given = {f"--{name.replace('_', '-')}": name for name in of.model_fields}, list(args), list[str]()
     while left:
         option, equals, value = left.pop(0).partition("=")

@@ -30,8 +30,8 @@ def publish_files(store: ObjectStore, folder: RunFolder) -> None:
 def find_run(output: Path, name: str) -> RunFolder:
     """Return a run by its folder, its id or `latest`, or by `<store>/runs/<id>` with the URI of an object store.
 
-    A run of another machine is fetched into `output` first. Raise NotFoundError if there is no such run, or it has not
-    ended.
+    A run of another machine is fetched into `output` first. Raise NotFoundError if no run has this name, or if it has
+    not ended.
     """
     if (Path(name) / "config.resolved.yaml").is_file():
         return RunFolder(Path(name).resolve())

@@ -1,5 +1,6 @@
 """Metadata of each metric: version, direction of goodness and bounds."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -30,14 +31,15 @@ SUFFIXES = {
     ".null_rank": "rank among the null directions, 1 is above all of them",
     ".null_p95": "95th percentile of the null directions",
 }
-#: Metrics whose ids go on with the name of a variant.
-FAMILIES = ("d1.direction",)
 
 
 @cache
 def all_metrics() -> dict[str, MetricInfo]:
-    """Return the metrics of every suite by id."""
-    return {metric.id: metric for suite in SUITES.all() for metric in suite.metrics} | {m.id: m for m in COMMON}
+    """Return the metrics of every suite by id; raise ConfigError if two suites declare one id."""
+    declared = [*COMMON, *(metric for suite in SUITES.all() for metric in suite.metrics)]
+    if twice := sorted(name for name, number in Counter(metric.id for metric in declared).items() if number > 1):
+        raise ConfigError(f"two suites declare {', '.join(twice)}: begin the ids of a suite's metrics with its name")
+    return {metric.id: metric for metric in declared}
 
 
 def metric_info(metric: str) -> MetricInfo:
@@ -49,7 +51,7 @@ def metric_info(metric: str) -> MetricInfo:
         if metric.endswith(suffix):
             return _derived(metric_info(metric.removesuffix(suffix)), suffix, meaning)
     known, family = all_metrics(), metric.rpartition(".")[0]
-    if family in FAMILIES:
+    if family in known and known[family].variants:
         return replace(known[family], id=metric)
     if metric not in known:
         raise UnknownNameError("metric", metric, known)

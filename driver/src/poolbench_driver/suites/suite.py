@@ -36,6 +36,7 @@ class MetricInfo:
     low: float | None = None  # smallest possible value; None if unbounded
     high: float | None = None  # largest possible value; None if unbounded
     version: int = 1  # raised when the definition changes
+    variants: bool = False  # whether ids of its rows go on with the name of a variant, such as `d1.direction.C1`
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("d1.alarms", "share of the strategies below .5 by more than two standard errors", None, 0, 1),
     MetricInfo("d1.collapses", "share of the strategies whose vectors are all the same", None, 0, 1),
     MetricInfo("d1.excess_over_confound", "d1.auroc minus AUROC of the best confound of the corpus", True, -1, 1),
-    MetricInfo("d1.direction", "out-of-fold AUROC of the projection on one direction", True, 0, 1),
+    MetricInfo("d1.direction", "out-of-fold AUROC of the projection on one direction", True, 0, 1, variants=True),
     MetricInfo("sinks.passages", "share of the train passages with an attention sink at the layer", None, 0, 1),
     MetricInfo("sinks.left_out", "attention sinks that the strategy left out of the train passages", None, 0),
     MetricInfo("d2.scp", "Spearman correlation of strength and prompt-mean score, 0 included", True, -1, 1, version=2),
