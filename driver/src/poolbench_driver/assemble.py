@@ -45,17 +45,14 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
         "boards": pa.Table.from_pylist(boards, BOARDS),
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
-        **{name: _table(content) for name, content in made.others.items()},
     }
+    for name, content in made.others.items():
+        tables[name] = content if isinstance(content, pa.Table) else pa.Table.from_pylist(content)
     for protocol, rows in made.unranked.items():
         tables[protocol] = result_table([_complete(row, {**common, "protocol": protocol}) for row in rows])
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
     return tables
-
-
-def _table(content: list[Row] | pa.Table) -> pa.Table:
-    return content if isinstance(content, pa.Table) else pa.Table.from_pylist(content)
 
 
 def _common_columns(plan: Plan, run_id: str) -> Row:

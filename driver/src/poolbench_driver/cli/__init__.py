@@ -45,11 +45,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (
-    *(run, runs, status, attach, comparing, reproduce, planning, listing, model, embed, adhoc, steer, upkeep, doctor),
+app.command(cls=run.RunCommand)(run.run)
+for command in (
+    *(runs.report, runs.leaderboard, status.status, attach.watch, attach.cancel, attach.forget),
+    *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
+    *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
+    *(upkeep.gc, upkeep.copy_store, upkeep.claim_broker, doctor.doctor),
 ):
-    for command in module.COMMANDS:
-        app.command(cls=getattr(module, "RunCommand", None))(command)
+    app.command()(command)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(concept.app, name="concept")
 app.add_typer(importing.app, name="import")

@@ -163,9 +163,6 @@ def score(
         _print(answer["scorers"], lines)
 
 
-COMMANDS = (probe, direction, score)
-
-
 def _lines(texts: Sequence[str], file: Path | None) -> list[TextLine]:
     """Return the texts of the command line or of the file; raise InputError for both, neither or an empty text."""
     if bool(texts) == (file is not None):

@@ -71,9 +71,6 @@ def forget(
         typer.echo(f"the record of {run.id} is removed{kept}")
 
 
-COMMANDS = (watch, cancel, forget)
-
-
 def _runs(output: Path, name: str) -> Runs:
     """Return the runs here and in the store; those here alone if there is no store and they have the one asked for."""
     from poolbench_driver.cluster.session import open_artifacts

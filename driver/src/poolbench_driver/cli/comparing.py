@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, UnknownNameError
-
-if TYPE_CHECKING:
-    pass
 
 FORMATS = ("table", "markdown", "json")
 
@@ -41,8 +38,11 @@ def compare(
     folders = [find_run(output, name) for name in (first, second)]
     rows = [read_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
+    measured = {row["metric"] for each in rows for row in each}
+    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
     for wanted in metric or ():
-        _require_measured(wanted, rows)
+        if wanted not in measured:
+            raise UnknownNameError("metric", wanted, measured)
     changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
     tables, sentence = as_tables(changes, everything=everything), as_sentence(changes, *(each.id for each in folders))
     if as_json or form == "json":
@@ -83,13 +83,3 @@ def ranks(
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
     typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
     return Exit.DONE
-
-
-def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:
-    measured = {str(row["metric"]) for rows in runs for row in rows}
-    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
-    if metric not in measured:
-        raise UnknownNameError("metric", metric, measured)
-
-
-COMMANDS = (compare, ranks)

@@ -14,7 +14,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from poolbench_corpora.own import Definition, Made
+    from poolbench_corpora.own import Made
 
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 
@@ -123,26 +123,21 @@ _LISTS = ("neighbours", "seed_words")
 
 def _made(name: str, flags: dict[str, Any]) -> Made:
     """Return the concept of a name or YAML file; flags that were given replace what the file says."""
-    from poolbench_corpora.own import make_concept, read_definition
+    from poolbench_corpora.own import Definition, make_concept, read_definition
     from poolbench_corpora.own.definition import checked
     from poolbench_driver.cluster.session import open_artifacts
 
     with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
         open_artifacts()
-    given = {flag: value for flag, value in flags.items() if value is not None and flag in _flags()}
+    fields = Definition.model_fields.keys() - {"id"}
+    given = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
     given |= {
         flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
     }
-    base: Definition | None = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
+    base = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
     definition = checked({**values, **given}, f"concept {name}")
     return make_concept(definition, definition.files())
-
-
-def _flags() -> frozenset[str]:
-    from poolbench_corpora.own import Definition
-
-    return frozenset(Definition.model_fields) - {"id"}
 
 
 def _show(made: Made, *, as_json: bool) -> None:

@@ -33,6 +33,3 @@ def doctor(
         checks = [{"check": each.check, "level": each.level.lower(), "message": each.message} for each in findings]
         typer.echo(json.dumps({"healthy": not failed, "checks": checks}, indent=1))
     return Exit.FAILURES if failed else Exit.DONE
-
-
-COMMANDS = (doctor,)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench.pooling.registry import StrategySpec
-    from poolbench_driver.adhoc.embedding import Embedder, Reference
+    from poolbench_driver.adhoc.embedding import Reference
 
 SIDES = ("left", "right")
 SINKS = ("exclude", "include")
@@ -46,11 +46,14 @@ def embed(
 ) -> int:
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.models.folders import list_folder
+    from poolbench.pooling.registry import STRATEGIES
     from poolbench_corpora.own import parse_columns
-    from poolbench_driver.adhoc.embedding import replacing, writer_of
+    from poolbench_driver.adhoc.embedding import Embedder, replacing, writer_of
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.models import obtain
 
-    write, spec = writer_of(output), _strategy(strategy, params)
+    write, spec = writer_of(output), STRATEGIES.get(strategy)
+    spec.resolve(parse_params(params))
     for name, value, allowed in (("padding side", padding_side, SIDES), ("sinks", sinks, SINKS)):
         if value not in allowed:
             raise ConfigError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")
@@ -65,7 +68,8 @@ def embed(
     }
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
-        embedder = _embedder(settings, _reference(spec, lines, input_, idf_texts))
+        reference = _reference(spec, lines, input_, idf_texts)
+        embedder = Embedder(open_session().services, settings, reference)
         with typer.progressbar(
             length=len(lines), label="embedding; a model that is not loaded yet takes a while", file=sys.stderr
         ) as bar:
@@ -100,14 +104,6 @@ def _pair(part: str) -> tuple[str, Any]:
         return name, value
 
 
-def _strategy(strategy: str, params: str | None) -> StrategySpec:
-    from poolbench.pooling.registry import STRATEGIES
-
-    spec = STRATEGIES.get(strategy)
-    spec.resolve(parse_params(params))
-    return spec
-
-
 def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_texts: Path | None) -> Reference | None:
     """Return the texts of the document frequencies; None where the strategy reads no annotation."""
     from poolbench_driver.adhoc.embedding import Reference
@@ -119,13 +115,6 @@ def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_text
     if idf_texts is None:
         return Reference.of(lines, f"the input {input_.name}")
     return Reference.of(read_lines(idf_texts), idf_texts.name)
-
-
-def _embedder(settings: dict[str, Any], reference: Reference | None) -> Embedder:
-    from poolbench_driver.adhoc.embedding import Embedder
-    from poolbench_driver.cluster.session import open_session
-
-    return Embedder(open_session().services, settings, reference)
 
 
 def _report(table: pa.Table, output: Path) -> int:
@@ -145,6 +134,3 @@ def _report(table: pa.Table, output: Path) -> int:
     for row in failed:
         typer.echo(f"line {row['line']}: {row['status']}: {row['reason']}", err=True)
     return Exit.FAILURES if failed else Exit.DONE
-
-
-COMMANDS = (embed,)

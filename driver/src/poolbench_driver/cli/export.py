@@ -114,7 +114,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     from poolbench_driver.config import of_concepts
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
-    from poolbench_driver.release import Export, model_licence, releasable_concepts, scorer_licence
+    from poolbench_driver.release import Export, licence_of, releasable_concepts
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
     session, folder = open_session(), find_run(runs, run)
@@ -131,7 +131,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
         plan,
         session.artifacts,
         chosen,
-        licence or (scorer_licence(config) if what == "scorers" else model_licence(config.model)),
+        licence or licence_of(what, config),
         _command(what, folder.id, concepts=asked, licence=licence),
     )
 

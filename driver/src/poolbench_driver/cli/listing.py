@@ -193,6 +193,3 @@ def show_list(kind: str, rows: Rows, *, as_json: bool, wide: bool) -> None:
 def _short(name: str, value: Any) -> Any:
     """Return a time without year and seconds, and other values as they are."""
     return str(value)[5:16].replace("T", " ") if name == "updated_at" else value
-
-
-COMMANDS = (ls,)

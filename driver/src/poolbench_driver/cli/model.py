@@ -16,6 +16,3 @@ def model(
     from poolbench_driver.models import make_model
 
     typer.echo(make_model(name, wheel))
-
-
-COMMANDS = (model,)

@@ -166,6 +166,3 @@ def _print(answer: dict[str, Any]) -> None:
             lines["type-M error (exaggeration if significant)"] = f"{power['type_m']:.4f}"
             lines["type-S error (wrong sign if significant)"] = f"{power['type_s']:.2g}"
     print_table([{"quantity": name, "value": value} for name, value in lines.items()], ("quantity", "value"))
-
-
-COMMANDS = (plan_data,)

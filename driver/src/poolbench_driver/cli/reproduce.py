@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
     from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.records import RunFolder
-    from poolbench_driver.reproduction import ComparedCell
     from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
@@ -137,12 +135,7 @@ def _models(table: OfficialTable) -> str:
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
-    from poolbench_driver.reproduction import (
-        RunRows,
-        cell_rows,
-        compare_cells,
-        summary_rows,
-    )
+    from poolbench_driver.reproduction import RunRows, cell_rows, compare_cells, summary_rows
     from poolbench_driver.suites.poolbench.differences import other_settings
 
     config = of_concepts(folder.config())
@@ -155,11 +148,7 @@ def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everyt
         [f"{folder.id} against {table.source['title']}, {model.preset} at layer {model.best_layer}", *differs],
         {"run": folder.id, "model": model.preset, "settings": differs, "cells": [asdict(cell) for cell in cells]},
     )
-    return Exit.DONE if _compared(cells) else Exit.FAILURES
-
-
-def _compared(cells: Sequence[ComparedCell]) -> bool:
-    return any(cell.difference is not None for cell in cells)
+    return Exit.DONE if any(cell.difference is not None for cell in cells) else Exit.FAILURES
 
 
 def _published(folder: RunFolder) -> list[dict[str, Any]] | None:
@@ -262,6 +251,3 @@ def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: 
         raise ConfigError("--settings writes the settings of the table; change them in the file instead of by --set")
     text = yaml.safe_dump(published_settings(table, table.model(model), corpus), sort_keys=False)
     file.write_text(f"# The run that repeats {table.source['title']}.\n{text}", "utf-8")
-
-
-COMMANDS = (reproduce,)

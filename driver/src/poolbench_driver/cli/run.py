@@ -160,9 +160,6 @@ def new_folder(job: Job, output: Path) -> RunFolder:
     return RunFolder.create(output, job.config)
 
 
-COMMANDS = (run,)
-
-
 def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 

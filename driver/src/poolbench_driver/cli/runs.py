@@ -25,6 +25,3 @@ def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None
     from poolbench_driver.report import leaderboard_markdown
 
     typer.echo(leaderboard_markdown(find_run(output, name)))
-
-
-COMMANDS = (report, leaderboard)

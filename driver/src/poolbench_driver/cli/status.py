@@ -53,9 +53,6 @@ def status(
     return Exit.FAILURES if refused else Exit.DONE
 
 
-COMMANDS = (status,)
-
-
 def _look(session: Session, output: Path) -> dict[str, Any]:
     """Return everything that the command shows."""
     from poolbench.queue.letters import NEWEST_SHOWN

@@ -257,9 +257,6 @@ def show(texts: list[str], events: Iterable[dict[str, Any]], output: TextIO, not
                 output.write(texts[written])
 
 
-COMMANDS = (steer,)
-
-
 def _proof(choice: dict[str, Any]) -> str:
     receipt = choice["steering_receipt"]
     if receipt is None:

@@ -175,6 +175,3 @@ def claim_broker(
     claim(session.queue.broker, owner_of(session.settings, session.artifacts))
     gone = f"; {dropped} messages removed" if dropped else ""
     typer.echo(f"the broker {session.queue.broker.shown} belongs to {session.settings.store_uri}{gone}")
-
-
-COMMANDS = (gc, copy_store, claim_broker)

@@ -43,18 +43,17 @@ def open_session() -> Session:
     """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
-    artifacts = _open_artifacts(settings)
+    artifacts = open_artifacts(settings)
     queue = TaskQueue(broker, cache(partial(store_id, artifacts.store)))
     return Session(settings, artifacts, queue, open_leases(broker), Services(settings))
 
 
-def open_artifacts() -> Artifacts:
-    """Connect to the object store alone; raise ConfigError or StoreError if it fails."""
-    return _open_artifacts(ClusterSettings.load())
+def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:
+    """Connect to the object store alone, and let this process find the concepts that are registered there.
 
-
-def _open_artifacts(settings: ClusterSettings) -> Artifacts:
-    """Connect to the object store, and let this process find the concepts that are registered there."""
+    Raise ConfigError or StoreError if it fails.
+    """
+    settings = settings or ClusterSettings.load()
     store = open_store(settings.store_uri, settings.restricted_uri)
     attach(store)
     return Artifacts(store)

@@ -10,6 +10,7 @@ from poolbench.statuses import Status
 from poolbench_driver.comparison.changes import RunChanges
 from poolbench_driver.comparison.pairing import SAME_VALUE
 from poolbench_driver.suites.boards.ranking import LEVEL
+from poolbench_driver.suites.markdown import table
 
 Titled = tuple[str, Sequence[str], list[Row]]
 
@@ -56,7 +57,8 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
         moved = [row for row in changes.values if _moved(row, "difference")]
         values = sorted(moved, key=lambda row: _certainty(row, ranked))
         values = values or [row for row in changes.values if row["metric"] in ranked and row["strategy"] in ("*", "")]
-        ranks = sorted((row for row in changes.ranks if row["change"] and _moved(row, "change")), key=_shift)
+        ranks = [row for row in changes.ranks if row["change"] and _moved(row, "change")]
+        ranks.sort(key=lambda row: -abs(row["change"]))
         statuses, unpaired = (
             sorted(map(_shortened, rows), key=lambda row: -row["cells"]) for rows in (changes.statuses, unpaired)
         )
@@ -82,10 +84,6 @@ def _certainty(row: Row, ranked: Container[str]) -> tuple[bool, float, bool, flo
     return not _verdict(row), p, row["metric"] not in ranked, -abs(row["difference"])
 
 
-def _shift(row: Row) -> float:
-    return -abs(row["change"])
-
-
 def _shortened(row: Row) -> Row:
     return {k: shorten(v, _REASON, placeholder="…") if k in ("reason", "why") else v for k, v in row.items()}
 
@@ -94,9 +92,8 @@ def as_markdown(tables: Iterable[Titled], heading: str) -> str:
     """Return the tables as Markdown under one heading."""
     parts = [f"# {heading}"]
     for title, columns, rows in tables:
-        lines = [list(columns), ["---"] * len(columns), *([str(row.get(c, "")) for c in columns] for row in rows)]
-        parts.append(f"\n## {title.capitalize()}\n")
-        parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
+        lines = [[str(row.get(name, "")) for name in columns] for row in rows]
+        parts += [f"\n## {title.capitalize()}\n", table(columns, lines)]
     return "\n".join(parts)
 
 

@@ -58,11 +58,6 @@ def free_space(where: str, free_bytes: int) -> Finding:
     return Finding(f"disk of {where}", level, said + advice * (level is not Level.OK))
 
 
-def free_space_at(where: str, path: Path) -> Finding:
-    """Return whether there is enough free space in the file system of a path."""
-    return free_space(f"{where} ({path})", free_bytes_at(path))
-
-
 def free_bytes_at(path: Path) -> int:
     """Return the free space in the file system of a path, which need not exist."""
     return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free

@@ -13,7 +13,7 @@ from poolbench.errors import ConfigError
 from poolbench.queue import Broker
 from poolbench.settings import ClusterSettings, PlaceSettings, state_folder
 from poolbench.settings.access import read_cluster
-from poolbench_driver.doctor.finding import Finding, Level, checked, free_space_at
+from poolbench_driver.doctor.finding import Finding, Level, checked, free_bytes_at, free_space
 
 _USUAL_PORT = 8000
 
@@ -33,7 +33,7 @@ def disks(output: Path, settings: ClusterSettings | None) -> Iterator[Finding]:
         if (broker := Broker(settings.broker_url)).is_folder:
             folders["queue"] = broker.folder
     for name, folder in folders.items():
-        yield free_space_at(name, folder)
+        yield free_space(f"{name} ({folder})", free_bytes_at(folder))
 
 
 def ports() -> Iterator[Finding]:

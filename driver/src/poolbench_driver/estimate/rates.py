@@ -111,7 +111,9 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
         name = key.rpartition(".")[0].removeprefix(RESTRICTED_PREFIX)
         if name in _artifact_names(wanted):
             by_name[name].append(key)
-    sample = [key for keys in by_name.values() for key in sorted(keys, key=_hash_of)[:MAX_MANIFESTS]]
+    sample = list[str]()
+    for keys in by_name.values():
+        sample += sorted(keys, key=lambda key: key.rpartition(".")[2])[:MAX_MANIFESTS]  # by their hash
     tasks: dict[tuple[Group, str], _Seen] = {}
     with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="manifests") as pool:
         for manifest in pool.map(lambda key: _manifest(artifacts, key), sample):
@@ -129,10 +131,6 @@ def _artifact_names(kinds: Iterable[str]) -> set[str]:
     """Return the first parts of keys of artifacts that tasks of these kinds make."""
     steps = [get_step(kind) for kind in kinds]
     return {output.kind or step.keyed_by or step.kind for step in steps for output in step.outputs}
-
-
-def _hash_of(key: str) -> str:
-    return key.rpartition(".")[2]
 
 
 def _manifest(artifacts: Artifacts, key: str) -> Manifest | None:

@@ -103,7 +103,8 @@ class RunLoop:
             if self.unfinished:
                 self.clock.sleep(self.pace.tick_s)
         if self.cancelled():
-            self._cancel_in_flight()
+            for task_id in self.in_flight:  # another run that needs the same tasks sends them again
+                self.artifacts.store.put(cancel_path(task_id), b"{}")
         self.recovery.erase_texts()  # texts that remain after an earlier run or an outage
         if self.unfinished and not self.cancelled():  # receipts were damaged, so texts must be generated again
             self._work()
@@ -187,7 +188,8 @@ class RunLoop:
             reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
             self._fail(Failure(task.task_id, task.kind, Status.FAILED, reason))
             return
-        self._send(task)
+        self.artifacts.store.delete(cancel_path(task.task_id))
+        self._publish(task)
         self.resent += 1
         self.display.note(f"{task.kind} {task.task_id} was lost by its worker; sent again")
         entry.sent_again()
@@ -230,15 +232,6 @@ class RunLoop:
                 self._publish(task)
             self.in_flight[task.task_id] = InFlight(task, self.clock)
             del self.pending[task.task_id]
-
-    def _cancel_in_flight(self) -> None:
-        """Ask the workers to drop the tasks of this run; another run that needs the same tasks sends them again."""
-        for task_id in self.in_flight:
-            self.artifacts.store.put(cancel_path(task_id), b"{}")
-
-    def _send(self, task: Task) -> None:
-        self.artifacts.store.delete(cancel_path(task.task_id))
-        self._publish(task)
 
     def _publish(self, task: Task) -> None:
         self.queue.send(task.model_copy(update={"run_id": self.run_id}))

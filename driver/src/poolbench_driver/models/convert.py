@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.errors import ModelError
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
 ARCHITECTURE = "llama"
 #: What Transformers adds to the configuration of a model that comes from GGUF.
@@ -84,16 +84,10 @@ def _require_shape(gguf: Path, config: Any, shape: tuple[int, int]) -> None:
 
 def _plain(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
     """Return a model with the same weights that can be saved: `save_pretrained` refuses one that came from GGUF."""
-    from transformers import LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    model = LlamaForCausalLM(_plain_config(loaded.config)).float()
+    settings = {name: value for name, value in loaded.config.to_dict().items() if name not in _OF_GGUF}
+    model = LlamaForCausalLM(LlamaConfig(**settings | {"architectures": ["LlamaForCausalLM"]})).float()
     model.load_state_dict(loaded.state_dict())
     model.tie_weights()
     return model
-
-
-def _plain_config(config: LlamaConfig) -> LlamaConfig:
-    from transformers import LlamaConfig
-
-    settings = {name: value for name, value in config.to_dict().items() if name not in _OF_GGUF}
-    return LlamaConfig(**settings | {"architectures": ["LlamaForCausalLM"]})

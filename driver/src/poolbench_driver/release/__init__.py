@@ -7,7 +7,7 @@ from poolbench_driver.release.activations import export_activations
 from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.run import export_run
 from poolbench_driver.release.scorers import export_scorers
-from poolbench_driver.release.source import Export, model_licence, releasable_concepts, scorer_licence
+from poolbench_driver.release.source import Export, licence_of, releasable_concepts
 from poolbench_driver.release.steered import export_steered_outputs
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "export_run",
     "export_scorers",
     "export_steered_outputs",
-    "model_licence",
+    "licence_of",
     "releasable_concepts",
-    "scorer_licence",
 ]

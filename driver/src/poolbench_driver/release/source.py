@@ -134,13 +134,10 @@ def require_public(what: str, keys: Iterable[str]) -> None:
             raise RestrictedError(f"{what}: artifact {key} is restricted and never exported")
 
 
-def model_licence(model: str) -> str:
-    """Return licence of a preset model; `unknown` for others."""
-    return MODEL_LICENCES.get(model, "unknown")
-
-
-def scorer_licence(config: ConceptsConfig) -> str:
-    """Return licence of the base under the scorers of a run; `unknown` for others, and for imported scorers."""
+def licence_of(what: str, config: ConceptsConfig) -> str:
+    """Return the licence of a run's model, or of the base under its `scorers`; `unknown` where none is known."""
+    if what != "scorers":
+        return MODEL_LICENCES.get(config.model, "unknown")
     return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")
 
 

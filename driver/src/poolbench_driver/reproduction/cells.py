@@ -62,10 +62,8 @@ class RunRows:
 
     def has(self, **columns: str) -> bool:
         """Return whether any row has these values."""
-        return any(all(row[name] == value for name, value in columns.items()) for row in self._all())
-
-    def _all(self) -> Iterable[Row]:
-        return (row for rows in self._rows.values() for row in rows)
+        every = (row for rows in self._rows.values() for row in rows)
+        return any(all(row[name] == value for name, value in columns.items()) for row in every)
 
 
 def compare_cells(

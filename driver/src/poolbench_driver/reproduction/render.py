@@ -18,7 +18,8 @@ def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:
     rows = []
     for (column, protocol), group in groupby(cells, key=lambda cell: (cell.column, cell.protocol)):
         found = list(group)
-        apart = [abs(cell.difference) for cell in found if cell.difference is not None]
+        differences = [cell.difference for cell in found if cell.difference is not None]
+        sizes = [abs(each) for each in differences]
         inside = [cell.inside for cell in found if cell.inside is not None]
         rows.append(
             {
@@ -26,10 +27,10 @@ def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:
                 "protocol": protocol,
                 "metric": found[0].metric,
                 "cells": len(found),
-                "compared": len(apart),
-                "mean difference": _signed(cell.difference for cell in found),
-                "median |difference|": _number(median(apart) if apart else None),
-                "largest": _number(max(apart, default=None)),
+                "compared": len(sizes),
+                "mean difference": _number(fmean(differences) if differences else None),
+                "median |difference|": _number(median(sizes) if sizes else None),
+                "largest": _number(max(sizes, default=None)),
                 "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
                 "mostly why not": _commonest(cell.reason for cell in found),
             }
@@ -89,11 +90,6 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
     return str(value)
-
-
-def _signed(values: Iterable[float | None]) -> str:
-    found = [value for value in values if value is not None]
-    return _number(fmean(found)) if found else ""
 
 
 def _number(value: float | None) -> str:

@@ -9,8 +9,9 @@ from itertools import product
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import prober as steps
+from poolbench.steps.base import Step
 from poolbench.steps.common import NoParams
-from poolbench.steps.roles import Cell, Split, SplitCell
+from poolbench.steps.roles import Cell, Role, Split, SplitCell
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.vectors import ConceptVectors, Vectors
@@ -112,19 +113,12 @@ class _Planner:
 
     def _published(self) -> dict[Cell, str]:
         """Plan D1 by the reference's own definition, if requested; it fixes folds and seeds itself."""
-        found: dict[Cell, str] = {}
         if self.scope.config.protocol != "published":
-            return found
+            return {}
         budget, concept = self.scope.config.budget, self.vectors.concept.id
         sinks = self.scope.config.sink_settings
         params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published", **sinks)
-        for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
-            cells = [Cell(spec.id, layer) for spec in specs]
-            made = self.draft.add(
-                steps.PROBE, params, self._inputs(specs, [layer]), [steps.MEASURES(*cell) for cell in cells]
-            )
-            found |= {cell: made[steps.MEASURES(*cell)] for cell in cells}
-        return found
+        return self._each(steps.PROBE, params, steps.MEASURES, self.scope.layers)
 
     def _nested(self) -> dict[str, str]:
         """Plan D1 at the layer that each training fold chooses, if requested."""
@@ -141,12 +135,22 @@ class _Planner:
         """Plan directions alone, from the train split."""
         config = self.scope.config
         params = steps.ProbeParams(concept=self.vectors.concept.id, seed=config.seed, **config.sink_settings)
+        return self._each(steps.CONCEPT_DIRECTIONS, params, steps.DIRECTIONS, [layer], ("train",))
+
+    def _each(
+        self,
+        step: Step[steps.ProbeParams],
+        params: steps.ProbeParams,
+        role: Role[Cell],
+        layers: Sequence[int],
+        splits: Sequence[Split] = SPLITS,
+    ) -> dict[Cell, str]:
+        """Plan one output of a step for every strategy and layer."""
         found: dict[Cell, str] = {}
-        for specs in self.scope.strategy_groups:
-            cells = [Cell(spec.id, layer) for spec in specs]
-            inputs = self._inputs(specs, [layer], ("train",))
-            made = self.draft.add(steps.CONCEPT_DIRECTIONS, params, inputs, [steps.DIRECTIONS(*cell) for cell in cells])
-            found |= {cell: made[steps.DIRECTIONS(*cell)] for cell in cells}
+        for layer, specs in product(layers, self.scope.strategy_groups):
+            roles = {Cell(spec.id, layer): role(spec.id, layer) for spec in specs}
+            made = self.draft.add(step, params, self._inputs(specs, [layer], splits), roles.values())
+            found |= {cell: made[name] for cell, name in roles.items()}
         return found
 
     def _params(self, layer: int | None = None) -> steps.ProbeParams:

@@ -33,13 +33,8 @@ class Texts(NamedTuple):
 class Unsteered(Stage):
     """Artifacts that all concepts share."""
 
-    openings: str
-    calibration: str  # key of the unit of strength; empty for absolute strengths
+    inputs: Keys  # of every generation: openings and, unless strengths are absolute, the unit of strength
     texts: Texts
-
-    def inputs(self) -> dict[str, str]:
-        """Return the inputs that every generation shares, by role."""
-        return {PROMPTS(): self.openings} | ({CALIBRATION(): self.calibration} if self.calibration else {})
 
 
 @dataclass(frozen=True)
@@ -84,19 +79,18 @@ class Sweep:
 def plan_unsteered(scope: Scope) -> Unsteered:
     """Plan the openings, the unsteered texts and, as unit of strength, the calibration norm."""
     draft, budget = Draft(), scope.config.budget
-    openings, calibration = draft.add_local(openings_step(budget.opening_set, budget.num_openings)), ""
+    shared = {PROMPTS(): draft.add_local(openings_step(budget.opening_set, budget.num_openings))}
     if budget.alpha_unit == "residual_norm":
         inputs = {PASSAGES(): draft.add_local(calibration_step())}
         params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
-        calibration = draft.add(CALIBRATE, params, inputs, [CALIBRATION()])[CALIBRATION()]
-    shared = {PROMPTS(): openings} | ({CALIBRATION(): calibration} if calibration else {})
+        shared |= draft.add(CALIBRATE, params, inputs, [CALIBRATION()])
     made = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
-    return Unsteered(draft.done(), openings, calibration, made[UNSTEERED])
+    return Unsteered(draft.done(), shared, made[UNSTEERED])
 
 
 def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer."""
-    draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs()
+    draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
     concepts: dict[str, ConceptTexts] = {}
     for name, own in vectors.concepts.items():
         nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions

@@ -49,7 +49,9 @@ def metric_info(metric: str) -> MetricInfo:
     """
     for suffix, meaning in SUFFIXES.items():
         if metric.endswith(suffix):
-            return _derived(metric_info(metric.removesuffix(suffix)), suffix, meaning)
+            base = metric_info(metric.removesuffix(suffix))
+            better = {".excess": base.higher_is_better, ".null_rank": False, ".null_p95": None}[suffix]
+            return MetricInfo(metric, f"{base.summary}, {meaning}", better, version=base.version)
     known, family = all_metrics(), metric.rpartition(".")[0]
     if family in known and known[family].variants:
         return replace(known[family], id=metric)
@@ -64,8 +66,3 @@ def is_higher_better(metric: str) -> bool:
     if better is None:
         raise ConfigError(f"{metric} has no direction of goodness, so that nothing can be ranked by it")
     return better
-
-
-def _derived(base: MetricInfo, suffix: str, meaning: str) -> MetricInfo:
-    better = {".excess": base.higher_is_better, ".null_rank": False, ".null_p95": None}[suffix]
-    return MetricInfo(f"{base.id}{suffix}", f"{base.summary}, {meaning}", better, version=base.version)

@@ -101,19 +101,16 @@ def _row(concept: str, pair: int, label: int, tokens: Sequence[Token], places: S
     }
 
 
-def _nouns(tokens: Sequence[Token]) -> list[int]:
-    return [index for index, token in enumerate(tokens) if token.place in NOUN_PLACES]
-
-
 def _of_places(tokens: Sequence[Token], *places: str) -> list[int]:
-    return [index for index, token in enumerate(tokens) if token.place in places]
+    """Return the positions of the tokens that stand at some places of the templates: by default of all nouns."""
+    return [index for index, token in enumerate(tokens) if token.place in (places or NOUN_PLACES)]
 
 
 def _exchanged(
     place: int, counterpart: int, rng: np.random.Generator, kinds: tuple[str, str] = ("noun", "noun")
 ) -> Places:
     """Return the two places of a left and a right word, which the negative passage has the other way round."""
-    pairs = [TWINS[kind][int(rng.integers(len(TWINS[kind])))] for kind in kinds]
+    pairs = [_one_twin(kind, rng) for kind in kinds]
     if kinds[0] == kinds[1]:
         pairs[1] = pairs[0]
     (left, right), (other_left, other_right) = pairs
@@ -135,19 +132,19 @@ def _windows(num_tokens: int) -> dict[str, range]:
 
 def _outside(tokens: Sequence[Token]) -> list[int]:
     inside = {index for window in _windows(len(tokens)).values() for index in window}
-    return [index for index in _nouns(tokens) if index not in inside]
+    return [index for index in _of_places(tokens) if index not in inside]
 
 
 def _in_window(tokens: Sequence[Token], wanted: Sequence[int], rng: np.random.Generator) -> Places:
-    nouns, outside = [index for index in _nouns(tokens) if index in wanted], _outside(tokens)
+    nouns, outside = [index for index in _of_places(tokens) if index in wanted], _outside(tokens)
     if not nouns or not outside:
         return None
     return _exchanged(_one_of(nouns, rng), _one_of(outside, rng), rng)
 
 
 def _dense(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
-    marked = [_one_twin("noun", rng) for _ in _nouns(tokens)[::3]]
-    return [Place(index, *twins) for index, twins in zip(_nouns(tokens)[::3], marked, strict=True)]
+    marked = [_one_twin("noun", rng) for _ in _of_places(tokens)[::3]]
+    return [Place(index, *twins) for index, twins in zip(_of_places(tokens)[::3], marked, strict=True)]
 
 
 def _one_twin(kind: str, rng: np.random.Generator) -> tuple[str, str]:
@@ -155,7 +152,7 @@ def _one_twin(kind: str, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def _sparse(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
-    return [Place(_one_of(_nouns(tokens), rng), *_one_twin("peak", rng))]
+    return [Place(_one_of(_of_places(tokens), rng), *_one_twin("peak", rng))]
 
 
 def _start(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
@@ -177,7 +174,7 @@ def _edge(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
 
 
 def _sentence(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
-    nouns = _nouns(tokens)
+    nouns = _of_places(tokens)
     short = [index for index in nouns if tokens[index].length == len(SHORT.split())]
     long = [index for index in nouns if tokens[index].length >= _MIN_LONG]
     return _exchanged(_one_of(short, rng), _one_of(long, rng), rng)
@@ -200,13 +197,13 @@ def _syntax(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
 
 
 def _loud(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
-    place, counterpart = rng.choice(_nouns(tokens), size=2, replace=False)
+    place, counterpart = rng.choice(_of_places(tokens), size=2, replace=False)
     return _exchanged(int(place), int(counterpart), rng, ("loud", "noun"))
 
 
 def _xor(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
     """One word is the same in both passages of a pair; the other is there in one of them."""
-    nouns = [index for index in _nouns(tokens) if index < len(tokens) - 2 * WINDOW]
+    nouns = [index for index in _of_places(tokens) if index < len(tokens) - 2 * WINDOW]
     first, second = rng.choice(nouns, size=2, replace=False)
     (here, away), (other_here, other_away) = TWINS["first"][0], TWINS["second"][0]
     if pair % 2:

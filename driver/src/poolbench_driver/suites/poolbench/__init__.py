@@ -60,9 +60,11 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
         from poolbench_driver.imports.record import is_imported
-        from poolbench_driver.suites.poolbench.needs import missing_of
+        from poolbench_driver.suites.poolbench.needs import needs_of
 
-        return [] if is_imported(config.model) else missing_of(config, session)  # an import has everything
+        if is_imported(config.model):  # an import has everything
+            return []
+        return [need for need in needs_of(config, session.settings) if not need.found]
 
     def stand_ins(
         self, config: ConceptsConfig, session: Session

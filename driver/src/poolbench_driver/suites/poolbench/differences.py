@@ -1,6 +1,6 @@
 """In which settings a run differs from the reference's run of the same model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,13 @@ class OtherSetting:
 def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
     """Return the settings in which a run differs from the reference's run of the same model."""
     expected = of_concepts(load_run_config(None, {"preset": "card", "model": config.model}))
-    apart = [OtherSetting(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
-    return [_shown(each) for each in apart if each.ours != each.theirs and not _may_be_theirs(config, each.name)]
+    found = [(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
+    shown = {"corpus.source": "the published corpus"}
+    return [
+        OtherSetting(name, ours, shown.get(name, theirs))
+        for name, ours, theirs in found
+        if ours != theirs and not _may_be_theirs(config, name)
+    ]
 
 
 def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
@@ -43,10 +48,6 @@ def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
     theirs, base = SCORERS["published"], config.scorer_base
     is_copy = base == theirs["scorer_base"] or Path(base).expanduser().is_dir()
     return name in theirs and config.scorer_mode == "import" and is_copy
-
-
-def _shown(setting: OtherSetting) -> OtherSetting:
-    return replace(setting, theirs="the published corpus") if setting.name == "corpus.source" else setting
 
 
 def _value(config: ConceptsConfig, name: str) -> Any:

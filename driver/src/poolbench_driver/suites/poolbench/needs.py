@@ -52,11 +52,6 @@ def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterato
     yield from _device(config, here=here)
 
 
-def missing_of(config: ConceptsConfig, session: Session) -> list[Need]:
-    """Return what a run lacks on a cluster."""
-    return [need for need in needs_of(config, session.settings) if not need.found]
-
-
 def with_stand_ins(config: ConceptsConfig, session: Session) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
     """Return settings and model that a dry run can count with, and what they stand in for.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from poolbench_driver.stages.probes import (
     Components,
@@ -20,8 +21,7 @@ from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, pla
 from poolbench_driver.suites.suite import Description
 
 
-@dataclass(frozen=True)
-class SteeringStages:
+class SteeringStages(NamedTuple):
     """The stages of D2 and D3, in sending order."""
 
     unsteered: Unsteered
@@ -30,11 +30,6 @@ class SteeringStages:
     scores: Scores
     neighbour_vectors: Vectors
     neighbour_directions: Directions
-
-    def stages(self) -> list[Stage]:
-        """Return the stages in sending order."""
-        first = [self.unsteered, self.scorers, self.texts, self.scores]
-        return [*first, self.neighbour_vectors, self.neighbour_directions]
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
     components = plan_components(scope, vectors)
     probes = plan_probes(scope, vectors, components)
     steering = _plan_d2_and_d3(scope, vectors, components, probes) if scope.steers else None
-    stages: list[Stage] = [vectors, components, probes, *(steering.stages() if steering else [])]
+    stages: list[Stage] = [vectors, components, probes, *(steering or ())]
     return PoolBenchPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
 
 

@@ -65,23 +65,17 @@ def preset(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raise ConfigError for the card without a model in what file and command line say.
     """
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
+    if name in ("demo", "small"):
+        settings |= {"steering": {"temperature": DEMO_TEMPERATURE}}
+        settings |= {"scorer_mode": "head", "scorer_layers": DEMO_SCORER_LAYERS}
     if name == "demo":
-        settings |= {
-            "concepts": list(DEMO_CONCEPTS),
-            "steering_layer": DEMO_STEERING_DEPTH,
-            "steering": {"temperature": DEMO_TEMPERATURE},
-            "scorer_mode": "head",
-            "scorer_layers": DEMO_SCORER_LAYERS,
-        }
+        settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH}
     if name == "small":
         settings |= {
             "model": SMALL_MODEL,
             "concepts": list(SMALL_CONCEPTS),
             "strategies": list(FORWARD_STRATEGIES),
             "layers": list(SMALL_DEPTHS),
-            "steering": {"temperature": DEMO_TEMPERATURE},
-            "scorer_mode": "head",
-            "scorer_layers": DEMO_SCORER_LAYERS,
         }
     if name == "card":
         settings |= {

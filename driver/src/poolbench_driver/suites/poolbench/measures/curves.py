@@ -67,9 +67,8 @@ def _null_band(grids: list[ResponseGrid]) -> dict[float, dict[str, float]]:
     for grid in grids:
         for strength, score in zip(grid.strengths.round(9).tolist(), grid.score.mean(axis=0), strict=True):
             by_strength.setdefault(strength, []).append(float(score))
-    return {strength: _band(np.array(scores)) for strength, scores in by_strength.items()}
-
-
-def _band(scores: np.ndarray) -> dict[str, float]:
-    low, high = np.percentile(scores, [5, 95])
-    return {"null_low": float(low), "null_mean": float(scores.mean()), "null_high": float(high)}
+    bands = {}
+    for strength, scores in by_strength.items():
+        low, high = np.percentile(scores, [5, 95])
+        bands[strength] = {"null_low": float(low), "null_mean": float(np.mean(scores)), "null_high": float(high)}
+    return bands

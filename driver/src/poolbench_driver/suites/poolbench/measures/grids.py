@@ -71,9 +71,9 @@ def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str
     Openings that lack a text, a score or a likelihood at some strength are left out, because the figures are paired.
     Raise CellError `too_few` if fewer than MIN_OPENINGS openings are complete.
     """
-    baseline = {(key[1], 0.0): cells for key, cells in _cells(unsteered, scorer).items()}
+    baseline = {(prompt, 0.0): cells for (_, prompt, _), cells in _cells(unsteered, scorer).items()}
     by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
-    for (direction, prompt, strength), cells in _cells_by_strength(steered, scorer).items():
+    for (direction, prompt, strength), cells in _cells(steered, scorer).items():
         if strength != 0:
             by_direction.setdefault(direction, dict(baseline))[prompt, strength] = cells
     return {direction: _grid(cells, direction, scorer) for direction, cells in sorted(by_direction.items())}
@@ -110,12 +110,7 @@ def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
     ]
 
 
-def _cells(tables: SteeredTables, scorer: str) -> dict[tuple[str, str], np.ndarray]:
-    """Unsteered cells by (direction_key, prompt)."""
-    return {(key[0], key[1]): cells for key, cells in _cells_by_strength(tables, scorer).items()}
-
-
-def _cells_by_strength(tables: SteeredTables, scorer: str) -> dict[tuple[str, str, float], np.ndarray]:
+def _cells(tables: SteeredTables, scorer: str) -> dict[tuple[str, str, float], np.ndarray]:
     scores = tables.scores.filter(pc.equal(tables.scores["scorer"], scorer))
     score_of = _by_text(scores, "score")
     nll_of = _by_text(tables.fluency, "mean_nll")

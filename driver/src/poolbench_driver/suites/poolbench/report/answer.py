@@ -134,7 +134,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
     few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
     unsure = summary["reason"] if summary["critical_difference"] is None else ""
     limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
-    group = () if unsure or limit else _group(summary["tie_groups"], best)
+    group = () if unsure or limit else next((each for each in summary["tie_groups"] if best in each), ())
     tied = tuple(name for name in board.entrants if name != best and name in group)
     means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
     equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
@@ -251,7 +251,3 @@ def _counted(number: int, noun: str) -> str:
 
 def _spelled(number: int) -> str:
     return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
-
-
-def _group(groups: Sequence[Sequence[str]], best: str) -> Sequence[str]:
-    return next((group for group in groups if best in group), [best])

@@ -38,16 +38,12 @@ def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditVie
 
 def _line(concept: str, checks: dict[str | None, Row]) -> Row:
     first = next(iter(checks.values()), None)
-    if first is None:
-        return _without_audit(concept, "the run has no audit: an earlier version finished it; run it again")
-    if first["verdict"] is None:
-        return _without_audit(concept, first["reason"])
+    if first is None or first["verdict"] is None:
+        old = "the run has no audit: an earlier version finished it; run it again"
+        reason = old if first is None else first["reason"]
+        return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, "")}
     cells = {name: _cell(name, checks.get(name)) for name in CHECKS}
     return {"concept": concept, "verdict": first["verdict"], "reason": first["verdict_reason"], "cells": cells}
-
-
-def _without_audit(concept: str, reason: str) -> Row:
-    return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, "")}
 
 
 def _cell(name: str, row: Row | None) -> str:

@@ -100,6 +100,7 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         ]
         return RanksView(primary, limit_of(board), board.blocks[0], boards=main, tests=tests, standings=values)
     parts = partial(boards_by, rows, primary)
+    families = {concept.id: concept.family for concept in CONCEPTS.all()}
     return RanksView(
         primary=primary,
         limit=limit_of(board),
@@ -108,7 +109,7 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         tests=tests,
         standings=_standings(board),
         pairs=sorted(board.pairwise, key=lambda pair: (pair["p"] is None, pair["p"])),
-        concept_families=_part_table(parts(_concept_family()), board),
+        concept_families=_part_table(parts(lambda row: families.get(row["concept"], UNREGISTERED)), board),
         models=_part_table(parts(lambda row: row["model"]), board),
         strategy_families=family_ranks(board, strategy_families(board.entrants)),
         layers=_layers(parts),
@@ -188,11 +189,6 @@ def strategy_families(names: Iterable[str]) -> dict[str, str]:
     """Return the families of strategies, those with parameters included; of what is not registered, none."""
     registered = {spec.id: spec.family for spec in STRATEGIES.all()}
     return {name: family for name in names if (family := registered.get(name.partition(":")[0])) is not None}
-
-
-def _concept_family() -> Callable[[Mapping[str, Any]], str]:
-    families = {concept.id: concept.family for concept in CONCEPTS.all()}
-    return lambda row: families.get(row["concept"], UNREGISTERED)
 
 
 def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable | None:

@@ -11,10 +11,12 @@ from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import error_of
 from poolbench.contracts.wire import NULLS
+from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.loop import Failure, failure_of
 from poolbench_driver.suites.boards.cell_table import WORST_STATUSES
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.published import blank_published, published_d2, published_d3
 from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
@@ -64,8 +66,13 @@ class SteeredTexts:
         if d1 and d1["status"] in UNUSABLE:
             return failure_of(error_of(d1, f"D1 is {d1['status']}"))
         directions = directions_of(concept, strategy, self.plan, self.source)
-        unusable = unusable_direction(directions, self.plan.scope.config.steering.direction)
-        return self._named(concept, strategy) if unusable is None else unusable
+        if isinstance(directions, Failure):
+            return directions
+        try:
+            direction_vector(directions, self.plan.scope.config.steering.direction)
+        except CellError as error:
+            return failure_of(error)
+        return self._named(concept, strategy)
 
     def _named(self, concept: str, name: str) -> SteeredTables | Failure:
         """Return the texts of a strategy, or of the null directions."""
@@ -93,20 +100,6 @@ def directions_of(concept: str, strategy: str, plan: PoolBenchPlan, source: RowS
         return source.table(plan.probes.concepts[concept].directions[cell])
     assert plan.steering is not None
     return source.table(plan.steering.neighbour_directions.concepts[concept][cell])
-
-
-def unusable_direction(table: pa.Table | Failure, direction: str) -> Failure | None:
-    """Return why texts cannot be steered along a direction; None where they can."""
-    if isinstance(table, Failure):
-        return table
-    ids = table["direction_id"].to_pylist()
-    if direction not in ids:
-        return Failure("", "", Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
-    row = ids.index(direction)
-    if table["vector"][row].is_valid:
-        return None
-    found = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
-    return failure_of(error_of(found, f"direction {direction} could not be computed"))
 
 
 def published(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from poolbench.concepts import Concept
@@ -46,26 +46,19 @@ class SteeringRows:
             seed=self.scope.config.seed,
         )
 
-    def rows(self, concept: Concept) -> list[Row]:
-        """Return all D2 and D3 rows of one concept."""
+    def rows(self, concept: Concept, *, published: bool = False) -> list[Row]:
+        """Return all D2 and D3 rows of one concept, or those by the card's own definitions.
+
+        `params` has the generation settings that differ from the defaults.
+        """
         rows: list[Row] = []
+        settings = self.scope.config.steering.changed()
         for spec in self.scope.strategies:
             identity, tables = self._identity(concept, spec), self.texts.tables(concept.id, spec.id)
-            rows += [{**identity, **row} for row in self._settled(self._corrected(concept, spec, tables))]
+            found = self._published(concept, tables) if published else self._corrected(concept, spec, tables)
+            settled = (measure.with_fields(params={**settings, **measure.params}) for measure in found)
+            rows += [{**identity, **row} for row in to_rows(settled)]
         return rows
-
-    def published_rows(self, concept: Concept) -> list[Row]:
-        """Return D2 and D3 of one concept by the card's own definitions."""
-        rows: list[Row] = []
-        for spec in self.scope.strategies:
-            measures = self._published(concept, self.texts.tables(concept.id, spec.id))
-            rows += [{**self._identity(concept, spec), **row} for row in self._settled(measures)]
-        return rows
-
-    def _settled(self, measures: Iterable[Measure]) -> list[Row]:
-        """Return rows with the generation settings that differ from the defaults."""
-        settings = self.scope.config.steering.changed()
-        return to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures)
 
     def curves(self, concept: Concept) -> list[Row]:
         """Return the response curves of one concept's usable strategies."""
@@ -173,11 +166,10 @@ class SteeringRows:
             if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept, "direction": self.direction}
                 measures += blank_d3(relation, tables.error, **fields)
-                measures.append(self._rep(concept, spec, neighbour.concept, relation))  # needs no texts
-                continue
-            pair: dict[str, Any] = {"target": target, "neighbour": neighbour, "relation": relation}
-            measures += d3_measures(*tables, **pair, rules=self.rules, direction=self.direction)
-            measures.append(self._rep(concept, spec, neighbour.concept, relation))
+            else:
+                pair: dict[str, Any] = {"target": target, "neighbour": neighbour, "relation": relation}
+                measures += d3_measures(*tables, **pair, rules=self.rules, direction=self.direction)
+            measures.append(self._rep(concept, spec, neighbour.concept, relation))  # needs no texts
         return measures
 
     def _published(self, concept: Concept, tables: Tables | Failure) -> list[Measure]:

@@ -95,7 +95,7 @@ def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
     steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
     differs = {each.name: each.ours for each in other_settings(plan.scope.config)}
     for probes in plan.probes.concepts.values():
-        rows = (published_d1_rows(probes, source), steering.published_rows(probes.concept) if steering else ())
+        rows = (published_d1_rows(probes, source), steering.rows(probes.concept, published=True) if steering else ())
         for row in chain(*rows):
             params = json.loads(row.get("params") or "{}")
             yield row | {"params": {**params, "differs": differs}} if differs else row
