@@ -192,7 +192,7 @@ def test_a_bad_file_is_named_with_its_line(copies: Path, content: bytes, expecte
 def test_a_damaged_parquet_file_is_named(copies: Path) -> None:
     file = copies / datasets()["arxiv"].id / "data" / "train-00000-of-00002.parquet"
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(CorpusError, match=r"train-00000-of-00002\.parquet is no whole Parquet file"):
+    with pytest.raises(CorpusError, match=r"train-00000-of-00002\.parquet is not a whole Parquet file"):
         build(copies)
 
 

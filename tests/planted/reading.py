@@ -14,8 +14,8 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.steps.prober import ProbeParams
 from poolbench_driver.suites.planted.judge import METRIC, Verdict, judge
-from poolbench_driver.suites.planted.passages import all_passages
-from poolbench_driver.suites.planted.signals import SIGNALS
+from poolbench_driver.suites.planted.passages import planted_passages
+from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
@@ -46,7 +46,8 @@ class Suite:
         self.decoder: Decoder = load_decoder(resolve_model("planted"))
         pipeline = load_pipeline("annotator")
         self.read: dict[str, Read] = {}
-        for name, table in all_passages():
+        for name in TEXTS:
+            table = planted_passages(name)
             ids, texts = table["passage_id"].to_pylist(), table["text"].to_pylist()
             rows = annotate_rows(pipeline, texts, texts, 10)
             words = {key: Words.from_row(row) for key, row in zip(ids, rows, strict=True)}

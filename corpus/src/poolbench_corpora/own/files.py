@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import IO, Any
@@ -106,7 +106,7 @@ def records(path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     Arrow files are those that `datasets` saves. Plain text has one text per line, and no other column.
     """
     text = {".jsonl": _json_records, ".ndjson": _json_records, ".csv": _csv_records, ".txt": _plain_records}
-    columns = {".parquet": _parquet_records, ".arrow": _arrow_records}
+    columns = {".parquet": _column_records, ".arrow": _column_records}
     kind, empty = path.suffix.lower(), True
     if kind not in text | columns:
         raise CorpusError(f"{path}: expected a file that ends in .jsonl, .csv, .parquet, .arrow or .txt")
@@ -169,26 +169,16 @@ def _csv_records(file: IO[str], path: TextFile) -> Iterator[tuple[str, dict[str,
         raise CorpusError(f"{path}, line {reader.line_num}: {error}") from None
 
 
-def _parquet_records(file: IO[Any], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
+def _column_records(file: IO[Any], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
+    is_parquet, number = path.suffix.lower() == ".parquet", 0
     try:
-        yield from _rows_of(pq.ParquetFile(file).iter_batches(_BATCH), path)
+        for batch in pq.ParquetFile(file).iter_batches(_BATCH) if is_parquet else pa.ipc.open_stream(file):
+            for values in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", values
     except (pa.ArrowException, OSError) as error:
-        raise CorpusError(f"{path} is no whole Parquet file: {error}") from None
-
-
-def _arrow_records(file: IO[Any], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        yield from _rows_of(pa.ipc.open_stream(file), path)
-    except (pa.ArrowException, OSError) as error:
-        raise CorpusError(f"{path} is no whole Arrow stream: {error}") from None
-
-
-def _rows_of(batches: Iterable[pa.RecordBatch], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
-    number = 0
-    for batch in batches:
-        for values in batch.to_pylist():
-            number += 1
-            yield f"{path}, row {number}", values
+        kind = "Parquet file" if is_parquet else "Arrow stream"
+        raise CorpusError(f"{path} is not a whole {kind}: {error}") from None
 
 
 def _text(values: dict[str, Any], names: Sequence[str], where: str) -> str:

@@ -14,7 +14,7 @@ from poolbench.errors import CellError
 from poolbench.statistics import auroc_resamples, connected_groups, group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
-from poolbench_corpora.audit import Audit, audit
+from poolbench_corpora.audit import audit
 from poolbench_corpora.audit.probes import word_scores
 from poolbench_corpora.own.make import Made
 from poolbench_corpora.own.review import MIN_SCORER, Remark
@@ -32,12 +32,11 @@ def forecast(made: Made) -> list[Remark]:
     """
     groups = connected_groups(made.passages["doc_id"].to_pylist(), made.passages["pair_id"].to_pylist())
     found = audit(made.concept, made.passages)
-    return [
-        _power(made.passages, groups),
-        *_verdict(found),
-        *_gate(made.passages, groups),
-        *_neighbours(made.concept),
-    ]
+    remarks = [_power(made.passages, groups)]
+    if found.reasons:
+        said = f"D1: a run's verdict on the passages will be `{found.verdict}`: {'; '.join(found.reasons)}"
+        remarks.append(Remark("warning", said))
+    return [*remarks, *_gate(made.passages, groups), *_neighbours(made.concept)]
 
 
 def auroc_error(auroc: float, num_positives: int, num_negatives: int) -> float:
@@ -62,12 +61,6 @@ def _power(passages: pa.Table, groups: np.ndarray) -> Remark:
         f"D1: with {units[0]} and {units[1]} documents or pairs for training, an AUROC of {least:.2f} or more can be "
         f"distinguished from chance, and the interval of {_EXAMPLE} is about {interval}",
     )
-
-
-def _verdict(found: Audit) -> Iterator[Remark]:
-    if found.reasons:
-        said = "; ".join(found.reasons)
-        yield Remark("warning", f"D1: a run's verdict on the passages will be `{found.verdict}`: {said}")
 
 
 def _gate(passages: pa.Table, groups: np.ndarray) -> Iterator[Remark]:

@@ -85,7 +85,10 @@ def make_concept(settings: ConceptSettings, files: TextFiles) -> Made:
         min_source_domains=1,
         corpus=revision_of(passages),
     )
-    return Made(concept, passages, [*review(concept, passages), *_repeats(texts)])
+    remarks = review(concept, passages)
+    if again := texts.repeated:
+        remarks.append(Remark("warning", f"{len(again)} repeated texts are left out, such as {again[0]}"))
+    return Made(concept, passages, remarks)
 
 
 def _neighbours(settings: ConceptSettings) -> Neighbours:
@@ -130,9 +133,3 @@ def _rewritten(name: str, positives: Sequence[Text]) -> list[tuple[Text, Text]]:
                 "remove these positives or write their negatives yourself"
             )
     return pairs
-
-
-def _repeats(texts: OwnTexts) -> list[Remark]:
-    if not texts.repeated:
-        return []
-    return [Remark("warning", f"{len(texts.repeated)} repeated texts are left out, such as {texts.repeated[0]}")]

@@ -205,17 +205,13 @@ def _configs(
     if activations:
         if models or any(each.path == "model" for each in named):
             raise typer.BadParameter("--activations and --model name two models; give one")
-        given = {**_import_settings(activations), **given}
+        from poolbench_driver.cluster.session import open_session
+        from poolbench_driver.imports.record import load_import
+
+        imported = load_import(open_session().artifacts, activations)
+        given = {**imported.settings(), **given}  # flags may still narrow them
     each_given = [{**given, "model": model} for model in models] or [given]
     return [load_run_config(config, own, named) for own in each_given], named
-
-
-def _import_settings(name: str) -> dict[str, Any]:
-    """Return the settings that measure all of an import; flags may still narrow them."""
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports.record import load_import
-
-    return load_import(open_session().artifacts, name).settings()
 
 
 def _layers(text: str | None) -> list[int | float] | None:

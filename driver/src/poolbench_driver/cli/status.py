@@ -93,7 +93,10 @@ def _watch(look: Callable[[], dict[str, Any]], as_json: bool, interval_s: float)
         if as_json:
             _repeat(look, interval_s, lambda found: typer.echo(json.dumps(found)))
         elif sys.stdout.isatty():
-            _watch_on_screen(look, interval_s)
+            from rich.live import Live
+
+            with Live(auto_refresh=False) as live:
+                _repeat(look, interval_s, lambda found: live.update(_rendered(found), refresh=True))
         else:
             _repeat(look, interval_s, _print_dated)
     except KeyboardInterrupt:
@@ -115,13 +118,6 @@ def _repeat(look: Callable[[], dict[str, Any]], interval_s: float, show: Callabl
         time.sleep(interval_s)
 
 
-def _watch_on_screen(look: Callable[[], dict[str, Any]], interval_s: float) -> None:
-    from rich.live import Live
-
-    with Live(auto_refresh=False) as live:
-        _repeat(look, interval_s, lambda found: live.update(_rendered(found), refresh=True))
-
-
 def _print_dated(found: dict[str, Any]) -> None:
     typer.echo(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
     _print(found)
@@ -130,7 +126,7 @@ def _print_dated(found: dict[str, Any]) -> None:
 def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    # If the output is no terminal, no cell is cut.
+    # If the output is not a terminal, no cell is cut.
     Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(found))
 
 

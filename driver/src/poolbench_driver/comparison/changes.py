@@ -22,7 +22,7 @@ from poolbench_driver.comparison.pairing import (
     status_changes,
 )
 from poolbench_driver.suites.boards.cell_table import DROP_STATUSES, WORST_STATUSES
-from poolbench_driver.suites.boards.parts import rank_agreements
+from poolbench_driver.suites.boards.parts import rank_agreements, ranks_of
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.metrics import metric_info
 
@@ -173,9 +173,7 @@ def _rank_changes(metric: str, first: RankBoard, second: RankBoard, num_resample
     strategies = [name for name in first.entrants if name in second.entrants]
     if not blocks:
         return []
-    a, b = (board.ranks_NK[[board.blocks.index(block) for block in blocks]] for board in (first, second))
-    a_NK = a[:, [first.entrants.index(name) for name in strategies]]
-    b_NK = b[:, [second.entrants.index(name) for name in strategies]]
+    a_NK, b_NK = (ranks_of(board, strategies, blocks) for board in (first, second))
     weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
     return [
         {"metric": metric, "strategy": name, **_rank_change(a_NK[:, k], b_NK[:, k], weights)}

@@ -224,7 +224,7 @@ class RunLoop:
                 ready.append(task)
         # Failures were left by an earlier run; this is the retry.
         marks = [path(task.task_id) for task in ready for path in (failure_path, cancel_path)]
-        self.recovery.requests.delete(marks)
+        self.recovery.requests.each(self.artifacts.store.delete, marks)
         leased = self.leases.held(task.task_id for task in ready)
         for task in ready:
             # Another driver, or this run before it was interrupted, may have sent it already.

@@ -60,10 +60,6 @@ class Requests:
         """Return the recorded failure of each task, or the error that its record cannot be read."""
         return self.each(self._failure, tasks)
 
-    def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects."""
-        self.each(self._artifacts.store.delete, paths)
-
     def _failure(self, task: Task) -> Failure | DamagedRecordError | None:
         try:
             return read_failure(self._artifacts, task)

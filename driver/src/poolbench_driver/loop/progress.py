@@ -130,7 +130,7 @@ class RichDisplay(_Counting):
         self._advance(kind)
 
     def note(self, message: str, style: str | None = None) -> None:
-        # A message may quote anything: square brackets in it are no markup.
+        # A message may quote anything: square brackets in it are not markup.
         self._progress.console.print(message, style=style, highlight=False, markup=False)
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from poolbench.contracts.tasks import Task
@@ -18,10 +17,7 @@ class Recording:
         self._done: set[str] = set()  # a task whose output was damaged is done twice
         self._failed = 0
         self._written: tuple[int, int] | None = None
-        self.note, self.close = display.note, display.close
-
-    def start(self, totals: Counter[str]) -> None:
-        self._display.start(totals)
+        self.note, self.start, self.close = display.note, display.start, display.close
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         self._done.add(task.task_id)

@@ -7,7 +7,7 @@ corrected for position and that of the layout is not. Ours adds the passage's `i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -114,7 +114,9 @@ def _write_part(
     for name, label in CLASSES.items():
         items = [_item(row, each) for row, each in there if row["label"] == label and each.hidden_TD is not None]
         file = f"{folder}/{concept}_{split}_{name}.npy"
-        np.save(partial / file, _objects(items), allow_pickle=True)
+        array = np.empty(len(items), dtype=object)
+        array[:] = items
+        np.save(partial / file, array, allow_pickle=True)
         entries[file] = {"concept": concept, "split": split, "layer": layer, "num_passages": len(items)}
     return entries, any(each.special is not None and bool(each.special[:1].any()) for each in kept.values())
 
@@ -139,14 +141,6 @@ def _item(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
         "token_ids": None if passage.token_ids is None else passage.token_ids.tolist(),
         "attn_weights": None,
     }
-
-
-def _objects(items: Iterable[dict[str, Any]]) -> np.ndarray:
-    listed = list(items)
-    array = np.empty(len(listed), dtype=object)
-    for place, item in enumerate(listed):
-        array[place] = item
-    return array
 
 
 def _corpus_manifest(export: Export) -> CorpusManifest:

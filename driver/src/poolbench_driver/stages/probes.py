@@ -92,24 +92,18 @@ class _Planner:
     components: Components
 
     def plan(self) -> ConceptProbes:
-        """Plan all of the concept's D1."""
-        parts = self._parts()
-        return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
-
-    def _parts(self) -> dict[str, dict[Cell, str]]:
-        """Plan measures, directions and scores of every strategy at every layer."""
+        """Plan all of the concept's D1: measures, directions and scores of every strategy at every layer."""
         parts: dict[str, dict[Cell, str]] = {part: {} for part in steps.PARTS}
         for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             inputs = self._inputs(specs, [layer])
-            sae = self.scope.saes.get(layer)
-            if sae is not None:
+            if (sae := self.scope.saes.get(layer)) is not None:
                 inputs[steps.SAE(layer)] = sae.key
             roles = [role(*cell) for cell in cells for role in steps.PARTS.values()]
             made = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
             for cell, part in product(cells, steps.PARTS):
                 parts[part][cell] = made[steps.PARTS[part](*cell)]
-        return parts
+        return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
 
     def _published(self) -> dict[Cell, str]:
         """Plan D1 by the reference's own definition, if requested; it fixes folds and seeds itself."""

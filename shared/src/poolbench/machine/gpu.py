@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import PoolbenchError
@@ -83,7 +83,12 @@ def device_memory() -> DeviceMemory:
 
     pynvml.nvmlInit()
     try:
-        found = pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, visible_device()))
+        device = visible_device()
+        if device.isdigit():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(device))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(device)
+        found = pynvml.nvmlDeviceGetMemoryInfo(handle)
     finally:
         pynvml.nvmlShutdown()
     return DeviceMemory(int(found.total), int(found.free))
@@ -92,10 +97,6 @@ def device_memory() -> DeviceMemory:
 def visible_device() -> str:
     """Return the first GPU that this process may use, by its number or UUID."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
-
-
-def _handle(nvml: Any, device: str) -> Any:
-    return nvml.nvmlDeviceGetHandleByIndex(int(device)) if device.isdigit() else nvml.nvmlDeviceGetHandleByUUID(device)
 
 
 class SharedGpu:

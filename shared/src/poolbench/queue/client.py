@@ -31,7 +31,9 @@ class TaskQueue:
         self._spool = broker.spool()
         self._errors: tuple[type[Exception], ...] = (OperationalError, OSError)
         if not broker.is_folder:
-            self._errors += _redis_errors()
+            import redis
+
+            self._errors += (redis.RedisError,)
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
@@ -67,7 +69,7 @@ class TaskQueue:
         return 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
 
     def waiting(self, service: str) -> set[str]:
-        """Return the ids of the tasks waiting for a service. What is no task becomes a dead letter later."""
+        """Return the ids of the tasks waiting for a service. What is not a task becomes a dead letter later."""
         return {found.task_id for found in self._waiting(service) if isinstance(found, Message)}
 
     def misunderstood(self, service: str) -> list[Misunderstood]:
@@ -136,9 +138,3 @@ class TaskQueue:
         except self._errors as error:
             BROKER_ERRORS.add(**labels)
             raise BrokerError(self.broker.explained(error)) from error
-
-
-def _redis_errors() -> tuple[type[Exception], ...]:
-    import redis
-
-    return (redis.RedisError,)

@@ -39,10 +39,10 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
     artifacts never change, so one of the same size is not copied again. `report` gets the number of objects so far.
     """
     store_id(source)  # so that a copy belongs to the same cluster
-    committed = [info for folder in COPIED for info in _listed(source, folder) if _is_last(info)]
+    committed = [info for folder in COPIED for info in source.list(f"{folder}/") if _is_last(info)]
     # Listed after them: of an artifact that is committed now, all data is there.
-    others = [info for folder in COPIED for info in _listed(source, folder) if not _is_last(info)]
-    there = {info.path: info.size for folder in COPIED for info in _listed(target, folder)}
+    others = [info for folder in COPIED for info in source.list(f"{folder}/") if not _is_last(info)]
+    there = {info.path: info.size for folder in COPIED for info in target.list(f"{folder}/")}
     copied = num_bytes = present = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for batch in (*_batches([*others, ObjectInfo(STORE_ID, 0, 0.0)]), *_batches(committed)):
@@ -51,10 +51,6 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
             copied, present = copied + len(todo), present + len(batch) - len(todo)
             report(copied + present)
     return Copied(copied, num_bytes, present)
-
-
-def _listed(store: ObjectStore, folder: str) -> Iterator[ObjectInfo]:
-    return store.list(f"{folder}/")
 
 
 def _is_last(info: ObjectInfo) -> bool:

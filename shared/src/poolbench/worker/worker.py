@@ -45,7 +45,7 @@ class RetryTaskError(Exception):
 
 
 class RefusedTaskError(Exception):
-    """A message is no task of this service. It is recorded as failed and not delivered again."""
+    """A message is not a task of this service. It is recorded as failed and not delivered again."""
 
     outcome = REFUSED
 
@@ -126,10 +126,6 @@ class DeliveryMeter:
             TASKS_RUNNING.set(self._num_running, service=self._service)
 
 
-def _no_pause() -> None:
-    """Do nothing: there are no requests."""
-
-
 class Worker:
     """Runs a service's tasks against one object store."""
 
@@ -141,7 +137,8 @@ class Worker:
         self.leases = leases
         self.num_failed = 0
         self.meter = DeliveryMeter(service.name, service.handlers)
-        self.pause: Callable[[], None] = _no_pause  # called between two steps of a task, to let requests go first
+        # Called between two steps of a task, to let requests go first, where there are some.
+        self.pause: Callable[[], None] = lambda: None
         self._in_work: set[object] = set()
 
     @property
@@ -157,7 +154,7 @@ class Worker:
 
         Raises:
             RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
-            RefusedTaskError: The message is no task of this service.
+            RefusedTaskError: The message is not a task of this service.
         """
         ids = {RUN: _label(message.get("run_id")), TASK: _label(message.get("task_id"))}
         with identified(**ids), self.meter.measuring(message.get("kind")) as delivery, span(delivery.kind, **ids):

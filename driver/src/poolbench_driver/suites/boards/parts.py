@@ -83,7 +83,7 @@ def rank_agreements(boards: Mapping[str, RankBoard], *, seed: int = 0) -> list[R
 def _agreement(first_name: str, first: RankBoard, second_name: str, second: RankBoard, seed: int) -> RankAgreement:
     blocks = [block for block in first.blocks if block in second.blocks]
     common = [name for name in first.entrants if name in second.entrants]
-    sides = [_ranks_of(board, common, blocks) for board in (first, second)]
+    sides = [ranks_of(board, common, blocks) for board in (first, second)]
     ranked = np.isfinite(sides[0]).any(axis=0) & np.isfinite(sides[1]).any(axis=0)
     strategies = int(ranked.sum())
     if strategies < MIN_POINTS:
@@ -98,7 +98,8 @@ def _agreement(first_name: str, first: RankBoard, second_name: str, second: Rank
     return RankAgreement(first_name, second_name, value, interval, strategies)
 
 
-def _ranks_of(board: RankBoard, strategies: list[str], blocks: list[str]) -> np.ndarray:
+def ranks_of(board: RankBoard, strategies: list[str], blocks: list[str]) -> np.ndarray:
+    """Return the ranks of some strategies in some blocks of a board, [N, K]."""
     rows = [board.blocks.index(block) for block in blocks]
     return board.ranks_NK[np.ix_(rows, [board.entrants.index(name) for name in strategies])]
 

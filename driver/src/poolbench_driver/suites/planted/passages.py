@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -225,9 +225,3 @@ _FIND: dict[str, Find] = {
     "loud": _loud,
     "xor": _xor,
 }
-
-
-def all_passages() -> Iterator[tuple[str, pa.Table]]:
-    """Return the passages of every signal that has its own, by its id."""
-    for signal in TEXTS:
-        yield signal, planted_passages(signal)

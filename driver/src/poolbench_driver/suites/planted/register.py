@@ -12,7 +12,7 @@ from poolbench.library import attach
 from poolbench.storage.base import ObjectStore
 from poolbench_corpora.own import revision_of
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.suites.planted.passages import all_passages
+from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies
 
 #: What the suite measures, and all that it can: another model or corpus would have other answers.
@@ -34,7 +34,8 @@ def register(config: ConceptsConfig, store: ObjectStore) -> None:
     """
     _require_own(config)
     library = attach(store)
-    for name, passages in all_passages():
+    for name in TEXTS:
+        passages = planted_passages(name)
         concept = _concept(name, passages)
         known = library.find(concept.id)
         if known is not None and known.corpus == concept.corpus:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from poolbench.concepts import CONCEPTS, is_sensitive
@@ -78,7 +78,8 @@ class ScorerShelf:
         return meant(found)
 
     def _known(self) -> list[NamedScorer]:
-        return named_scorers(self.artifacts.store, damaged=_report_damage)
+        report = partial(_LOG.error, "%s is damaged: train or import that scorer again")
+        return named_scorers(self.artifacts.store, damaged=report)
 
     def listing(self) -> list[dict[str, Any]]:
         """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
@@ -124,10 +125,6 @@ def refuse_sensitive(concept: str) -> None:
 
 def _refused(concept: str) -> RestrictedError:
     return RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
-
-
-def _report_damage(path: str) -> None:
-    _LOG.error("%s is damaged: train or import that scorer again", path)
 
 
 def _absent(known: list[NamedScorer], name: str) -> NotFoundError:

@@ -46,7 +46,8 @@ def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = Fal
         except FAILURES as error:
             if not _is_transient(error, conditional):
                 raise
-            pause_s = max(_jitter_s(attempt), _asked_s(error))
+            jitter_s = random.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(attempt, 30)))
+            pause_s = max(jitter_s, _asked_s(error))
             if time.monotonic() + pause_s > ends_s:
                 raise
         STORE_RETRIES.add()
@@ -70,10 +71,6 @@ def _is_transient(error: Exception, conditional: bool) -> bool:
         return status in _BUSY or met_another or getattr(error, "code", None) in _TRANSIENT
     reason = error.args[-1] if isinstance(error, urllib3.exceptions.SSLError) and error.args else error
     return not isinstance(reason, ssl.SSLCertVerificationError | urllib3.exceptions.LocationValueError)
-
-
-def _jitter_s(attempt: int) -> float:
-    return random.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(attempt, 30)))
 
 
 def _asked_s(error: Exception) -> float:
