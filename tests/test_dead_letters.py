@@ -120,7 +120,8 @@ def test_what_no_service_would_take_stays_and_says_why(bench: Bench) -> None:
     reports = list(letters.retry(letters.select(ALL)))
     assert verdicts(reports) == [Verdict.NO_TASK] * 7
     why = " | ".join(report.why for report in reports)
-    assert all(text in why for text in ("'nothing.do'", "version 99", "at most 4194304", "a message that is no task"))
+    told = ("'nothing.do'", "version 99", "at most 4194304", "a message that is not a task")
+    assert all(text in why for text in told)
     assert bench.queue.num_dead_letters("prober") == 7 and bench.queue.depth("prober") == 0
     ids = [report.letter.letter_id for report in reports]
     assert len(set(ids)) == 7 and ids == [each.letter.letter_id for each in letters.retry(letters.select(ALL))]

@@ -139,7 +139,7 @@ def test_retry_and_drop_take_ids_or_all(queue: TaskQueue) -> None:
     assert command("retry", "--all").return_value == 0
     (garbage,) = queue.dead_letters("prober")
     done = command("retry", garbage.letter_id)
-    assert done.return_value == 1 and "a message that is no task" in done.output
+    assert done.return_value == 1 and "a message that is not a task" in done.output
     assert command("drop", garbage.letter_id).return_value == 0
     assert queue.num_dead_letters("prober") == 0 and queue.depth("prober") == 2
 

@@ -101,7 +101,7 @@ def test_certificate_and_key_reach_serve(files: Certificate, tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("cert", "key", "said"),
-    [("key", "cert", "cannot be used"), ("cert", "other", "cannot be used"), ("none", "key", "is no file")],
+    [("key", "cert", "cannot be used"), ("cert", "other", "cannot be used"), ("none", "key", "is not a file")],
 )
 def test_files_that_do_not_fit_are_refused(
     files: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cert: str, key: str, said: str

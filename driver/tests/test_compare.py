@@ -266,7 +266,7 @@ def test_the_command_refuses(runs: Path) -> None:
 
 def strict_json(text: str) -> Any:
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 

@@ -28,7 +28,7 @@ def planned(*arguments: str) -> dict[str, Any]:
 
 
 def _no_json(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def pilot(path: Path, accuracies: list[float]) -> Path:

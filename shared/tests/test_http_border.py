@@ -309,7 +309,7 @@ def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) 
             border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
         )
         await inside.wait()
-        await asyncio.to_thread(border.pause_for_requests)  # it is no short one
+        await asyncio.to_thread(border.pause_for_requests)  # it is not a short one
         release.set()
         await asked
 

@@ -76,13 +76,13 @@ def test_a_wrong_value_in_a_file_is_named(secrets: Path) -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_HTTP_PORT is '80000'"):
         PlaceSettings.load()
     (secrets / "POOLBENCH_HTTP_PORT").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="is no UTF-8 text"):
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
         PlaceSettings.load()
 
 
 def test_a_folder_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POOLBENCH_SECRETS", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"POOLBENCH_SECRETS is .*none', which is no folder that"):
+    with pytest.raises(ConfigError, match=r"POOLBENCH_SECRETS is .*none', which is not a folder that"):
         PlaceSettings.load()
 
 

@@ -151,7 +151,7 @@ def test_a_message_is_known_as_restricted_by_its_keys(
 ) -> None:
     message = {**TASK.model_dump(mode="json"), **change}
     worker = Worker(Quoting(InputError), artifacts, FolderLeases(tmp_path / "leases"))
-    with suppress(RefusedTaskError):  # a changed key alone is no reason to refuse the task
+    with suppress(RefusedTaskError):  # a changed key alone is not a reason to refuse the task
         assert worker.run(message) == "failed"
     assert SECRET not in "\n".join(log) and SECRET not in json.dumps(failure(artifacts))
 

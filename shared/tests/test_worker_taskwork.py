@@ -1,4 +1,4 @@
-"""A handler's work on a task: cancelled midway, and ended by what is no exception."""
+"""A handler's work on a task: cancelled midway, and ended by what is not an exception."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Comparison:
 
 
 def power_at(p01: float, p10: float, n: int, alpha: float, discordance: str = "given") -> Power:
-    """Return power with its shares; raise InputError if they are no probabilities or equal, or there is no passage."""
+    """Return power with its shares; raise InputError if they are not probabilities or equal, or there is no passage."""
     try:
         found = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
@@ -77,7 +77,7 @@ def read_pilot(path: Path) -> Pilot:
 
     Raises:
         InputError: Naming the file and what is wrong: no records, missing columns, a duplicate seed or item, an
-            accuracy that is no share.
+            accuracy that is not a share.
     """
     records = _records(path)
     names = {str(name) for name in set.intersection(*map(set, records))}

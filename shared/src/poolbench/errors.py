@@ -167,7 +167,7 @@ class DamagedError(IntegrityError):
 
 
 class BlockedPathError(StoreError):
-    """Something that is no file, or no folder, blocks the path of an object."""
+    """Something that is not a file, or not a folder, blocks the path of an object."""
 
     code = "blocked_path"
     retryable = False

@@ -18,7 +18,7 @@ from poolbench_corpora.audit.surface import TEXT_FEATURES, one_hot
 from poolbench_corpora.audit.training import Training
 from poolbench_corpora.checks.rules import seed_pattern
 
-#: Features that should not separate the classes. Words are no confound: they are how most concepts are expressed.
+#: Features that should not separate the classes. Words are not a confound: they are how most concepts are expressed.
 CONFOUNDS = ("length", "domain", "punctuation", "casing", "readability")
 WORDS = ("words", "words_without_seeds")
 

@@ -13,7 +13,7 @@ _VOWELS = re.compile(r"[aeiouy]+")
 _SILENT_E = re.compile(r"[^aeiouy]e$")
 _SYLLABIC_LE = re.compile(r"[^aeiouy]le$")
 
-#: Marks that are counted one by one; the last column counts all other characters that are no letter, digit or space.
+#: Marks that are counted one by one; the last column counts all other characters but letters, digits and spaces.
 MARKS = ".,;:!?'\"()-"
 _ALIKE = str.maketrans("’‘“”–—", "''\"\"--")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from poolbench.config import is_hub_id
 from poolbench.errors import ConfigError, CorpusError, shown
 
-#: What names of datasets begin with, so that they are no folders.
+#: What names of datasets begin with, so that they are not folders.
 PREFIX = "hf:"
 
 

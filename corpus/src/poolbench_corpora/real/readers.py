@@ -14,7 +14,7 @@ GOEMOTIONS_HOSTILE = frozenset({"anger", "annoyance", "disgust"})
 
 
 def read_records(content: bytes, name: str) -> Iterator[dict[str, str]]:
-    """Yield the records of a JSONL file. Raise CorpusError with file and line if one is no object with a text."""
+    """Yield the records of a JSONL file. Raise CorpusError with file and line if one is not an object with a text."""
     for number, line in enumerate(content.decode("utf-8").splitlines(), start=1):
         try:
             record = json.loads(line)

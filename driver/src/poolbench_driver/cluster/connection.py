@@ -89,7 +89,7 @@ def connect(cluster: ClusterSettings, timeout_s: float) -> tuple[httpx.Client, T
             base_url=cluster.http_address, auth=auth, timeout=timeout, transport=transport, trust_env=False
         )
     except httpx.InvalidURL as error:
-        raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
+        raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is not an address: {error}") from None
     return client, auth
 
 

@@ -78,7 +78,7 @@ class DeadLetters:
         """Return the letters that ids, or beginnings of ids, name. Equal letters have one id and are all returned.
 
         Raises:
-            NotFoundError: A name is no beginning of an id.
+            NotFoundError: A name is not a beginning of an id.
             ConfigError: A name is the beginning of several ids.
         """
         letters = self.select(Selection())

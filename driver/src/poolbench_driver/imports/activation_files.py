@@ -150,7 +150,7 @@ def _numbers(values: Any, file: Path) -> np.ndarray:
     try:
         return np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
-        raise InputError(f"{file} holds {type(values).__name__}, which is no array of numbers") from None
+        raise InputError(f"{file} holds {type(values).__name__}, which is not an array of numbers") from None
 
 
 def states_of(values: Any, file: Path) -> np.ndarray:

@@ -97,5 +97,5 @@ def _paired(
 
 def _checked(item: Any, place: int, file: Path) -> Mapping[str, Any]:
     if not isinstance(item, Mapping) or "hidden" not in item:
-        raise InputError(f"{file}: entry {place} is no dictionary with `hidden`")
+        raise InputError(f"{file}: entry {place} is not a dictionary with `hidden`")
     return item

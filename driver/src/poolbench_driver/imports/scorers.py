@@ -32,7 +32,7 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
         return [CONCEPTS.get(name.strip()).id for name in concepts.split(",") if name.strip()]
     found = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
     if not found:
-        raise InputError(f"{source} is no folder with one folder per concept; name the concepts with --concepts a,b")
+        raise InputError(f"{source} is not a folder with one folder per concept; name the concepts with --concepts a,b")
     return [name for name in found if not CONCEPTS.get(name).sensitive]
 
 

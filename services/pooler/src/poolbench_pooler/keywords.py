@@ -42,7 +42,7 @@ class DocumentFrequencies:
 def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int) -> list[bool]:
     """Flag every occurrence of the `num_keywords` terms with the highest TF-IDF.
 
-    TF is the raw count in the passage; a term of every document scores 0 and is no keyword. Ties go to the
+    TF is the raw count in the passage; a term of every document scores 0 and is not a keyword. Ties go to the
     term that occurs first, so the flags depend on nothing but the passage and the frequencies.
     """
     terms = [term(word) for word in words]

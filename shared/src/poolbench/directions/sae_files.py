@@ -38,11 +38,11 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """Return the configuration. Raise InputError if it is no JSON object, or asks for rescaled features."""
+    """Return the configuration. Raise InputError if it is not a JSON object, or asks for rescaled features."""
     try:
         settings = json.loads(config)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{CONFIG_FILE} of the autoencoder is no JSON: {error}") from None
+        raise InputError(f"{CONFIG_FILE} of the autoencoder is not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"{CONFIG_FILE} of the autoencoder must be an object, got {type(settings).__name__}")
     normalise = settings.get("normalize_activations") or "none"
@@ -78,7 +78,7 @@ def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
     try:
         entries = safetensors.deserialize(weights)
     except safetensors.SafetensorError as error:
-        raise InputError(f"the autoencoder's weights are no safetensors file: {error}") from None
+        raise InputError(f"the autoencoder's weights are not a safetensors file: {error}") from None
     return {name: _tensor(name, entry) for name, entry in entries}
 
 

@@ -28,7 +28,7 @@ from poolbench.telemetry.traces import TRACEPARENT, continued, span
 
 _LOG = logging.getLogger("poolbench.http")
 _TRACEPARENT = TRACEPARENT.encode()
-#: A verb that runs for longer is no short question, and tasks go on beside it.
+#: A verb that runs for longer is not a short question, and tasks go on beside it.
 _SHORT_S = 5.0
 _PAUSE_S = 0.005
 _DISCONNECT = {"type": "http.disconnect"}
@@ -167,7 +167,7 @@ class Border:
                 await self._app(scope, request.receive, request.send)
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # also SystemExit and panics of Rust, which are no Exception
+            except BaseException as error:  # also SystemExit and panics of Rust, which are not an Exception
                 await request.fail(scope, error)
 
 

@@ -48,5 +48,5 @@ def _file(field: str) -> Path:
         raise ConfigError(f"{name} is not set: TLS needs both a certificate and its key")
     found: Path = path.expanduser()
     if not found.is_file():
-        raise ConfigError(f"{name} is {str(path)!r}, which is no file")
+        raise ConfigError(f"{name} is {str(path)!r}, which is not a file")
     return found.resolve()

@@ -31,7 +31,7 @@ def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str]
     """Refuse a name that would open a folder that requests may not name.
 
     Raises:
-        UnknownModelError: The name is no preset, id or folder; with the nearest presets.
+        UnknownModelError: The name is not a preset, an id or a folder; with the nearest presets.
         ModelError: The folder is not allowed, whether or not it exists.
     """
     if name in presets:

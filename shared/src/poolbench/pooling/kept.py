@@ -41,7 +41,7 @@ def pool_kept(
         A VECTORS table by strategy id, in the order of the passages.
 
     Raises:
-        InputError: A shard is no table of states, or a passage is there twice.
+        InputError: A shard is not a table of states, or a passage is there twice.
     """
     words = words_by_passage(annotations)
     positions: list[int] = []

@@ -169,7 +169,7 @@ STRATEGIES = Registry(
 def _with_parameters(name: str) -> StrategySpec | None:
     """Return the strategy that a name such as `W2_last_k:k=32` means; None for a name without parameters.
 
-    Parameters at their default are no part of the id, so that each strategy has one name.
+    Parameters at their default are not part of the id, so that each strategy has one name.
 
     Raises:
         UnknownNameError: The strategy or the parameter is unknown; the message has the nearest ones.

@@ -92,7 +92,7 @@ class Affinity:
 
         Args:
             waiting: All of them, the first one first.
-            task_of: Returns the task of an item; None for what is no task, which is taken at once.
+            task_of: Returns the task of an item; None for what is not a task, which is taken at once.
         """
         if not self.chooses:
             return list(waiting)

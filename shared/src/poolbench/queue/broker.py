@@ -51,7 +51,7 @@ _REFUSALS = {
     "read only replica": "is a read-only replica",
     "unable to persist": "cannot write its snapshots, and refuses writes",
     "used memory": "has no memory left (maxmemory)",
-    "Protocol Error": "is no Redis server",
+    "Protocol Error": "is not a Redis server",
     "DB index is out of range": "has no database of this number",
 }
 
@@ -123,7 +123,7 @@ class Broker:
         options: dict[str, Any] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
         if (file := BrokerSettings.load().ca_file) is not None:
             if not file.is_file():
-                raise ConfigError(f"{BrokerSettings.variable('ca_file')} is {str(file)!r}, which is no file")
+                raise ConfigError(f"{BrokerSettings.variable('ca_file')} is {str(file)!r}, which is not a file")
             options["ssl_ca_certs"] = str(file)
         return options
 

@@ -148,7 +148,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _clear(path: Path) -> None:
-    """Rename whatever is no file in the place of a lease, such as a folder or a link."""
+    """Rename whatever is not a file in the place of a lease, such as a folder or a link."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             path.rename(path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:6]}"))

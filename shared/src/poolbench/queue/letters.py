@@ -85,7 +85,7 @@ class DeadLetter(BaseModel):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the task, safe to print; empty for a message that is no task."""
+        """Return the kind of the task, safe to print; empty for a message that is not a task."""
         return shown_text(str((self.task or {}).get("kind", ""))[:_MAX_KIND])
 
     @property
@@ -171,7 +171,7 @@ def read_letter(stored: Stored, service: str) -> DeadLetter:
 def task_of(letter: DeadLetter) -> Task:
     """Return the task of a letter as it can be sent again. Raise InputError with the reason if it cannot."""
     if letter.task is None:
-        raise InputError("it is a message that is no task")
+        raise InputError("it is a message that is not a task")
     task = parse_task(letter.task)
     envelope = Message(task.model_dump(mode="json")).envelope(queue_name(task.service))
     if isinstance(found := understand(json.dumps(envelope).encode()), Misunderstood):

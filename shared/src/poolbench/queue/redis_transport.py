@@ -151,7 +151,7 @@ class Channel(kombu_redis.Channel):
         self.spool.bury(queue_name(service), DeadLetter.of_message(service, found))
 
     def clear_away_wrong_types(self) -> None:
-        """Make dead letters of values that are no lists but stand in the place of consumed queues."""
+        """Make dead letters of values that are not lists but stand in the place of consumed queues."""
         for queue in self.active_queues:
             self.spool.clear_away(service_of(queue), b"list", keys_of(queue))
 

@@ -24,13 +24,13 @@ def parse_json(raw: bytes, what: str, kind: type) -> Any:
         said = "it is empty" if not raw.strip() else str(error)
         raise InputError(f"the {what} is not JSON ({said}): {shown(raw[:40])}") from None
     if not isinstance(value, kind):
-        raise InputError(f"the {what} is no JSON {'object' if kind is dict else 'list'}: {shown(value)}")
+        raise InputError(f"the {what} is not a JSON {'object' if kind is dict else 'list'}: {shown(value)}")
     _check_values(value, what)
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _check_values(root: Any, what: str) -> None:

@@ -37,8 +37,8 @@ def _folder() -> Path | None:
     folder = Path(named).expanduser()
     if not os.path.isdir(folder):  # the method of Path raises an error below a folder that may not be entered
         raise ConfigError(
-            f"{FOLDER_VARIABLE} is {named!r}, which is no folder that this process may enter: name the folder with one "
-            "file per secret, or unset it"
+            f"{FOLDER_VARIABLE} is {named!r}, which is not a folder that this process may enter: name the folder with "
+            "one file per secret, or unset it"
         )
     return folder
 
@@ -51,4 +51,4 @@ def _content(file: Path) -> str:
             f"secret {file} cannot be read ({error.strerror}): let the user of this process read it"
         ) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"secret {file} is no UTF-8 text: write the value of the variable as text") from None
+        raise ConfigError(f"secret {file} is not UTF-8 text: write the value of the variable as text") from None

@@ -9,7 +9,7 @@ from scipy import stats
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Return Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
 
-    Raise ValueError for a value that is no probability.
+    Raise ValueError for a value that is not a probability.
 
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
@@ -19,7 +19,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
     """Return Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
 
-    Raise ValueError for a value that is no probability.
+    Raise ValueError for a value that is not a probability.
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """

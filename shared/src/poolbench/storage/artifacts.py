@@ -116,7 +116,7 @@ class Artifacts:
         try:
             return table_from_bytes(data)
         except (pa.ArrowException, OSError, ValueError):
-            raise DamagedError(manifest.key, f"{name} is no table") from None
+            raise DamagedError(manifest.key, f"{name} is not a table") from None
 
     def write_table(
         self,

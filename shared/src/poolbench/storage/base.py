@@ -44,7 +44,7 @@ class ObjectStore(Protocol):
         """Yield all objects whose path starts with `prefix`, in path order."""
 
     def delete(self, path: str) -> None:
-        """Remove an object; a missing one is no error."""
+        """Remove an object; a missing one is not an error."""
 
     def move(self, source: str, target: str) -> bool:
         """Move an object, or everything below a path; False if nothing is there.

@@ -174,7 +174,7 @@ def _replace(name: str, target: Path) -> bool:
 
 
 def _blocked(path: Path) -> BlockedPathError:
-    return BlockedPathError(f"object store: {path} is in the way: it is no file, or no folder, of the store; move it")
+    return BlockedPathError(f"object store: {path} is in the way: it is not a file or folder of the store; move it")
 
 
 def _link_once(name: str, target: Path) -> bool:

@@ -23,7 +23,7 @@ def seal(content: str | bytes) -> bytes:
 def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
     """Return the fields of a sealed JSON object, without the checksum, which earlier versions did not write.
 
-    Raise ValueError if the bytes are no JSON object, or the checksum is wrong, or missing although `required`.
+    Raise ValueError if the bytes are not a JSON object, or the checksum is wrong, or missing although `required`.
     """
     fields = from_json(data)
     if not isinstance(fields, dict):

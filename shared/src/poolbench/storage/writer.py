@@ -97,7 +97,7 @@ def table_from_bytes(data: bytes) -> pa.Table:
     """Return the table in an Arrow IPC file.
 
     Offsets and texts are checked, because Arrow trusts them and a wrong offset would end the process. Raise
-    ArrowException, OSError or ValueError for bytes that are no table.
+    ArrowException, OSError or ValueError for bytes that are not a table.
     """
     table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
     table.validate(full=True)

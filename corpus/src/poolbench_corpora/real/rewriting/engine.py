@@ -106,7 +106,7 @@ def _with_capital(old: str, new: str) -> str:
 
 
 def _sound(old: str, new: str) -> bool:
-    """Return whether a rewrite keeps the end of its sentence, is no fragment, and doubles no word or mark."""
+    """Return whether a rewrite keeps the end of its sentence, is not a fragment, and doubles no word or mark."""
     if re.search(r"\w", old[-1:]) is None and old[-1:] != new[-1:]:
         return False
     doubled = [len(_DOUBLED.findall(text)) for text in (old, new)]

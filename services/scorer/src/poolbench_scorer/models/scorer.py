@@ -96,7 +96,7 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
     """Return the frozen part (the lowest `depth` layers) and the trained part (the layers above).
 
     With `num_layers`, only that many of the lowest layers are used; `model` loses the others.
-    Raise ModelError if it is no BERT or has too few layers.
+    Raise ModelError if it is not a BERT model or has too few layers.
     """
     if model.config.model_type != "bert":
         raise ModelError(

@@ -45,7 +45,7 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
 
     Raises:
         LabelNeededError: If it has several labels and `positive_label` is not given.
-        ModelError: If it is no complete sequence classifier, has no such label, or reads fewer than 130 tokens.
+        ModelError: If it is not a complete sequence classifier, has no such label, or reads fewer than 130 tokens.
         InputError: If passages are of another split.
     """
     base = locate(params.base, params.revision, params.subfolder)
@@ -166,7 +166,7 @@ def positive_output(config: PretrainedConfig, stated: str | None, concept: str) 
     """Return the output that `stated` names by label, index or `{concept}`; raise LabelNeededError or ModelError."""
     labels = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if config.problem_type == "regression":
-        raise ModelError("the classifier is a regression: its output is no probability of a concept")
+        raise ModelError("the classifier is a regression: its output is not a probability of a concept")
     if stated is None:
         if len(labels) > 1:
             raise LabelNeededError(

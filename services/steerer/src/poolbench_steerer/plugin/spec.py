@@ -13,7 +13,7 @@ Operation = Literal["add", "add_preserving_norm", "clamp", "erase"]
 Positions = Literal["generated", "all", "prompt"] | int
 MAX_ALPHA = 1e8  # far beyond any use; `bounds` limits coefficient times vector
 
-#: Codes of the operations on the device; 0 is no edit.
+#: Codes of the operations on the device; 0 means no edit.
 OPERATION_CODES: dict[Operation, int] = {"add": 1, "add_preserving_norm": 2, "clamp": 3, "erase": 4}
 _STAGES: dict[Operation, int] = {"add": 0, "add_preserving_norm": 0, "clamp": 1, "erase": 2}
 _NAMED_POSITIONS = ("generated", "all", "prompt")

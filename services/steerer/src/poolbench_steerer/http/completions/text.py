@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-_REPLACEMENT = "�"  # what a decoder writes for bytes that are no whole character yet
+_REPLACEMENT = "�"  # what a decoder writes for bytes that do not make a whole character yet
 _CONTEXT = 6  # tokens before the undecided ones that are decoded with them: spaces depend on what stands before
 
 
