@@ -114,7 +114,9 @@ def _remove_leftovers(output: Path) -> None:
     """Remove what killed exports left beside `output`; the earlier release that one of them had moved comes back."""
     for path in output.parent.glob(f".{output.name}.*"):
         pid, _, kind = path.name.removeprefix(f".{output.name}.").partition(".")
-        if kind not in ("part", "old") or not pid.isdecimal() or _lives(int(pid)):
+        if kind not in ("part", "old") or not pid.isdecimal():
+            continue
+        if int(pid) != os.getpid() and lives(int(pid)):
             continue
         if kind == "old" and not output.exists():
             path.rename(output)
@@ -122,9 +124,8 @@ def _remove_leftovers(output: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _lives(pid: int) -> bool:
-    if pid == os.getpid():
-        return False
+def lives(pid: int) -> bool:
+    """Return whether a process of this machine exists, of whatever user."""
     with suppress(ProcessLookupError, OverflowError):
         with suppress(PermissionError):
             os.kill(pid, 0)

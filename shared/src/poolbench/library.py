@@ -71,14 +71,10 @@ class Library:
         self.store.put(_passages_path(concept), table_to_bytes(passages))
         definition = _DEFINITION.dump_json(concept, indent=1)
         if not self.store.put(_path(concept.id, _FILE), definition, if_absent=True):
-            self._leave(concept)
+            winner = self.find(concept.id)  # of another process, which took the name meanwhile
+            if winner is not None and _passages_path(winner) != _passages_path(concept):
+                self.store.delete(_passages_path(concept))
             raise ConceptTakenError(_taken(concept.id))
-
-    def _leave(self, concept: Concept) -> None:
-        """Remove the passages of a concept whose name another process took meanwhile, unless they are its own too."""
-        winner = self.find(concept.id)
-        if winner is not None and _passages_path(winner) != _passages_path(concept):
-            self.store.delete(_passages_path(concept))
 
     def passages(self, concept: Concept) -> pa.Table:
         """Return the PASSAGES of a concept. Raise NotFoundError or IntegrityError if they are gone or damaged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class Importer:
             if self.artifacts.exists(key):
                 self.say(f"{label}: layer {layer}, there already")
                 continue
-            with _Layer(self.artifacts, key, states.shape[1]) as writer:
+            with _layer(self.artifacts, key, states.shape[1]) as writer:
                 bad = [
                     self._import_passage(place, row, {layer: hidden}, file, {layer: writer})
                     for place, row, hidden, file in arrays.read(layer, rows, self.reader)
@@ -125,7 +125,7 @@ class Importer:
         assert self.width is not None
         with ExitStack() as stack:
             writers = {
-                layer: stack.enter_context(_Layer(self.artifacts, key, self.width)) for layer, key in missing.items()
+                layer: stack.enter_context(_layer(self.artifacts, key, self.width)) for layer, key in missing.items()
             }
             bad = [
                 self._import_passage(n, row, self.reader.read(file), file, writers)
@@ -144,7 +144,7 @@ class Importer:
         row: Mapping[str, Any],
         found: Mapping[int, np.ndarray],
         file: Path,
-        writers: Mapping[int, _Layer],
+        writers: Mapping[int, ShardWriter],
     ) -> bool:
         """Add one passage to each layer; return whether its states are not finite."""
         self._check(found, file, writers)
@@ -174,23 +174,18 @@ class Importer:
             raise InputError(f"{file} holds no real token, only the BOS; import with --no-bos if it is none")
 
 
-class _Layer:
-    """Writes the states of one layer to an artifact: committed at the end, removed after an error."""
-
-    def __init__(self, artifacts: Artifacts, key: str, width: int) -> None:
-        self._writer = artifacts.writer(key)
-        self._shards = ShardWriter(self._writer.add_shard, width)
-        self.add = self._shards.add
-
-    def __enter__(self) -> _Layer:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            self._writer.discard()
-            return
-        self._shards.close()
-        self._writer.commit(producer={"step": "import activations"})
+@contextmanager
+def _layer(artifacts: Artifacts, key: str, width: int) -> Iterator[ShardWriter]:
+    """Write the states of one layer to an artifact: committed at the end, removed after an error."""
+    writer = artifacts.writer(key)
+    shards = ShardWriter(writer.add_shard, width)
+    try:
+        yield shards
+    except BaseException:
+        writer.discard()
+        raise
+    shards.close()
+    writer.commit(producer={"step": "import activations"})
 
 
 def _guess_bos(row: dict, num_positions: int, file: Path) -> bool:

@@ -22,6 +22,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import RunConfig
+from poolbench_driver.dataset_folder import lives
 from poolbench_driver.suites.load import load_run_config
 
 if TYPE_CHECKING:
@@ -230,12 +231,9 @@ def _is_gone(state: dict[str, Any]) -> bool:
     if state.get("host") != socket.gethostname():
         return False
     try:
-        os.kill(int(state["pid"]), 0)
-    except (ProcessLookupError, KeyError, TypeError, ValueError, OverflowError):
+        return not lives(int(state["pid"]))
+    except (KeyError, TypeError, ValueError):
         return True
-    except PermissionError:
-        return False
-    return False
 
 
 def _point(link: Path, target: Path) -> None:

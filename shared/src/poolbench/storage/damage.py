@@ -19,23 +19,15 @@ from poolbench.storage.manifest import FOLDERS, folder_of, manifest_path
 _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
-def damage_of(artifacts: Artifacts, key: str) -> str | None:
-    """Return what is damaged in a committed artifact, or None. Raise NotFoundError if it is not committed."""
+def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
+    """Move a damaged artifact away. Return the damage, and the new place ("" if it is sound or already gone)."""
     try:
         artifacts.verify(key)
     except DamagedError as error:
-        return error.what
-    return None
-
-
-def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
-    """Move a damaged artifact away. Return the damage, and the new place ("" if it is sound or already gone)."""
-    store, folder = artifacts.store, folder_of(key)
-    try:
-        damage = damage_of(artifacts, key)
-    except NotFoundError:
-        return "something else lies in its place", _clear_the_place(store, key)
-    return ("", "") if damage is None else (damage, set_object_aside(store, folder))
+        return error.what, set_object_aside(artifacts.store, folder_of(key))
+    except NotFoundError:  # it is not committed
+        return "something else lies in its place", _clear_the_place(artifacts.store, key)
+    return "", ""
 
 
 def _clear_the_place(store: ObjectStore, key: str) -> str:

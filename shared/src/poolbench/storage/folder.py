@@ -52,7 +52,8 @@ class FolderStore:
 
     def exists(self, path: str) -> bool:
         with _store_errors(path):
-            return _is_regular(self._file(path))
+            file = self._file(path)
+            return file.is_file() and not file.is_symlink()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         base = self._file(prefix.rpartition("/")[0]) if "/" in prefix else self.root
@@ -123,14 +124,12 @@ class FolderStore:
         return self.root.joinpath(*parts)
 
 
-def _is_regular(file: Path) -> bool:
-    """Return whether a file of the store lies there; a link, a pipe or a folder is none."""
-    return file.is_file() and not file.is_symlink()
-
-
 def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
     """Write a file; True unless it was there and `if_absent` is set."""
-    _make_parent(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise _blocked(target.parent) from None
     handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -141,13 +140,6 @@ def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-
-
-def _make_parent(target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise _blocked(target.parent) from None
 
 
 def _read_regular(file: Path) -> bytes | None:

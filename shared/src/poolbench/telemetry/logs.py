@@ -21,9 +21,6 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 class TextFormatter(logging.Formatter):
     """The usual line, with the ids of the present work at its end."""
 
-    def __init__(self) -> None:
-        super().__init__(_TEXT)
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
         ids = " ".join(f"{name}={value}" for name, value in current_ids().items())
         line = super().formatMessage(record)
@@ -75,7 +72,7 @@ def configure_logging(service: str = "", *, level: int = logging.INFO) -> None:
         ConfigError: The variable has another value than `text` or `json`.
     """
     output = _Output()
-    output.setFormatter(JsonFormatter(service) if as_json() else TextFormatter())
+    output.setFormatter(JsonFormatter(service) if as_json() else TextFormatter(_TEXT))
     root = logging.getLogger()
     for handler in list(root.handlers):
         # Libraries may have added a plain one, which would write each record a second time.

@@ -60,8 +60,9 @@ class QueueConsumer(TaskProcessorAdapter):
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
-            if retries == 0:
-                _observe_wait(self._service, current_task.request.get(SENT_AT))
+            sent_at = current_task.request.get(SENT_AT)
+            if retries == 0 and isinstance(sent_at, float):
+                TASK_WAIT_SECONDS.observe(max(0.0, time.time() - sent_at), service=self._service)
             try:
                 with continued(current_task.request.get(TRACEPARENT)):
                     final = retries >= MAX_RETRIES
@@ -147,8 +148,3 @@ def _sender() -> Sender:
     """Return what the message in work says about its sender."""
     request = current_task.request
     return Sender(request.get(STEP), request.get(STORE))
-
-
-def _observe_wait(service: str, sent_at: object) -> None:
-    if isinstance(sent_at, float):
-        TASK_WAIT_SECONDS.observe(max(0.0, time.time() - sent_at), service=service)

@@ -70,12 +70,10 @@ class Meter:
 
 def peak_resident_bytes() -> int:
     """Return the highest resident memory of this process since the last lap began."""
-    try:
+    with contextlib.suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        return 0
     return 0
 
 

@@ -126,7 +126,8 @@ def missing_internals(package: Path) -> Iterator[str]:
 
 def _missing_in_class(found: ast.ClassDef, internal: Internal) -> Iterator[str]:
     where = f"{internal.name} in {internal.file}"
-    names, methods = set(_member_names(found)), dict(_methods(found))
+    names = set(_member_names(found))
+    methods = {each.name: each for each in found.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     yield from (f"{where} has no {name}" for name in internal.members if name not in names)
     for method, parameters in internal.signatures:
         if method not in methods:
@@ -150,12 +151,6 @@ def _definition(file: Path, name: str) -> ast.ClassDef | ast.FunctionDef | None:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return node
     return None
-
-
-def _methods(node: ast.ClassDef) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for child in node.body:
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child.name, child
 
 
 def _member_names(node: ast.ClassDef) -> Iterator[str]:

@@ -105,12 +105,9 @@ def _provider(service: S3Settings) -> Provider:
     if service.credentials == "environment":
         return ChainedProvider([EnvAWSProvider(), EnvMinioProvider()])
     if service.credentials == "file":
-        return AWSConfigProvider(_file(service), service.profile or None)
+        file = service.credentials_file
+        return AWSConfigProvider(str(file.expanduser()) if file else None, service.profile or None)
     return _role()
-
-
-def _file(service: S3Settings) -> str | None:
-    return str(service.credentials_file.expanduser()) if service.credentials_file else None
 
 
 def _role() -> Provider:

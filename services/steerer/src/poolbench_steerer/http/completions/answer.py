@@ -146,20 +146,15 @@ class ChatAnswer(Answer):
         return {**choice, "delta": delta}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
-        return {
-            "content": [
-                {**self._token(token, step[token]), "top_logprobs": [self._token(*each) for each in _descending(step)]}
-                for token, step in zip(part.token_ids, part.logprobs, strict=True)
-            ]
-        }
+        content = []
+        for token, step in zip(part.token_ids, part.logprobs, strict=True):
+            likeliest = sorted(step.items(), key=lambda entry: -entry[1])
+            content.append({**self._token(token, step[token]), "top_logprobs": [self._token(*e) for e in likeliest]})
+        return {"content": content}
 
     def _token(self, token: int, value: float) -> dict[str, Any]:
         name = self.tokens.decode_one(token)
         return {"token": name, "logprob": value, "bytes": list(name.encode())}
-
-
-def _descending(step: Step) -> list[tuple[int, float]]:
-    return sorted(step.items(), key=lambda entry: -entry[1])
 
 
 def event(body: dict[str, Any]) -> str:
