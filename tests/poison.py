@@ -65,7 +65,7 @@ def _embedded(**embedded: Any) -> bytes:
 _CALLBACK = [{"task": "run_task", "args": [], "kwargs": {}, "options": {}, "subtask_type": None, "immutable": False}]
 
 POISON: dict[str, tuple[bytes, str]] = {
-    # no JSON object
+    # not a JSON object
     "garbage": (b"garbage", "not JSON"),
     "empty": (b"", "it is empty"),
     "blank": (b" \n\t ", "it is empty"),
@@ -73,12 +73,12 @@ POISON: dict[str, tuple[bytes, str]] = {
     "invalid UTF-8": (b'{"body": "\xff\xfe"}', "not UTF-8"),
     "UTF-16": ('{"body": ""}'.encode("utf-16"), "not UTF-8"),
     "byte order mark": (b"\xef\xbb\xbf{}", "not JSON"),
-    "list": (b"[1,2]", "no JSON object"),
-    "null": (b"null", "no JSON object"),
-    "true": (b"true", "no JSON object"),
-    "number": (b"17", "no JSON object"),
+    "list": (b"[1,2]", "not a JSON object"),
+    "null": (b"null", "not a JSON object"),
+    "true": (b"true", "not a JSON object"),
+    "number": (b"17", "not a JSON object"),
     "long number": (b"9" * 5000, "not JSON"),
-    "string": (b'"run_task"', "no JSON object"),
+    "string": (b'"run_task"', "not a JSON object"),
     "lone surrogate": (b'{"body": "\\ud800"}', "lone surrogate"),
     "NaN": (b'{"body": NaN}', "NaN"),
     "infinite": (b'{"body": 1e999}', "too large"),

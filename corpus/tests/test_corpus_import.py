@@ -109,13 +109,13 @@ def test_bad_tables_name_the_row_and_write_nothing(
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
-    for name, said in (("a.parquet", "no whole Parquet"), ("a.arrow", "no whole Arrow"), ("a.xlsx", "ends in")):
+    for name, said in (("a.parquet", "not a whole Parquet"), ("a.arrow", "not a whole Arrow"), ("a.xlsx", "ends in")):
         (tmp_path / name).write_bytes(b"not a table")
         with pytest.raises(CorpusError, match=said):
             read_labelled(tmp_path / name, {})
     cut = written(tmp_path, "arrow", table()).read_bytes()
     (tmp_path / "a.arrow").write_bytes(cut[: len(cut) // 2])
-    with pytest.raises(CorpusError, match="no whole Arrow"):
+    with pytest.raises(CorpusError, match="not a whole Arrow"):
         read_labelled(tmp_path / "a.arrow", COLUMNS, "5")
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match="holds no file"):

@@ -155,9 +155,9 @@ def test_no_code_runs_without_trust(tmp_path: Path) -> None:
         (np.zeros((3, 4), np.float32), None, ConfigError, "--layers 7,15,23"),
         (as_objects({"embedding": np.zeros((3, 4))}), None, InputError, "names no layer"),
         (as_objects({1: np.zeros((3, 4))}), (2,), InputError, "no layer 2; it has 1"),
-        (as_objects({1: "text"}), None, InputError, "layer of shape|no array of numbers"),
-        (as_objects("text"), (0,), InputError, "no array of numbers"),
-        (as_objects([np.zeros((3, 4)), np.zeros((2, 5))]), (0, 1), InputError, "no array of numbers"),
+        (as_objects({1: "text"}), None, InputError, "layer of shape|not an array of numbers"),
+        (as_objects("text"), (0,), InputError, "not an array of numbers"),
+        (as_objects([np.zeros((3, 4)), np.zeros((2, 5))]), (0, 1), InputError, "not an array of numbers"),
     ],
 )
 def test_malformed_files_are_named(

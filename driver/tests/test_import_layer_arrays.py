@@ -61,7 +61,7 @@ def test_the_published_layout_is_a_pickle_and_not_read_untrusted(artifacts: Arti
     [
         (lambda folder: published(folder, 3, text="Another."), "the text of passage 'a0' is not that of the corpus"),
         (lambda folder: published(folder, 3, id="x"), "has no passage 'a0', which the corpus has"),
-        (lambda folder: published(folder, 3, hidden="x"), "layer of shape|no array of numbers"),
+        (lambda folder: published(folder, 3, hidden="x"), "layer of shape|not an array of numbers"),
         (lambda folder: np.save(folder / "m/layer_3/contrast_train_pos.npy", np.zeros((2, 3))), "is not a dictionary"),
         (lambda folder: (folder / "m/layer_3/contrast_train_neg.npy").unlink(), "layer 3 needs the files of both"),
         (lambda folder: published(folder / "other", 3), "are of one layer; name the folder of one model"),

@@ -184,7 +184,7 @@ def test_files_are_found_beside_each_other_or_named(tmp_path):
     found = [SparseAutoencoder.from_bytes(*read_folder(p).values()) for p in (tmp_path, tmp_path / "w.safetensors")]
     assert found[0].id == found[1].id
     assert (found[0].width, found[0].num_features) == (2, 3)
-    with pytest.raises(InputError, match="no safetensors file"):
+    with pytest.raises(InputError, match="not a safetensors file"):
         SparseAutoencoder.from_bytes(b"nothing", b'{"architecture": "relu"}')
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="not JSON"):
         SparseAutoencoder.from_bytes(save(tensors()), b"{")
