@@ -202,6 +202,11 @@ def _nulls(model: Model, sized: Sized) -> Range:
     return Range.around(0.1 + 2.0 * numbers / hw.PROBER_FLOPS, *ON_CPU)
 
 
+def _valence(_: Model, sized: Sized) -> Range:
+    numbers = sum(sized.inputs[role].rows for role, _ in prober.STATE_VECTORS.among(sized.task.inputs)) * sized.width
+    return Range.around(0.2 + numbers / hw.SHIFT_NUMBERS_PER_S, *ON_CPU)
+
+
 #: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
 #: the number of classes, which is in its targets and in no plan.
 FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
@@ -213,6 +218,7 @@ FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     prober.PROBE.kind: _probe,
     prober.LAYERS.kind: _probe,
     prober.TASK.kind: None,
+    prober.VALENCE.kind: _valence,
     prober.NULL_DIRECTIONS.kind: _nulls,
     prober.CONCEPT_DIRECTIONS.kind: _directions,
     prober.COMPONENT_OF_ALL.kind: _component,

@@ -100,6 +100,36 @@ PROBE_TARGETS = pa.schema(
     ]
 )
 
+#: Texts of words whose preference shift is measured. The mean of the neutral texts stands for what all words share.
+WORDS = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("text", pa.string()),
+        ("word", pa.string()),
+        ("group", pa.string()),  # domain, positive, negative or neutral
+        ("template", pa.int32()),  # number of the sentence around the word; -1: the bare word
+    ]
+)
+
+#: Valence of each word, or position of each text along a direction, before and after a change of the model.
+WORD_SHIFTS = pa.schema(
+    [
+        ("word", pa.string()),  # or passage_id
+        ("group", pa.string()),  # domain, positive or negative; null for passages
+        ("before", pa.float64()),
+        ("after", pa.float64()),
+        ("change", pa.float64()),
+        ("standout", pa.float64()),  # distance of the change from the median, in 1.4826 median absolute deviations
+        ("x_before", pa.float64()),  # in the plane of the first two principal components
+        ("y_before", pa.float64()),
+        ("x_after", pa.float64()),
+        ("y_after", pa.float64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("quoted", QUOTED),
+    ]
+)
+
 PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
 
 TEXTS = pa.schema(

@@ -1,16 +1,16 @@
 """Steps of the prober: pooled vectors to probes, directions and D1."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
-from poolbench.contracts.bounds import Flag, Label, Real, Regularisation, Seed, Whole
+from poolbench.contracts.bounds import Flag, Label, Name, Real, Regularisation, Seed, Whole
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
-from poolbench.steps.base import KeyParams, Keys, Output, Step, given
+from poolbench.steps.base import KeyInputs, KeyParams, Keys, Output, Step, given
 from poolbench.steps.common import NoParams, SinkParams
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
 from poolbench.steps.work import Shape, Sized, measures
@@ -34,6 +34,20 @@ TARGETS = Role("targets", Single)
 TASK_VECTORS = Role("vectors/{name}", Named)
 PAIR_VECTORS = Role("pair/{name}", Named)
 TASK_MEASURES = Role("measures/{name}", Named)
+
+
+class OfReading(NamedTuple):
+    """A way to read the preference for a word, or the position of a text, from vectors."""
+
+    reading: Literal["published", "corrected", "direction"]
+
+
+WORD_TEXTS = Role("words", Single)
+#: Vectors of one state of the model: `before`, `after`, `random/0`, `random/1` ...
+STATE_VECTORS = TASK_VECTORS
+READ_DIRECTION = Role("direction", Single)
+SHIFT_MEASURES = Role("measures/{reading}", OfReading)
+WORD_SHIFTS = Role("words/{reading}", OfReading)
 
 #: Values of C, or seeds, of one cell.
 Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
@@ -111,6 +125,22 @@ class TaskParams(StrictModel):
         return self.c_values if num_dev >= 2 and self.c_values else (self.primary_c,)
 
 
+class ValenceParams(StrictModel):
+    """Parameters of `prober.valence`.
+
+    Attributes:
+        num_bootstrap: Resamples of the words, or of the groups of passages.
+        seed: Seed of the resamples.
+        direction: Construction that the reading `direction` reads along.
+        name: Name of the fine-tune, for messages.
+    """
+
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+    seed: Seed = 0
+    direction: Name = "C1"
+    name: Label = ""
+
+
 class NullParams(StrictModel):
     """Parameters of `prober.nulls`."""
 
@@ -182,6 +212,27 @@ def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     return {role: key for role, key in inputs.items() if belongs(role)}
 
 
+def _shift_params(part: str) -> KeyParams:
+    def rule(params: ValenceParams, at: OfReading) -> dict[str, Any]:
+        unread = {"name"} | ({"num_bootstrap", "seed"} if part == "words" else set())
+        unread |= set() if at.reading == "direction" else {"direction"}
+        kept = {name: value for name, value in given(params).items() if name not in unread}
+        return {**kept, "reading": at.reading, "part": part}
+
+    return rule
+
+
+def _shift_inputs(part: str) -> KeyInputs:
+    def rule(_: ValenceParams, at: OfReading, inputs: Keys) -> Keys:
+        """Return the inputs of one reading; the values of single words do not depend on the random states."""
+        unread = set() if at.reading == "direction" else {READ_DIRECTION()}
+        states = {STATE_VECTORS("before"), STATE_VECTORS("after")}
+        unread |= {role for role, _ in STATE_VECTORS.among(inputs) if part == "words" and role not in states}
+        return {role: key for role, key in inputs.items() if role not in unread}
+
+    return rule
+
+
 def _scores_shape(sized: Sized, _: Cell) -> Shape:
     return Shape(sum(sized.inputs[PASSAGES(split)].rows for split in ("train", "test")))
 
@@ -243,6 +294,25 @@ TASK = Step(
     unit="vectors",
     work=_task_work,
 )
+VALENCE = Step(
+    "prober.valence",
+    1,
+    ValenceParams,
+    inputs=(WORD_TEXTS, STATE_VECTORS, READ_DIRECTION),
+    outputs=(
+        Output(SHIFT_MEASURES, _shift_params("measures"), _shift_inputs("measures"), shape=measures),
+        Output(
+            WORD_SHIFTS,
+            _shift_params("words"),
+            _shift_inputs("words"),
+            shape=lambda of, _: Shape(of.inputs[WORD_TEXTS()].rows, row_bytes=80.0),
+        ),
+    ),
+    summary="preference shift of one fine-tune: how far words move towards liked and away from disliked words",
+    label="preference shift",
+    unit="vectors",
+    work=lambda of: (sum(of.inputs[role].rows for role, _ in STATE_VECTORS.among(of.task.inputs)), of.read_width),
+)
 NULL_DIRECTIONS = Step(
     "prober.nulls",
     1,
@@ -276,4 +346,4 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
-PROBER_STEPS = (PROBE, LAYERS, TASK, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
+PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
