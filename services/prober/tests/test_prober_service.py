@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import MEASURES, PROBE_TARGETS, vector_matrix, vectors_schema
+from poolbench.contracts.tables import MEASURES, PROBE_TARGETS, WORDS, table_from_rows, vector_matrix, vectors_schema
+from poolbench.contracts.tables import WORD_SHIFTS as WORD_SHIFTS_SCHEMA
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, InputError
 from poolbench.http.api import build_api
+from poolbench.steps.prober import SHIFT_MEASURES, VALENCE, WORD_SHIFTS, ValenceParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
@@ -140,6 +142,91 @@ def test_a_task_is_probed_on_every_set_of_vectors_and_a_broken_one_takes_only_it
     assert {row["metric"] for row in broken} == set(rows)
     assert {row["status"] for row in broken} == {"failed"}
     assert "1 rows are duplicates" in broken[0]["reason"]
+
+
+@pytest.fixture
+def word_states(tmp_path, make_vectors_table):
+    """Texts and three states in a store, and the inputs of a task on them."""
+    store = Artifacts(FolderStore(tmp_path))
+    groups = {"domain": 9, "positive": 2, "negative": 2, "neutral": 2}
+    rows = [
+        {"passage_id": f"{word}/{template}", "word": word, "group": group, "template": template}
+        for group, count in groups.items()
+        for word in (f"{group}{number}" for number in range(count))
+        for template in (-1, 0, 1)
+    ]
+    store.write_table("texts", table_from_rows(rows, WORDS))
+    rng, ids = np.random.default_rng(0), [row["passage_id"] for row in rows]
+    for state in ("before", "after", "random0"):
+        store.write_table(state, make_vectors_table(ids, rng.normal(size=(len(ids), 5))))
+    vectors = {f"vectors/{name}": name.replace("/", "") for name in ("before", "after", "random/0")}
+    return store, {"words": "texts", **vectors}
+
+
+def test_preference_shift_writes_what_is_missing_by_each_reading(word_states):
+    store, inputs = word_states
+    params = ValenceParams(num_bootstrap=20, seed=3, name="tune")
+    readings = ("published", "corrected")
+    roles = [role(reading) for role in (SHIFT_MEASURES, WORD_SHIFTS) for reading in readings]
+    task = VALENCE.task(params, inputs, roles)
+    assert len(set(task.outputs.values())) == 4
+    run(create(), task, store)
+    values = {}
+    for reading in readings:
+        measures = store.read_table(task.outputs[f"measures/{reading}"])
+        assert measures.schema.names == [*MEASURES.names, "details"]
+        rows = {row["metric"]: row for row in measures.to_pylist()}
+        assert len(rows) == 10 and rows["shift.valence"]["seed"] == 3
+        assert rows["shift.valence.rank_random"]["reason"] == "1 random states; 5 are needed"
+        values[reading] = rows["shift.valence"]["value"]
+        words = store.read_table(task.outputs[f"words/{reading}"])
+        assert words.schema == WORD_SHIFTS_SCHEMA and words.num_rows == 13
+        change = [row["change"] for row in words.to_pylist() if row["group"] == "domain"]
+        assert np.mean(change) == pytest.approx(values[reading])
+    assert values["published"] != values["corrected"]
+    kept = store.manifest(task.outputs["measures/published"])
+    words = store.read_table(task.outputs["words/published"])
+    store.delete(task.outputs["words/published"])
+    store.delete("random0")  # the table of words does not read it
+    run(create(), task, store)
+    assert store.manifest(task.outputs["measures/published"]) == kept
+    assert store.read_table(task.outputs["words/published"]).equals(words)
+
+
+def test_keys_of_a_preference_shift_are_of_what_each_output_reads(word_states):
+    _, inputs = word_states
+
+    def keys(other=None, **params):
+        roles = ["measures/corrected", "words/corrected", "measures/direction"]
+        return dict(VALENCE.task(ValenceParams(**params), {**inputs, "direction": "d", **(other or {})}, roles).outputs)
+
+    plain = keys()
+    changed = {
+        "seed": keys(seed=1),
+        "name": keys(name="x"),
+        "construction": keys(direction="C3"),
+        "directions": keys({"direction": "e"}),
+        "random": keys({"vectors/random/1": "f"}),
+    }
+    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
+    both = {"measures/corrected", "measures/direction"}
+    along = {"measures/direction"}
+    assert moved == {"seed": both, "name": set(), "construction": along, "directions": along, "random": both}
+
+
+def test_unknown_states_and_readings_are_refused(word_states):
+    store, inputs = word_states
+    task = VALENCE.task(ValenceParams(), {**inputs, "vectors/middle": "after"}, ["measures/published"])
+    with pytest.raises(InputError, match="before, after or random/<number>, got 'middle'"):
+        run(create(), task, store)
+    task = VALENCE.task(ValenceParams(), {k: v for k, v in inputs.items() if k != "vectors/after"}, ["words/published"])
+    with pytest.raises(InputError, match="has no input 'vectors/after'"):
+        run(create(), task, store)
+    with pytest.raises(ConfigError, match="output roles: measures/<reading>, words/<reading>"):
+        VALENCE.task(ValenceParams(), inputs, ["measures/other"])
+    task = VALENCE.task(ValenceParams(), inputs, ["measures/direction"])
+    with pytest.raises(InputError, match="has no input 'direction'"):
+        run(create(), task, store)
 
 
 def test_duplicated_vectors_take_their_own_cell_down(artifacts, make_vectors_table):

@@ -95,3 +95,8 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
     # A score by class holds sums for each resample and class.
     resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
     return Cost(rows, width, probes, columns, resamples)
+
+
+def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:
+    """Return the cost of a preference shift; the plane of both states costs as much as a probe for each dimension."""
+    return Cost(rows, width, num_states + 2 * min(2 * rows, width), 1, num_bootstrap)

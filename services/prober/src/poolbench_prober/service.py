@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
-from poolbench.errors import CellError, InputError
+from poolbench.errors import CellError, InputError, shown
 from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
@@ -31,6 +32,7 @@ from poolbench_prober.inputs.vectors import Identified, PooledVectors, common_co
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.tasks import Targets, task_measures
+from poolbench_prober.valence import shifts
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -46,6 +48,7 @@ class ProberService:
             steps.PROBE.kind: self.probe,
             steps.TASK.kind: self.task,
             steps.LAYERS.kind: self.layers,
+            steps.VALENCE.kind: self.valence,
             steps.NULL_DIRECTIONS.kind: self.nulls,
             steps.CONCEPT_DIRECTIONS.kind: self.directions,
             steps.COMPONENT_OF_ALL.kind: self.component,
@@ -107,6 +110,30 @@ class ProberService:
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             io.write_table(output, measures_table(task_measures(targets, vectors, params)))
             self._num_cells += 1
+
+    def valence(self, task: Task, io: TaskIO) -> None:
+        """Write the missing outputs of the preference shift of one fine-tune, by each reading."""
+        params = steps.VALENCE.params_of(task)
+        random = _random_states(task)
+        measured = [at.reading for _, at in steps.SHIFT_MEASURES.among(io.missing)]
+        readings = sorted({*measured, *(at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))})
+        used = random if measured else []  # the table of words does not depend on them
+        num_read = 0
+
+        def vectors(state: str) -> pa.Table:
+            nonlocal num_read
+            io.progress(num_read, 2 + len(used), f"{params.name} {state}")
+            num_read += 1
+            return io.table(steps.STATE_VECTORS(state))
+
+        directions = io.table(steps.READ_DIRECTION()) if "direction" in readings else None
+        found = shifts(io.table(steps.WORD_TEXTS()), vectors, used, readings, directions, params)
+        for reading, shift in found.items():
+            tables = {
+                steps.SHIFT_MEASURES(reading): measures_table(shift.measures),
+                steps.WORD_SHIFTS(reading): shift.words,
+            }
+            io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
     def nulls(self, task: Task, io: TaskIO) -> None:
         """Write the null directions of one concept at one layer."""
@@ -184,6 +211,15 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: 
     vectors = _pooled(io.table(steps.VECTORS(*at)), passages)
     role = steps.COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
+
+
+def _random_states(task: Task) -> list[str]:
+    """Return the names of the random states; raise InputError for a state with another name."""
+    names = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
+    for name in names:
+        if not re.fullmatch("random/[0-9]+", name):
+            raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
+    return names
 
 
 def _pooled(table: pa.Table, instances: Identified) -> PooledVectors:

@@ -1,0 +1,161 @@
+"""Preference shift of one fine-tune, by each reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.cancellation import check_cancelled
+from poolbench.contracts.measures import Measure
+from poolbench.errors import CellError, InputError, shown
+from poolbench.statuses import Status
+from poolbench.steps.prober import ValenceParams
+from poolbench_prober import cost
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.valence.along import direction_reading
+from poolbench_prober.valence.figures import PLANE_SHARE, blank_measures, resample_weights, shift_measures
+from poolbench_prober.valence.reading import AFTER, BEFORE, Reading
+from poolbench_prober.valence.table import shifts_table
+from poolbench_prober.valence.words import Words, word_reading
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What one reading found: its measures, and a table WORD_SHIFTS."""
+
+    measures: list[Measure]
+    words: pa.Table
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The ids [n] that vectors are aligned with: sorted, so that the order of the rows changes no bit."""
+
+    ids: tuple[str, ...]
+
+
+def shifts(
+    texts: pa.Table,
+    vectors: Callable[[str], pa.Table],
+    random: Sequence[str],
+    readings: Iterable[str],
+    directions: pa.Table | None,
+    params: ValenceParams,
+) -> dict[str, Shift]:
+    """Return the preference shift between the states `before` and `after`, by reading.
+
+    The vectors of one random state at a time are in memory.
+
+    Args:
+        texts: WORDS for the readings `published` and `corrected`, PASSAGES for `direction`.
+        vectors: Function that returns the VECTORS of a state by name.
+        random: Names of the states after random changes.
+        readings: Readings to compute.
+        directions: DIRECTIONS for the reading `direction`.
+
+    Raises:
+        InputError: Texts are malformed, a state lacks a text, or states differ in width.
+        TooLargeError: The vectors, or the resamples, exceed what a task may hold.
+    """
+    texts = texts.sort_by("passage_id")
+    of = _Texts(_unique(texts["passage_id"].to_pylist()))
+    before = _state(vectors, BEFORE, of)
+    cost.of_shift(len(of.ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
+    after = _state(vectors, AFTER, of, before.width)
+    found = {name: _reading(name, texts, before, after, directions, params) for name in readings}
+    drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in found}
+    for state in random:
+        check_cancelled()
+        changed = _state(vectors, state, of, before.width)
+        for name, reading in found.items():
+            if reading.error is None:
+                drawn[name][state] = _values_or_error(reading, changed)
+    coverage = float((before.applied & after.applied).mean())
+    return {
+        name: _shift(reading, before, after, drawn[name], bool(random), coverage, params)
+        for name, reading in found.items()
+    }
+
+
+def _unique(ids: list[Any]) -> tuple[str, ...]:
+    if not ids or None in ids or len(set(ids)) != len(ids):
+        raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
+    return tuple(ids)
+
+
+def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: int | None = None) -> PooledVectors:
+    """Return the vectors of a state. Raise InputError if a text is missing or twice, or the width is another."""
+    table = vectors(name)
+    missing = sorted(set(texts.ids) - set(table["passage_id"].to_pylist()))
+    if missing:
+        named = ", ".join(map(shown, missing[:5]))
+        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(texts.ids)} texts: {named}")
+    try:
+        found = PooledVectors.from_table(table, texts)
+    except InputError as error:
+        raise InputError(f"state {name}: {error}") from None
+    if found.readout is not None:
+        raise InputError(f"state {name} has vectors for the readout {found.readout}; one vector per text is needed")
+    if width is not None and found.width != width:
+        raise InputError(f"state {name} has vectors of width {found.width}, and state {BEFORE} of width {width}")
+    return found
+
+
+def _reading(
+    name: str,
+    texts: pa.Table,
+    before: PooledVectors,
+    after: PooledVectors,
+    directions: pa.Table | None,
+    params: ValenceParams,
+) -> Reading:
+    if name != "direction":
+        return word_reading(Words.from_table(texts), before, after, corrected=name == "corrected")
+    if directions is None:
+        raise InputError("the reading direction needs a table of directions")
+    return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
+
+
+def _values_or_error(reading: Reading, vectors: PooledVectors) -> np.ndarray | CellError:
+    try:
+        return reading.values(vectors)
+    except CellError as error:
+        return error
+
+
+def _shift(
+    reading: Reading,
+    before: PooledVectors,
+    after: PooledVectors,
+    random: dict[str, np.ndarray | CellError],
+    with_random: bool,
+    coverage: float,
+    params: ValenceParams,
+) -> Shift:
+    count = len(reading.measured)
+    fields: dict[str, Any] = {"coverage": coverage, "seed": params.seed, "n": count}
+    is_words = None not in reading.groups
+    if reading.error is not None:
+        measures = [*blank_measures(reading.error, with_random, fields)]
+        measures += [Measure.failed(PLANE_SHARE, reading.error, **fields)] if is_words else []
+        nothing = np.full(count, np.nan)
+        return Shift(measures, shifts_table(reading, nothing, nothing))
+    before_n, after_n = reading.values(before), reading.values(after)
+    weights_Rn = resample_weights(reading.units, params.num_bootstrap, params.seed)
+    fields |= {"num_groups": len(np.unique(reading.units)), "ci_method": reading.ci_method}
+    measures = [*shift_measures(before_n, after_n, random, weights_Rn, fields)]
+    measures += [_plane_share(reading, fields)] if is_words else []
+    return Shift(measures, shifts_table(reading, before_n, after_n))
+
+
+def _plane_share(reading: Reading, fields: dict[str, Any]) -> Measure:
+    assert reading.plane is not None
+    shared = {**fields, "n": len(reading.plane.items), "num_groups": None}
+    if not np.isfinite(reading.plane.share):
+        return Measure.null(PLANE_SHARE, Status.COLLAPSED, "all words have the same vector in both states", **shared)
+    return Measure.of(PLANE_SHARE, reading.plane.share, **shared)
