@@ -59,7 +59,7 @@ def test_roles_are_read_as_they_are_written(name: str, layer: int, split: str) -
 
 
 @pytest.mark.parametrize(
-    "role", ["validation/A1/3", "train/A1", "train/A1/x", "train/A1/-1", "xtrain/A1/3", "train//3"]
+    "role", ["validation/A1/3", "train/A1", "train/A1/x", "train/A1/--1", "xtrain/A1/3", "train//3"]
 )
 def test_another_role_is_none_of_the_family(role: str) -> None:
     assert p.VECTORS.parse(role) is None

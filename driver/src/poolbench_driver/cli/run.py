@@ -66,7 +66,7 @@ def run(
     ] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
     strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
-    layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Comma-separated: block indices, depths such as .5, embedding, final.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
     scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,
@@ -214,13 +214,15 @@ def _configs(
     return [load_run_config(config, own, named) for own in each_given], named
 
 
-def _layers(text: str | None) -> list[int | float] | None:
+def _layers(text: str | None) -> list[int | float | str] | None:
     if text is None:
         return None
+    names = ("embedding", "final")
     try:
-        return [float(part) if "." in part else int(part) for part in _names(text) or []]
+        return [part if part in names else float(part) if "." in part else int(part) for part in _names(text) or []]
     except ValueError:
-        raise typer.BadParameter(f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0") from None
+        allowed = "block indices such as 2,4, depths such as .5,1.0, or " + " and ".join(names)
+        raise typer.BadParameter(f"--layers {text}: use {allowed}") from None
 
 
 def _detach(folder: RunFolder, *, num_later: int) -> int:

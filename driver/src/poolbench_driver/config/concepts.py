@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from poolbench.config import StrictModel
+from poolbench.config import LayerChoice, StrictModel
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
 from poolbench.errors import ConfigError
 from poolbench_driver.config.run import RunConfig
@@ -66,7 +66,7 @@ class ConceptsConfig(RunConfig):
         strategies: Strategy ids, or `card` and `extended` for what these boards run by default; None takes the card.
             Strategies that run on request only must be named.
         fold_seeds: Further seeds for the folds of D1, to measure how much it depends on them.
-        layers: Block indices or depths for D1; None takes depths .5, .75 and 1.
+        layers: Block indices, depths, `embedding` or `final` for D1; None takes depths .5, .75 and 1.
         layer_choice: `reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the
             training folds.
         saes: Sparse autoencoders by layer; layers without one have no direction C5.
@@ -88,7 +88,7 @@ class ConceptsConfig(RunConfig):
 
     concepts: tuple[str, ...] = ()
     strategies: tuple[str, ...] | None = None
-    layers: tuple[int | float, ...] | None = None
+    layers: tuple[LayerChoice, ...] | None = None
     layer_choice: Literal["reported", "nested"] = "reported"
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
     saes: tuple[SaeConfig, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import ModelRef, StrictModel, asset_path, resolve_layers, resolve_model
+from poolbench.config import LayerChoice, ModelRef, StrictModel, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.config import RunConfig
@@ -57,19 +57,19 @@ class ModelInfo:
         found = _Record.model_validate_json(record)
         return cls(ModelRef(found.id, found.id, found.revision, found.dtype), found.num_blocks, found.width)
 
-    def layers(self, layers: Sequence[int | float] | None) -> list[int]:
-        """Return block indices from indices or depths, by default all depths or imported ones; raise LayerError."""
+    def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
+        """Return layers as numbers from indices, depths or names, by default all depths or imported ones; raise LayerError."""
         if self.imported:
             return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
-        return resolve_layers(None if layers is None else list(layers), self.num_blocks)
+        return resolve_layers(layers, self.num_blocks)
 
-    def layer(self, layer: int | float) -> int:
-        """Return one block index."""
+    def layer(self, layer: LayerChoice) -> int:
+        """Return the number of one layer."""
         return self.layers([layer])[0]
 
 
-def _imported_layers(layers: Sequence[int | float] | None, known: list[int]) -> list[int]:
-    wrong = [layer for layer in layers or () if isinstance(layer, float) or layer not in known]
+def _imported_layers(layers: Sequence[LayerChoice] | None, known: list[int]) -> list[int]:
+    wrong = [layer for layer in layers or () if not isinstance(layer, int) or layer not in known]
     if wrong:
         raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, known))}")
     return known if layers is None else sorted({int(layer) for layer in layers})

@@ -64,7 +64,7 @@ class EmbedRequest(ReadingParams, SinkParams):
         texts: A text that cannot be computed is a row with status and reason.
         ids: Names of the texts, for strategies that draw at random; the default name is a hash of the content.
         annotations: Rows of `POST /pooler/annotate` for these texts, for strategies that read annotations.
-        layer: Block index; negative ones count from the end.
+        layer: Block index, where negative ones count from the end; or `embedding` or `final`.
         batch_size: Most texts of a forward pass.
         padding_side: Changes speed, never results.
     """
@@ -75,7 +75,7 @@ class EmbedRequest(ReadingParams, SinkParams):
     model: ModelName = "demo"
     strategy: Name = "A1_mean"
     params: StrategyParams = Field(default_factory=dict)
-    layer: Layer = -1
+    layer: Layer | Literal["embedding", "final"] = -1
     batch_size: Whole | None = Field(default=None, gt=0, le=MAX_BATCH)
     padding_side: Literal["left", "right"] = "right"
 
@@ -98,7 +98,7 @@ class EmbedAnswer(StrictModel):
     strategy: str
     strategy_version: int
     params: dict[str, Any] = Field(description="parameters of the strategy, defaults included")
-    layer: int = Field(description="block index, counted from 0")
+    layer: int = Field(description="block, counted from 0; -1 is the embedding, the number of blocks is `final`")
     include_bos: bool
     add_bos: bool
     sinks: Literal["exclude", "include"]

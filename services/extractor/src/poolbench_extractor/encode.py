@@ -47,12 +47,17 @@ class Encoded:
 
 @dataclass(frozen=True)
 class PassageTexts:
-    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
+    """Texts with their ids and annotations, and token frequencies where a strategy needs them.
+
+    Attributes:
+        spans: By text, the characters that count, as start and end; empty where all do.
+    """
 
     ids: Sequence[str]
     texts: Sequence[str]
     words: Mapping[str, Words] = field(default_factory=dict)
     frequencies: Frequencies | None = None
+    spans: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,9 @@ def tokenise(
             offsets = np.insert(offsets, 0, 0, axis=0)
         if include_bos:
             special[:1] = False
+        if passages.spans:  # other tokens are read by the model and never pooled
+            start, end = passages.spans[index]
+            special |= ~overlapping(offsets, start, end)
         context = TokenContext(
             passage_id=passage_id,
             offsets=offsets,
@@ -117,10 +125,15 @@ def tokenise(
         yield context if passages.frequencies is None else passages.frequencies.added_to(context)
 
 
+def overlapping(offsets: np.ndarray, start: int, end: int) -> np.ndarray:
+    """Return which tokens share a character with a span, bool [T]; offsets are starts and ends, [T, 2]."""
+    return np.maximum(offsets[:, 0], start) < np.minimum(offsets[:, 1], end)  # type: ignore[no-any-return]
+
+
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:
     num, name = context.num_positions, repr(context.passage_id)
     if len(context.real) == 0:
-        return CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
+        return CellError(Status.FAILED, f"passage {name} has no real token, or none in its span", quoted=[name])
     if limit is not None and num > limit:
         return CellError(Status.FAILED, f"passage {name} has {num} tokens; the window is {limit}", quoted=[name])
     highest = int(np.max(context.token_ids)) if context.token_ids is not None else 0

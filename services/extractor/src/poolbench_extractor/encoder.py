@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.decorators import deprecated_kwargs
 
-from poolbench.config import resolve_model
+from poolbench.config import LayerChoice, layer_index, resolve_model
 from poolbench.errors import ConfigError, InputError, PoolbenchError
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.settings import ExtractorSettings
@@ -55,7 +55,7 @@ class PoolingEncoder(SentenceTransformer):
         self,
         model: str | Decoder,
         strategy: str = "A1_mean",
-        layer: int = -1,
+        layer: LayerChoice = -1,
         *,
         params: Mapping[str, Any] | None = None,
         revision: str | None = None,
@@ -82,7 +82,7 @@ class PoolingEncoder(SentenceTransformer):
         module = PoolingModule(
             model,
             pooling,
-            model.layer(layer),
+            layer_index(layer, model.num_blocks),
             include_bos=include_bos,
             sinks=sinks,
             annotate=annotate,

@@ -40,7 +40,6 @@ from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, M
 from poolbench_extractor.core import calibrate
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
-from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ class ExtractorService:
     def extract(self, task: Task, io: TaskIO) -> None:
         """Write vectors by strategy and layer, and kept states, as far as they are missing."""
         params = EXTRACT.params_of(task)
-        decoder = self._models.get(params.reference())
-        wanted, keep = missing_outputs(decoder, params, io.missing)
+        decoder = self._models.get(params.reference(), params.change)
+        wanted, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
         require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
@@ -79,10 +78,9 @@ class ExtractorService:
         """Write the median residual norms on the fixed calibration texts."""
         params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
-        layers = [decoder.layer(layer) for layer in params.layers]
         passages, reading = read_passages(task, io), reading_of(params, decoder.device)
         with reporting(decoder.device, io):
-            table = calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
+            table = calibrate(decoder, passages, params.layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
@@ -170,7 +168,8 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     require_at_most("characters in passages", characters, MAX_TASK_CHARACTERS, "plan smaller tasks")
     words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
-    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
+    spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
+    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans)
 
 
 @contextmanager
@@ -193,18 +192,16 @@ def reading_of(params: ReadingParams, device: torch.device) -> Reading:
     return Reading(params.include_bos, params.add_bos, params.max_length, limits)
 
 
-def missing_outputs(
-    decoder: Decoder, params: ExtractParams, missing: Iterable[str]
-) -> tuple[dict[int, list[Request]], list[int]]:
-    """Return the requests by layer and the kept layers of missing outputs; raise ConfigError or LayerError."""
+def missing_outputs(params: ExtractParams, missing: Iterable[str]) -> tuple[dict[int, list[Request]], list[int]]:
+    """Return the requests by layer and the kept layers of missing outputs; raise ConfigError."""
     requests = {entry.id: Request.of(entry.id, entry.params) for entry in params.strategies}
     missing = set(missing)
-    keep = [decoder.layer(at.layer) for _, at in STATES.among(missing)]
+    keep = [at.layer for _, at in STATES.among(missing)]
     wanted: dict[int, list[Request]] = {}
     for role, cell in VECTORS.among(missing):
         if STATES.parse(role) is not None:
             continue
         if cell.strategy not in requests:
             raise ConfigError(f"output role {shown(role)} names none of the strategies {', '.join(requests) or 'none'}")
-        wanted.setdefault(decoder.layer(cell.layer), []).append(requests[cell.strategy])
+        wanted.setdefault(cell.layer, []).append(requests[cell.strategy])
     return wanted, keep

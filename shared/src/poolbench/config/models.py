@@ -1,16 +1,28 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
+import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, UnknownModelError, UnknownNameError
 from poolbench.settings import FolderSettings, state_folder
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
+#: Layers beside the blocks: the static word vectors that the first block reads, and the states after the last norm,
+#: which the language-model head reads.
+EMBEDDING: Literal["embedding"] = "embedding"
+FINAL: Literal["final"] = "final"
+#: A layer as settings name it: index (negative from the end), depth or name.
+LayerChoice = int | float | Literal["embedding", "final"]
+#: The number of `EMBEDDING` in roles and rows. Blocks are counted from 0, and `FINAL` is their number.
+EMBEDDING_INDEX = -1
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 
@@ -173,6 +185,36 @@ def files_revision(folder: Path) -> str:
     return "local-" + digest(parts, 12)
 
 
+#: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
+ADAPTER_FILE = "adapter_config.json"
+
+
+def change_revision(folder: Path) -> str:
+    """Return a hash of the weights and settings of a fine-tune: a checkpoint or a LoRA adapter.
+
+    Weights are read whole, unlike those of `files_revision`: fine-tunes of one model differ in nothing else.
+
+    Raises:
+        ModelError: The folder has neither.
+    """
+    weights = sorted(folder.glob("*.safetensors"))
+    settings = [file for file in (folder / ADAPTER_FILE, folder / "config.json") if file.is_file()]
+    if not weights or not settings:
+        needed = f"*.safetensors and config.json, or those of an adapter ({ADAPTER_FILE})"
+        raise ModelError(f"{folder} is not a fine-tune: it needs {needed}")
+    return "sha256-" + digest([[file.name, _content_hash(file, _changed_at(file))] for file in weights + settings], 16)
+
+
+def _changed_at(file: Path) -> tuple[int, int]:
+    return file.stat().st_size, file.stat().st_mtime_ns
+
+
+@lru_cache(maxsize=256)
+def _content_hash(file: Path, _changed: tuple[int, int]) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 _MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt")
 
 
@@ -183,20 +225,26 @@ def layer_at_depth(depth: float, num_blocks: int) -> int:
     return max(0, math.ceil(depth * num_blocks - 1e-9) - 1)
 
 
-def resolve_layers(layers: list[int | float] | None, num_blocks: int) -> list[int]:
-    """Return block indices from indices (negative from the end) or depths (floats); default depths .5, .75, 1.
+def resolve_layers(layers: Sequence[LayerChoice] | None, num_blocks: int) -> list[int]:
+    """Return layers as numbers, from indices (negative from the end), depths (floats) or names; default .5, .75, 1.
+
+    `embedding` is `EMBEDDING_INDEX`, and `final` is the number of blocks.
 
     Raise LayerError with the valid range and the nearest layer if an index is outside the model.
     """
-    chosen = []
-    for layer in layers if layers is not None else list(DEFAULT_DEPTHS):
-        index = layer_at_depth(layer, num_blocks) if isinstance(layer, float) else _checked_layer(layer, num_blocks)
-        if index not in chosen:
-            chosen.append(index)
-    return sorted(chosen)
+    return sorted({layer_index(layer, num_blocks) for layer in (DEFAULT_DEPTHS if layers is None else layers)})
 
 
-def _checked_layer(layer: int, num_blocks: int) -> int:
+def layer_index(layer: LayerChoice, num_blocks: int) -> int:
+    """Return the number of one layer, as `resolve_layers` does."""
+    if layer == EMBEDDING:
+        return EMBEDDING_INDEX
+    if layer == FINAL:
+        return num_blocks
+    if isinstance(layer, str):
+        raise UnknownNameError("layer", layer, [EMBEDDING, FINAL])
+    if isinstance(layer, float):
+        return layer_at_depth(layer, num_blocks)
     index = layer + num_blocks if layer < 0 else layer
     if not 0 <= index < num_blocks:
         nearest = min(max(index, 0), num_blocks - 1)

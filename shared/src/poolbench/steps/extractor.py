@@ -4,7 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
-from poolbench.contracts.bounds import Flag, Layer, ModelName, Whole
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import Keys, Output, Step, given
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
@@ -32,6 +33,21 @@ class ReadingParams(ModelParams):
     max_length: Whole | None = Field(default=None, gt=0, le=10_000_000)
 
 
+class ChangeParams(StrictModel):
+    """A change of a model's weights.
+
+    Attributes:
+        source: Folder of a fine-tune of the model: a whole checkpoint, or a LoRA adapter.
+        revision: Its `change_revision`.
+        random_seed: None applies the change. With a seed, rows and columns of the change of every matrix are first
+            permuted and their signs drawn at random, which keeps its singular values, and hence its norm.
+    """
+
+    source: ModelName
+    revision: Revision
+    random_seed: Seed | None = None
+
+
 class CalibrateParams(ReadingParams):
     """Parameters of `extractor.calibrate`."""
 
@@ -39,8 +55,13 @@ class CalibrateParams(ReadingParams):
 
 
 class ExtractParams(CalibrateParams, SinkParams):
-    """Parameters of `extractor.extract`."""
+    """Parameters of `extractor.extract`.
 
+    Attributes:
+        change: What the model's weights are changed by before it reads.
+    """
+
+    change: ChangeParams | None = None
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
     keep_activations: Flag = False
 
@@ -56,11 +77,14 @@ class ImportedParams(SinkParams):
 
 
 #: Parameters that vectors and states of every strategy and layer depend on.
-_READING = {*ReadingParams.model_fields, *SinkParams.model_fields}
+_READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change"}
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
-    return {name: value for name, value in given(params).items() if name in _READING}
+    found = {name: value for name, value in given(params).items() if name in _READING}
+    if found.get("change"):  # a change is its content, wherever the folder is
+        found["change"] = {name: value for name, value in found["change"].items() if name != "source"}
+    return found
 
 
 def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
@@ -109,7 +133,8 @@ def vectors_shape(sized: Sized, _: Cell) -> Shape:
 def _extract_work(sized: Sized) -> tuple[float, str]:
     needs = {need for each in sized.params.strategies for need in STRATEGIES.get(each.id).needs}
     backward = " with gradients" if "gradient" in needs else ""
-    return sized.inputs[PASSAGES()].rows, sized.params.variant + backward
+    changed = " changed" if sized.params.change else ""
+    return sized.inputs[PASSAGES()].rows, sized.params.variant + backward + changed
 
 
 EXTRACT = Step(

@@ -21,7 +21,7 @@ class OfSplit(NamedTuple):
 
 
 class OfLayer(NamedTuple):
-    """A decoder block, counted from 0."""
+    """A decoder block, counted from 0; -1 is the embedding, and the number of blocks the states after the last norm."""
 
     layer: int
 
@@ -72,8 +72,8 @@ class Role(Generic[Address]):
 
     Args:
         template: The role as it is written, with the fields of `address` in braces: `train/{strategy}/{layer}`.
-        address: NamedTuple of the fields. An `int` matches digits, a `Literal` its words, and a `str` everything
-            but a slash; the name of `Named` may hold slashes.
+        address: NamedTuple of the fields. An `int` matches digits, also with a sign, a `Literal` its words, and a `str`
+            everything but a slash; the name of `Named` may hold slashes.
     """
 
     def __init__(self, template: str, address: type[Address]) -> None:
@@ -120,5 +120,5 @@ def _pattern(kind: Any, address: type) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(re.escape, get_args(kind)))
     if kind is int:
-        return "[0-9]{1,6}"
+        return "-?[0-9]{1,6}"
     return ".+" if address is Named else "[^/]+"

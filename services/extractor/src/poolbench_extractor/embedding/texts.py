@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.config import layer_index
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.errors import ConfigError, InputError
@@ -94,7 +95,7 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
 
 def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts) -> pa.Table:
     """Return VECTORS of the texts with metadata on their origin; raise LayerError if the model has no such layer."""
-    layer = decoder.layer(request.layer)
+    layer = layer_index(request.layer, decoder.num_blocks)
     reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
     (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
     notes = {

@@ -45,6 +45,7 @@ class Captured:
         refused: Per passage, why it has no signal of a name.
         inflow: By layer, from the mask of tokens that count [B, T] to the attention inflow of every head [B, H, T];
             only while the layer's block runs, whose output decides which tokens are sinks.
+        absent: By layer, why it gives no signal of a name.
     """
 
     starts: list[int]
@@ -53,6 +54,7 @@ class Captured:
     signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     refused: list[dict[str, CellError]] = field(init=False)
     inflow: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    absent: dict[int, dict[str, CellError]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.refused = [{} for _ in self.lengths]
@@ -65,9 +67,10 @@ class Captured:
     def signals_of(self, layer: int) -> list[Signals]:
         """Return each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
         given = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
+        absent = self.absent.get(layer, {})
         return [
-            {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **self.refused[row]}
-            for row, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True))
+            {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **refused, **absent}
+            for row, (start, length, refused) in enumerate(zip(self.starts, self.lengths, self.refused, strict=True))
         ]
 
     def refuse(self, names: Collection[str], error: CellError) -> None:
@@ -89,7 +92,7 @@ def capture(
 
     Args:
         batch: Passages that fit the model's window.
-        layers: Blocks whose output is kept.
+        layers: Layers whose states are kept: blocks, the embedding, or the states after the last norm.
         signals: What strategies need at some of `layers`; names that the model does not give are ignored.
         sinks: Which tokens the attention inflow leaves out, as it leaves out special tokens.
         padding_side: `right` or `left`; changes nothing but rounding.
@@ -97,21 +100,38 @@ def capture(
     Returns:
         States and signals. What the model cannot give is refused there with a reason; the rest is complete.
     """
-    needs = signals or {}
+    needs, absent = _of_blocks(decoder, signals or {})
     by_loss = {layer: names for layer, asked in needs.items() if (names := from_source("loss", asked))}
     refusal = gradients.obstacle(decoder) if by_loss else None
     if by_loss and refusal is None:
         try:
-            return _capture(decoder, batch, layers, needs, by_loss, sinks, padding_side)
+            return _capture(decoder, batch, layers, needs, by_loss, absent, sinks, padding_side)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}", quoted=[reason])
-    captured = _capture(decoder, batch, layers, needs, {}, sinks, padding_side)
+    captured = _capture(decoder, batch, layers, needs, {}, absent, sinks, padding_side)
     if refusal is not None:
         captured.refuse({name for names in by_loss.values() for name in names}, refusal)
     return captured
+
+
+def _of_blocks(
+    decoder: Decoder, signals: Mapping[int, Collection[str]]
+) -> tuple[dict[int, Collection[str]], dict[int, dict[str, CellError]]]:
+    """Return the needs of blocks, and why other layers give none: they have no attention, and no gradient is taken."""
+    asked: dict[int, Collection[str]] = {}
+    absent: dict[int, dict[str, CellError]] = {}
+    for layer, names in signals.items():
+        if decoder.is_block(layer):
+            asked[layer] = names
+            continue
+        refusal = CellError(
+            Status.NOT_IMPLEMENTED, "attention and gradients are read at blocks only: name another layer"
+        )
+        absent[layer] = dict.fromkeys([*from_source("attention", names), *from_source("loss", names)], refusal)
+    return asked, absent
 
 
 def _capture(
@@ -120,17 +140,19 @@ def _capture(
     layers: Sequence[int],
     needs: Mapping[int, Collection[str]],
     by_loss: Mapping[int, Collection[str]],
+    absent: dict[int, dict[str, CellError]],
     sinks: SinkRule,
     padding_side: str,
 ) -> Captured:
     inputs, captured, real_BT = _padded(decoder, batch, padding_side)
+    captured.absent = absent
     with ExitStack() as stack:
         stack.enter_context(decoder.lock)
         stack.enter_context(torch.enable_grad() if by_loss else torch.inference_mode())
         for layer in layers:
             last = layer == max(layers) and not by_loss
             finish = partial(_keep_inflow, captured, layer, needs.get(layer, ()), real_BT, sinks)
-            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, finish, last))
+            stack.enter_context(_keeping(decoder.module(layer), layer, captured, finish, last))
         stack.enter_context(_watching_attention(decoder, needs, captured))
         if by_loss:
             _run_with_loss(decoder, inputs, batch, by_loss, captured)
@@ -184,15 +206,17 @@ def _padded(
 
 @contextmanager
 def _keeping(
-    block: nn.Module, layer: int, captured: Captured, finish: Callable[[], None], deepest: bool
+    module: nn.Module, layer: int, captured: Captured, finish: Callable[[], None], deepest: bool
 ) -> Iterator[None]:
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
-        captured.states[layer] = (output[0] if isinstance(output, tuple) else output).detach()
+        if layer in captured.states:  # gradients ask the head again, which runs the decoder's hooks a second time
+            return
+        captured.states[layer] = (output if isinstance(output, Tensor) else output[0]).detach()
         finish()
         if deepest:
             raise _DeepEnoughError
 
-    handle = block.register_forward_hook(keep)
+    handle = module.register_forward_hook(keep)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from poolbench.config import EMBEDDING_INDEX
 from poolbench.errors import LayerError, ModelError
 from poolbench_extractor.models.attention import observe_attention
 from poolbench_extractor.models.checks import check_causal, pads_left, probe
@@ -81,13 +82,20 @@ class Decoder:
                 raise ModelError(f"{self.source} cannot be padded on the left: its states would change")
         return accepts
 
-    def layer(self, layer: int) -> int:
-        """Return the index of a block; negative indices count from the end. Raise LayerError with the valid range."""
-        index = layer + self.num_blocks if layer < 0 else layer
-        if not 0 <= index < self.num_blocks:
+    def is_block(self, layer: int) -> bool:
+        """Return whether a layer is a block, and not the embedding or the states after the last norm."""
+        return 0 <= layer < self.num_blocks
+
+    def module(self, layer: int) -> nn.Module:
+        """Return the module whose output is a layer. Raise LayerError with the valid range."""
+        if layer == EMBEDDING_INDEX:
+            return self.backbone.get_input_embeddings()  # type: ignore[no-any-return]
+        if layer == self.num_blocks:
+            return self.backbone  # type: ignore[no-any-return]
+        if not self.is_block(layer):
             last = self.num_blocks - 1
             raise LayerError(f"layer {layer} is out of range: {self.source} has blocks 0..{last}")
-        return index
+        return self.blocks[layer]
 
     @cached_property
     def _settings(self) -> Any:

@@ -16,6 +16,8 @@ from poolbench.errors import ModelError
 from poolbench.machine.gpu import wait_for_room
 from poolbench.models.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
+from poolbench.steps.extractor import ChangeParams
+from poolbench_extractor.models.changes import apply_change
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
@@ -25,11 +27,14 @@ _TRUST = ExtractorSettings.variable("trust_remote_code")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> Decoder:
+def load_decoder(
+    ref: ModelRef, deployment: ExtractorSettings | None = None, change: ChangeParams | None = None
+) -> Decoder:
     """Load model and tokenizer.
 
     Args:
         deployment: Device, and whether code of the model repository may run.
+        change: What its weights are changed by.
 
     Raises:
         ModelError: If it is not a decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
@@ -44,16 +49,22 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if place == "auto" and not importlib.util.find_spec("accelerate"):
         raise ModelError("a model over several devices (device auto) needs the package accelerate")
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            ref.source,
-            config=config,
-            dtype=_DTYPES[ref.dtype],
-            device_map="auto" if place == "auto" else None,
-            **settings,
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise unreadable(f"model {ref.source}", ref, error, _TRUST) from error
+
+    def read(source: str) -> Any:
+        try:
+            return AutoModelForCausalLM.from_pretrained(
+                source,
+                config=config,
+                dtype=_DTYPES[ref.dtype],
+                device_map="auto" if place == "auto" else None,
+                **settings,
+            )
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            raise unreadable(f"model {source}", ref, error, _TRUST) from error
+
+    model = read(ref.source)
+    if change is not None:
+        apply_change(model, change, config, tokenizer, read)
     if place != "auto":
         if place != "cpu":
             wait_for_room("extractor", int(_ROOM * model.get_memory_footprint()))
@@ -74,14 +85,14 @@ class DecoderCache:
     def __init__(self, deployment: ExtractorSettings) -> None:
         self._deployment = deployment
         self._lock = threading.Lock()
-        self._held: tuple[ModelRef, Decoder] | None = None
+        self._held: tuple[tuple[ModelRef, ChangeParams | None], Decoder] | None = None
 
-    def get(self, ref: ModelRef) -> Decoder:
-        """Return the decoder of `ref`, loaded if it is not the one held."""
+    def get(self, ref: ModelRef, change: ChangeParams | None = None) -> Decoder:
+        """Return the decoder of `ref` with its weights changed, loaded if it is not the one held."""
         with self._lock:
-            if self._held is None or self._held[0] != ref:
+            if self._held is None or self._held[0] != (ref, change):
                 self._held = None  # frees the old weights before the new ones are read
-                self._held = (ref, load_decoder(ref, self._deployment))
+                self._held = ((ref, change), load_decoder(ref, self._deployment, change))
             return self._held[1]
 
     def release(self) -> None:
@@ -96,7 +107,7 @@ class DecoderCache:
         """Return id, revision and device of the model held."""
         if self._held is None:
             return {"model": None}
-        ref, decoder = self._held
+        (ref, _), decoder = self._held
         return {"model": ref.id, "model_revision": decoder.revision, "device": str(decoder.device)}
 
 

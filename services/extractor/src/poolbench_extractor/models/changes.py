@@ -1,0 +1,135 @@
+"""Change the weights of a model: by a fine-tune of it, or by a random change of the same norm."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoTokenizer
+
+from poolbench.config import ADAPTER_FILE, change_revision
+from poolbench.errors import ModelError
+from poolbench.steps.extractor import ChangeParams
+
+#: Settings that make two checkpoints of one architecture comparable.
+_SHAPE = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+#: Beginning of the names of an adapter's weights; and what follows the name of a module.
+_PEFT, _LOW_RANK = "base_model.model.", ".lora_A."
+
+
+def apply_change(model: Any, change: ChangeParams, config: Any, tokenizer: Any, read: Callable[[str], Any]) -> None:
+    """Change the weights of `model` in place.
+
+    Args:
+        config, tokenizer: Those of `model`, which those of a fine-tune must equal.
+        read: Loads the model in a folder, as `model` was loaded.
+
+    Raises:
+        ModelError: The folder changed since planning, is not a fine-tune of this model, or changes what is not
+            supported here.
+    """
+    folder = Path(change.source)
+    if (found := change_revision(folder)) != change.revision:
+        raise ModelError(f"fine-tune {folder} is at revision {found}, asked for {change.revision}; plan the run again")
+    if (folder / ADAPTER_FILE).is_file():
+        deltas = _deltas_of_adapter(model, folder)
+    else:
+        _require_same_model(folder, config, tokenizer)
+        deltas = _deltas_of_checkpoint(model, read(change.source))
+    with torch.no_grad():
+        for name, delta in deltas:
+            weight, seed = model.get_parameter(name), change.random_seed
+            added = delta if seed is None else shuffled(delta, seed, name)
+            weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))
+
+
+def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:
+    """Return a change with every axis permuted and its signs drawn at random.
+
+    This multiplies a matrix by random orthogonal matrices from both sides, so that all singular values stay.
+
+    Args:
+        name: Of the weight; each weight has draws of its own.
+    """
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    for axis, size in enumerate(delta.shape):
+        order = torch.randperm(size, generator=generator)
+        signs = torch.randint(0, 2, (size,), generator=generator) * 2 - 1
+        shape = [-1 if other == axis else 1 for other in range(delta.ndim)]
+        delta = delta.index_select(axis, order.to(delta.device)) * signs.to(delta).view(shape)
+    return delta
+
+
+def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights that a LoRA adapter changes, each with its float32 change. The model itself stays."""
+    from peft import PeftConfig, PeftModel  # takes seconds to import
+
+    try:
+        settings = PeftConfig.from_pretrained(str(folder))
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise ModelError(f"adapter {folder}: {ADAPTER_FILE} cannot be read: {error}") from None
+    extra = next((name for name in ("use_dora", "modules_to_save", "lora_bias") if getattr(settings, name, None)), None)
+    if getattr(settings, "peft_type", None) != "LORA" or extra is not None:
+        what = extra or f"type {settings.peft_type}"
+        raise ModelError(
+            f"adapter {folder} has {what}; only plain LoRA is read: merge it into a checkpoint and name that"
+        )
+    names = _adapted_modules(model, folder)
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=True)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ModelError(f"adapter {folder} does not fit this model: {str(error).strip().splitlines()[-1]}") from None
+    try:
+        found = {
+            name: adapted.base_model.model.get_submodule(name).get_delta_weight("default").float() for name in names
+        }
+    finally:
+        adapted.unload()
+    yield from ((f"{name}.weight", delta) for name, delta in sorted(found.items()))
+
+
+def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
+    """Return the modules that an adapter changes; raise ModelError if the model lacks one."""
+    keys = list[str]()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            keys += weights.keys()
+    names = sorted({key.removeprefix(_PEFT).partition(_LOW_RANK)[0] for key in keys if _LOW_RANK in key})
+    known = {name for name, _ in model.named_modules()}
+    absent = [name for name in names if name not in known]
+    if absent or not names:
+        reason = f"it changes {absent[0]}, which the model does not have" if absent else "it has no LoRA weights"
+        raise ModelError(f"adapter {folder} does not fit this model: {reason}; it belongs to another one")
+    return names
+
+
+def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
+    """Raise ModelError for a checkpoint of another architecture, or with another tokenizer."""
+    own, other = config.get_text_config(decoder=True), AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
+    for name in _SHAPE:
+        before, after = getattr(own, name, None), getattr(other, name, None)
+        if before != after:
+            raise ModelError(
+                f"checkpoint {folder} has {name} {after}, and the model before it {before}: not a fine-tune of it"
+            )
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")):
+        return  # weights alone: the tokenizer of the model is used for both
+    before, after = tokenizer.get_vocab(), AutoTokenizer.from_pretrained(folder).get_vocab()
+    if before != after:
+        example = sorted(before.items() ^ after.items())[0][0]
+        raise ModelError(f"checkpoint {folder} has another tokenizer than the model before it: {example!r} differs")
+
+
+def _deltas_of_checkpoint(model: nn.Module, after: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights that differ, each with its float32 change."""
+    changed = dict(after.named_parameters())
+    for name, weight in model.named_parameters():
+        delta = changed[name].float() - weight.float()
+        if delta.any():
+            yield name, delta
