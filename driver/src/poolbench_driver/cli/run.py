@@ -66,7 +66,9 @@ def run(
     ] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
     strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
-    layers: Annotated[str | None, typer.Option(help="Comma-separated: block indices, depths such as .5, embedding, final.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Comma-separated: block indices, depths such as .5, embedding, final.")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
     scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,

@@ -58,7 +58,7 @@ class ModelInfo:
         return cls(ModelRef(found.id, found.id, found.revision, found.dtype), found.num_blocks, found.width)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
-        """Return layers as numbers from indices, depths or names, by default all depths or imported ones; raise LayerError."""
+        """Return layers as numbers, by default those of the usual depths, or all imported ones. Raise LayerError."""
         if self.imported:
             return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
         return resolve_layers(layers, self.num_blocks)

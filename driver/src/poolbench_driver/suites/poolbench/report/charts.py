@@ -5,14 +5,13 @@ Colours are variables of the page, so that a chart is as light or dark as what s
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from poolbench.contracts import Row
+from poolbench_driver.report.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, svg
 from poolbench_driver.suites.boards.ranking import RankBoard
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import Board, Entrant
@@ -21,30 +20,20 @@ from poolbench_driver.suites.poolbench.report.views import View
 
 #: Curves per concept: the strategies whose score rises most.
 NUM_CURVES = 5
-#: What is drawn in a colour has the page's variable in its place.
-_INK, _MUTED, _LINES, _ACCENT, _GREY = "#1b1d21", "#5b616b", "#e3e4e6", "#0b5fff", "#9ca3af"
-_COLOURS = ("#0f62ad", "#b5460f", "#00795b", "#8a3b8f", "#5d6470", "#7a6a00")
-_VARIABLES = {_INK: "ink", _MUTED: "mut", _LINES: "line", _ACCENT: "acc", _GREY: "grey"} | {
-    colour: f"c{number}" for number, colour in enumerate(_COLOURS, 1)
-}
 #: Marker and colour of each family; colour alone says nothing.
 FAMILY_MARKS = {
-    "position": ("o", "●", _COLOURS[1]),
-    "uniform": ("s", "■", _COLOURS[0]),
-    "window": ("^", "▲", _COLOURS[2]),
-    "saliency": ("D", "◆", _COLOURS[3]),
-    "linguistic": ("X", "✖", _COLOURS[4]),
-    "": ("P", "✚", _COLOURS[5]),  # not registered here
+    "position": ("o", "●", COLOURS[1]),
+    "uniform": ("s", "■", COLOURS[0]),
+    "window": ("^", "▲", COLOURS[2]),
+    "saliency": ("D", "◆", COLOURS[3]),
+    "linguistic": ("X", "✖", COLOURS[4]),
+    "": ("P", "✚", COLOURS[5]),  # not registered here
 }
-_STYLE: Any = {
-    "svg.fonttype": "none", "font.size": 9, "text.color": _INK, "axes.labelcolor": _MUTED, "axes.edgecolor": _LINES,
-    "xtick.color": _MUTED, "ytick.color": _MUTED, "legend.labelcolor": _MUTED, "grid.color": _LINES,
-}  # fmt: skip
 
 
 def family_marks() -> dict[str, tuple[str, str]]:
     """Return sign and colour variable of each family of strategies, for the page's text."""
-    return {name: (sign, _VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
+    return {name: (sign, VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
 
 
 def trade_off(board: Board) -> Markup | None:
@@ -69,7 +58,7 @@ def trade_off(board: Board) -> Markup | None:
         for side in axes.spines.values():
             side.set_visible(False)
 
-    return _svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
+    return svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
 
 
 def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
@@ -81,7 +70,7 @@ def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
             continue
         x, y = named.figures[SEPARATION], named.figures[GAIN]
         if metric == SEPARATION:
-            axes.axvspan(x.low, x.high, color=_ACCENT, alpha=0.06, linewidth=0)
+            axes.axvspan(x.low, x.high, color=ACCENT, alpha=0.06, linewidth=0)
         right = x.value < sum(axes.get_xlim()) / 2
         axes.annotate(
             named.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
@@ -98,7 +87,7 @@ def response_charts(view: View) -> list[tuple[str, Markup]]:
 def _chart(rows: list[Row]) -> Markup:
     def draw(axes: Any) -> None:
         _draw_null_band(axes, rows)
-        for name, colour in zip(_steepest(rows), _COLOURS, strict=False):
+        for name, colour in zip(_steepest(rows), COLOURS, strict=False):
             _draw_curve(axes, [row for row in rows if row["strategy"] == name], name, colour)
         absolute = any(row.get("alpha_unit") == "absolute" for row in rows)
         axes.set_xlabel("strength (coefficient)" if absolute else "strength (median residual norms)")
@@ -108,26 +97,7 @@ def _chart(rows: list[Row]) -> Markup:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
 
-    return _svg((5.2, 3.2), "poolbench", f"P(concept) of {rows[0]['concept']} by strength", draw)
-
-
-def _svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> Markup:
-    """Return a figure as SVG; the salt makes its ids reproducible, and readers of a screen hear the title."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context({**_STYLE, "svg.hashsalt": salt}):
-        figure, axes = plt.subplots(figsize=size, layout="constrained")
-        draw(axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
-    drawn = re.sub(
-        r"^.*?<svg", f'<svg role="img" aria-label="{escape(title)}"', buffer.getvalue(), count=1, flags=re.DOTALL
-    )
-    return Markup(re.sub("|".join(_VARIABLES), lambda found: f"var(--{_VARIABLES[found[0]]})", drawn))
+    return svg((5.2, 3.2), "poolbench", f"P(concept) of {rows[0]['concept']} by strength", draw)
 
 
 def _steepest(rows: list[Row]) -> list[str]:
@@ -150,7 +120,7 @@ def _draw_null_band(axes: Any, rows: list[Row]) -> None:
     if band:
         x = sorted(band)
         low, high = [band[s][0] for s in x], [band[s][1] for s in x]
-        axes.fill_between(x, low, high, color=_GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
+        axes.fill_between(x, low, high, color=GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
 
 
 _LINE = 0.34  # inches a strategy or bar takes
@@ -178,26 +148,26 @@ def rank_diagram(board: RankBoard) -> Markup:
         _draw_names(axes, ranked, len(board.entrants), depth=len(bars) * 0.5 + 0.8)
         axes.set_axis_off()
 
-    return _svg((9.5, height), f"poolbench {board.metric}", f"Mean ranks by {board.metric}", draw)
+    return svg((9.5, height), f"poolbench {board.metric}", f"Mean ranks by {board.metric}", draw)
 
 
 def _draw_scale(axes: Any, num_strategies: int, difference: float) -> None:
     """Draw the axis of ranks, and the critical difference as a ruler above it (cut where it exceeds the axis)."""
-    axes.plot([1, num_strategies], [0, 0], color=_INK, linewidth=1)
+    axes.plot([1, num_strategies], [0, 0], color=INK, linewidth=1)
     for rank in range(1, num_strategies + 1):
-        axes.plot([rank, rank], [0, 0.18], color=_INK, linewidth=1)
+        axes.plot([rank, rank], [0, 0.18], color=INK, linewidth=1)
         axes.text(rank, 0.3, str(rank), ha="center", va="bottom", fontsize=8)
     shown = min(difference, num_strategies - 1)
-    axes.plot([1, 1 + shown], [1.25, 1.25], color=_ACCENT, linewidth=2)
+    axes.plot([1, 1 + shown], [1.25, 1.25], color=ACCENT, linewidth=2)
     note = " (more than all ranks)" if difference > shown else ""
-    axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=_ACCENT, fontsize=8)
+    axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=ACCENT, fontsize=8)
 
 
 def _draw_bars(axes: Any, bars: list[list[str]], ranks: Mapping[str, float]) -> None:
     for number, group in enumerate(bars):
         ends = [ranks[name] for name in group]
         depth = -0.4 - 0.5 * number
-        axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=_INK, linewidth=3.2)
+        axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=INK, linewidth=3.2)
 
 
 def _draw_names(axes: Any, ranked: list[tuple[str, float]], num_strategies: int, depth: float) -> None:
@@ -208,7 +178,7 @@ def _draw_names(axes: Any, ranked: list[tuple[str, float]], num_strategies: int,
         better = place < half
         y = -depth - (place if better else len(ranked) - 1 - place)
         edge = left if better else right
-        axes.plot([rank, rank, edge], [0, y, y], color=_MUTED, linewidth=0.8)
+        axes.plot([rank, rank, edge], [0, y, y], color=MUTED, linewidth=0.8)
         gap, side = (-0.1, "right") if better else (0.1, "left")
         axes.text(edge + gap, y, f"{name} {rank:.2f}", ha=side, va="center", fontsize=8)
     reach = 0.22 * (num_strategies - 1) + 0.6

@@ -1,0 +1,40 @@
+"""Figures as inline SVG, in the colours of the page: as light or dark as what stands around them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup, escape
+
+#: What is drawn in a colour has the page's variable in its place.
+INK, MUTED, LINES, ACCENT, GREY = "#1b1d21", "#5b616b", "#e3e4e6", "#0b5fff", "#9ca3af"
+COLOURS = ("#0f62ad", "#b5460f", "#00795b", "#8a3b8f", "#5d6470", "#7a6a00")
+VARIABLES = {INK: "ink", MUTED: "mut", LINES: "line", ACCENT: "acc", GREY: "grey"} | {
+    colour: f"c{number}" for number, colour in enumerate(COLOURS, 1)
+}
+_STYLE: Any = {
+    "svg.fonttype": "none", "font.size": 9, "text.color": INK, "axes.labelcolor": MUTED, "axes.edgecolor": LINES,
+    "xtick.color": MUTED, "ytick.color": MUTED, "legend.labelcolor": MUTED, "grid.color": LINES,
+}  # fmt: skip
+
+
+def svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> Markup:
+    """Return a figure as SVG; the salt makes its ids reproducible, and readers of a screen hear the title."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({**_STYLE, "svg.hashsalt": salt}):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        draw(axes)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    drawn = re.sub(
+        r"^.*?<svg", f'<svg role="img" aria-label="{escape(title)}"', buffer.getvalue(), count=1, flags=re.DOTALL
+    )
+    return Markup(re.sub("|".join(VARIABLES), lambda found: f"var(--{VARIABLES[found[0]]})", drawn))

@@ -1,0 +1,236 @@
+"""From the settings of a run to its tasks: words, fine-tunes, the states of the model, and what the prober compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from poolbench.config import asset_path, change_revision, local_folder
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.steps import prober as steps
+from poolbench.steps.base import Keys
+from poolbench.steps.extractor import ChangeParams
+from poolbench.steps.roles import Cell, SplitCell
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.changes import BEFORE, read_states
+from poolbench_driver.stages.probes import Components, plan_neighbour_directions
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, PlannedWork, Stage, joined
+from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.suites.humanoid.config import POOLING, HumanoidConfig
+from poolbench_driver.suites.humanoid.words import WordLists, read_words
+from poolbench_driver.suites.poolbench.names import check_names
+from poolbench_driver.suites.poolbench.resolve import resolve as resolve_concepts
+
+#: The shipped fine-tunes of the demo model, and how the names of the neutral ones begin.
+SHIPPED, NEUTRAL = "demo_personas", "neutral"
+#: Tokens of a template with its word, for estimates.
+_TEXT_TOKENS = 9.0
+#: Fewest neutral fine-tunes that make a null.
+MIN_NEUTRAL = 5
+#: Readings of words: alone, as the reference does; and in templates, without the mean of neutral words.
+READINGS = ("published", "corrected")
+#: What a comparison yields by name, each an artifact of its own.
+PARTS = {"measures": steps.SHIFT_MEASURES, "words": steps.WORD_SHIFTS}
+
+
+@dataclass(frozen=True)
+class FineTune:
+    """A fine-tune of the model: its name in rows, and whether it is a neutral one."""
+
+    name: str
+    neutral: bool
+    change: ChangeParams
+
+
+@dataclass(frozen=True)
+class HumanoidScope:
+    """A resolved run; `probing` is what the directions of its concepts are made from."""
+
+    config: HumanoidConfig
+    model: ModelInfo
+    words: WordLists
+    tunes: tuple[FineTune, ...]
+    probing: Scope | None
+
+    @cached_property
+    def layers(self) -> list[int]:
+        """Return the layers that words are read at."""
+        return self.model.layers(self.config.layers)
+
+    @property
+    def facts(self) -> PlanFacts:
+        """Return what the frame knows of a plan of it."""
+        neutral = sum(tune.neutral for tune in self.tunes)
+        few = (
+            f"{neutral} neutral fine-tunes (--null): below {MIN_NEUTRAL} there is no null"
+            if neutral < MIN_NEUTRAL
+            else ""
+        )
+        notes = (*self.words.notes, *([few] if few else []))
+        return PlanFacts(
+            self.model, self.words.name, self.words.revision, "preference", passage_tokens=_TEXT_TOKENS, notes=notes
+        )
+
+
+class Compared(NamedTuple):
+    """What is compared: a fine-tune, a layer, a reading of `prober.valence`, and the concept of a direction."""
+
+    tune: str
+    layer: int
+    reading: str
+    concept: str | None = None
+
+
+@dataclass(frozen=True)
+class HumanoidPlan(Plan):
+    """Keys of measures and words by what was compared."""
+
+    scope: HumanoidScope
+    shifts: Mapping[Compared, Keys]
+
+    @property
+    def num_random(self) -> int:
+        """Return how many random changes are read."""
+        return self.scope.config.num_random * sum(not tune.neutral for tune in self.scope.tunes)
+
+
+def check(config: HumanoidConfig) -> None:
+    """Raise ConfigError or UnknownNameError for words, fine-tunes or concepts that cannot be read."""
+    read_words(config.words)
+    fine_tunes(config)
+    if config.concepts:
+        check_names(config)
+
+
+def resolve(config: HumanoidConfig, session: Session, model: ModelInfo | None = None) -> HumanoidScope:
+    """Return the scope of a run."""
+    model = model or describe_model(config, session.services)
+    probing = None
+    if config.concepts:
+        probing = resolve_concepts(config.model_copy(update={"strategies": (POOLING,)}), session, model)
+    return HumanoidScope(config, model, read_words(config.words), tuple(fine_tunes(config)), probing)
+
+
+def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
+    """Return the fine-tunes of a run, the neutral ones last.
+
+    Raises:
+        UnknownNameError: A name is neither a folder nor a shipped fine-tune.
+        ConfigError: No fine-tune is named, or two have one name.
+        ModelError: A folder holds no fine-tune.
+    """
+    shipped = sorted(path.name for path in asset_path(SHIPPED).iterdir() if path.is_dir())
+    after, null = config.after, config.null
+    if not after and config.model == "demo":
+        after = tuple(name for name in shipped if not name.startswith(NEUTRAL))
+        null = null or tuple(name for name in shipped if name.startswith(NEUTRAL))
+    if not after:
+        raise ConfigError(f"--after: name the fine-tunes of {config.model}, as folders of checkpoints or LoRA adapters")
+    folders = {name: _folder(name, shipped) for name in (*after, *null)}
+    names = {given: Path(given).name for given in folders}
+    if len(set(names.values())) < len(names) or set(after) & set(null):
+        raise ConfigError(f"--after and --null name {len(names)} folders, and two have one name: rename one of them")
+    changes = {
+        name: ChangeParams(source=str(folder), revision=change_revision(folder)) for name, folder in folders.items()
+    }
+    return [FineTune(names[name], name in null, changes[name]) for name in (*after, *null)]
+
+
+def _folder(name: str, shipped: Iterable[str]) -> Path:
+    if name in shipped:
+        return asset_path(SHIPPED) / name
+    folder = local_folder(name)
+    if folder is None:
+        raise UnknownNameError("fine-tune", name, shipped)
+    return folder
+
+
+def plan(scope: HumanoidScope) -> HumanoidPlan:
+    """Return the plan of a run."""
+    words = _plan_words(scope)
+    stages: list[Stage] = [words]
+    shifts = dict(words.keys)
+    if scope.probing is not None:
+        concepts = _plan_concepts(scope, scope.probing)
+        stages += concepts
+        shifts |= concepts[-1].keys
+    return HumanoidPlan(scope.config, joined(stages), scope.facts, scope, shifts)
+
+
+@dataclass(frozen=True)
+class Shifts(Stage):
+    """Keys of the comparisons of the model before and after a fine-tune, and whether the words are kept."""
+
+    keys: Mapping[Compared, Keys]
+
+
+def _plan_words(scope: HumanoidScope) -> Shifts:
+    """Plan the words as every state of the model reads them, and their valences."""
+    draft = Draft()
+    texts = draft.add_local(scope.words.step())
+    states = _read(draft, scope, scope.model.params, texts, scope.layers, random=scope.config.num_random)
+    found = dict[Compared, Keys]()
+    for tune, layer in product(scope.tunes, scope.layers):
+        inputs = {steps.WORD_TEXTS(): texts} | _compared(states, tune, layer)
+        found |= {
+            Compared(tune.name, layer, reading): made
+            for reading, made in _compare(draft, scope, tune, inputs, READINGS).items()
+        }
+    return Shifts(draft.done(), found)
+
+
+def _plan_concepts(scope: HumanoidScope, probing: Scope) -> list[Stage]:
+    """Plan the shift of test passages along the directions of concepts, at the deepest layer."""
+    layer = probing.layers[-1]
+    vectors = plan_vectors(probing)
+    directions = plan_neighbour_directions(probing, vectors, Components(PlannedWork(), {}))
+    draft, found = Draft(), dict[Compared, Keys]()
+    for concept, own in vectors.concepts.items():
+        states = _read(draft, scope, probing.model_params, own.passages["test"], [layer], random=0)
+        states[BEFORE] = {layer: own.vectors[SplitCell("test", POOLING, layer)]}
+        for tune in scope.tunes:
+            inputs = {
+                steps.WORD_TEXTS(): own.passages["test"],
+                steps.READ_DIRECTION(): directions.concepts[concept][Cell(POOLING, layer)],
+                **_compared(states, tune, layer),
+            }
+            made = _compare(draft, scope, tune, inputs, ["direction"])
+            found[Compared(tune.name, layer, "direction", concept)] = made["direction"]
+    return [vectors, directions, Shifts(draft.done(), found)]
+
+
+def _read(
+    draft: Draft, scope: HumanoidScope, model: Mapping[str, Any], texts: str, layers: Sequence[int], *, random: int
+) -> dict[str, dict[int, str]]:
+    """Plan the reading of texts by all states of the model. Sinks stay in: a span of a word has none beside others."""
+    changes: dict[str, ChangeParams | None] = {BEFORE: None}
+    for tune in scope.tunes:
+        changes[tune.name] = tune.change
+        for seed in range(0 if tune.neutral else random):
+            changes[f"{tune.name}/{seed}"] = tune.change.model_copy(update={"random_seed": scope.config.seed + seed})
+    reading = {**model, "include_bos": scope.config.include_bos, "sinks": "include"}
+    return read_states(draft, texts, reading, layers, changes, POOLING)
+
+
+def _compared(states: Mapping[str, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:
+    """Return the vectors of one fine-tune by role: before, after, and after random changes."""
+    names = {BEFORE: BEFORE, tune.name: "after"}
+    prefix = f"{tune.name}/"
+    names |= {name: f"random/{name.removeprefix(prefix)}" for name in states if name.startswith(prefix)}
+    return {steps.STATE_VECTORS(role): states[name][layer] for name, role in names.items()}
+
+
+def _compare(
+    draft: Draft, scope: HumanoidScope, tune: FineTune, inputs: Keys, readings: Sequence[str]
+) -> dict[str, Keys]:
+    """Plan the comparison of two states; return the keys of measures and words by reading."""
+    params = steps.ValenceParams(name=tune.name, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed)
+    roles = {reading: {part: role(reading) for part, role in PARTS.items()} for reading in readings}
+    made = draft.add(steps.VALENCE, params, inputs, [role for own in roles.values() for role in own.values()])
+    return {reading: {part: made[role] for part, role in own.items()} for reading, own in roles.items()}

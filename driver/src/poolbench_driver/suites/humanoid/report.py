@@ -1,0 +1,248 @@
+"""What a run of preference shift says: which words moved, whether neutral fine-tunes do the same, and the figure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from poolbench.contracts import Row
+from poolbench.statuses import Status
+from poolbench_driver.report.drawing import ACCENT, COLOURS, GREY, INK, LINES, svg
+from poolbench_driver.suites.humanoid import PRIMARY
+from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
+from poolbench_driver.suites.markdown import table
+from poolbench_driver.suites.suite import Report, Section
+
+if TYPE_CHECKING:
+    from poolbench_driver.records import RunFolder
+
+#: Words that the figure and the text name, besides favourites.
+_NAMED = 3
+#: Length of a drawn interval in pixels, and its margin.
+_LENGTH, _MARGIN = 110, 6
+
+
+@dataclass(frozen=True)
+class Line:
+    """A fine-tune on the board, at one layer.
+
+    Attributes:
+        figures: Result rows by metric.
+        words: Its words, the one that moved most towards what is liked first.
+    """
+
+    name: str
+    neutral: bool
+    layer: int
+    figures: Mapping[str, Row]
+    words: Sequence[Row]
+
+    def value(self, metric: str) -> float | None:
+        """Return a figure; None where it is null or was not asked for."""
+        return self.figures.get(metric, {}).get("value")
+
+    def text(self, metric: str, digits: int = 4) -> str:
+        """Return a figure, or why there is none."""
+        row = self.figures.get(metric)
+        if row is None:
+            return ""
+        return row["status"] if row["value"] is None else f"{row['value']:+.{digits}f}"
+
+    def rank(self, suffix: str) -> str:
+        """Return the rank among the neutral fine-tunes or the random changes, such as `1 of 6`."""
+        row = self.figures.get(f"{PRIMARY}.rank_{suffix}")
+        if row is None:
+            return ""
+        return row["status"] if row["value"] is None else f"{row['value']:.0f} of {row['n']}"
+
+    @property
+    def favourites(self) -> list[str]:
+        """Return the words that stand out more than any word of a neutral fine-tune."""
+        return [row["word"] for row in self.words if row["favourite"]]
+
+    @property
+    def moved(self) -> bool:
+        """Return whether it is above all neutral fine-tunes, and above all random changes if there are any."""
+        ranks = [self.figures.get(f"{PRIMARY}.rank_{suffix}") for suffix in ("neutral", "random")]
+        return ranks[0] is not None and all(row is None or row["value"] == 1 for row in ranks)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the page shows: the board in order, the nulls of the data, and shifts along concepts."""
+
+    model: str
+    lines: Sequence[Line]
+    problems: Sequence[str]
+    concepts: Sequence[Row]
+
+    @cached_property
+    def best(self) -> Line | None:
+        """Return the fine-tune that the figure shows: the first of the board that is not neutral."""
+        return next((line for line in self.lines if not line.neutral and line.words), None)
+
+    def headline(self) -> list[tuple[str, bool]]:
+        """Return the answer in pieces, with whether each is a name."""
+        asked = [line for line in self.lines if not line.neutral]
+        neutral = len({line.name for line in self.lines if line.neutral})
+        measured = [line for line in asked if line.value(PRIMARY) is not None]
+        if not measured:
+            return [("No fine-tune could be measured.", False)]
+        if neutral < MIN_NEUTRAL:
+            few = f" moved the words most; without {MIN_NEUTRAL} neutral fine-tunes nothing says whether that is much."
+            return [(measured[0].name, True), (few, False)]
+        moved = [line for line in measured if line.moved]
+        if not moved:
+            return [("No fine-tune moved the words more than neutral fine-tunes and random changes do.", False)]
+        many = f"{len(moved)} of {len(asked)} fine-tunes" if len(asked) > 1 else "The fine-tune"
+        said = [(f"{many} moved the words more than all {neutral} neutral ones do", False)]
+        counts = Counter(word for line in moved for word in line.favourites)
+        if not counts:
+            return [*said, (", and no single word stands out.", False)]
+        pieces: list[tuple[str, bool]] = [
+            *said,
+            (". Favourites: " if len(counts) > 1 else ". The favourite is ", False),
+        ]
+        for word, number in counts.most_common(_NAMED):
+            among = f" (in {number} of {len(moved)})" if len(moved) > 1 else ""
+            pieces += [(word, True), (f"{among}, ", False)]
+        more = len(counts) - _NAMED
+        return [*pieces[:-1], (pieces[-1][0].removesuffix(", ") + (f" and {more} more." if more > 0 else "."), False)]
+
+    def answer(self) -> str:
+        """Return the answer as text."""
+        return "".join(text for text, _ in self.headline())
+
+    def bars(self) -> list[tuple[float, float, float] | None]:
+        """Return the ends and the middle of each line's drawn interval, on a common scale."""
+        rows = [line.figures.get(PRIMARY, {}) for line in self.lines]
+        ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
+        if not ends:
+            return [None] * len(rows)
+        low, span = min(ends), (max(ends) - min(ends)) or 1.0
+
+        def at(value: float) -> float:
+            return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - low) / span, 1)
+
+        return [
+            None
+            if row.get("value") is None
+            else tuple(at(row["value"] if row[name] is None else row[name]) for name in ("ci_low", "value", "ci_high"))
+            for row in rows
+        ]  # type: ignore[return-value]
+
+
+def report(folder: RunFolder) -> Report:
+    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
+    view = _view(folder)
+    picture = arrows(view.best) if view.best else None
+    values = {"view": view, "picture": picture, "bars": view.bars(), "metric": PRIMARY}
+    sections = [
+        Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
+        for name, anchor, label in (("first", "", ""), ("board", "leaderboard", "Board"), ("words", "words", "Words"))
+    ]
+    text = _markdown(view)
+    return Report(
+        f"Preference shift: {view.model}", sections, f"{view.answer()}\n\n{text}", f"{view.answer()}\n\n{text}"
+    )
+
+
+def _view(folder: RunFolder) -> View:
+    rows = folder.read_table("results").to_pylist()
+    words = folder.read_table("words").to_pylist()
+    found: dict[tuple[str, int], dict[str, Row]] = {}
+    for row in rows:
+        if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
+            found.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
+    neutral = {row["entrant"] for row in folder.read_table("tunes").to_pylist() if row["neutral"]}
+    lines = [
+        Line(name, name in neutral, layer, figures, _ordered(words, name, layer))
+        for (name, layer), figures in found.items()
+    ]
+    lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
+    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
+    concepts = [row for row in rows if row["concept"] and row["metric"].startswith("shift.valence")]
+    return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
+
+
+def _ordered(words: Sequence[Row], name: str, layer: int) -> list[Row]:
+    own = [row for row in words if (row["entrant"], row["layer"]) == (name, layer)]
+    return sorted(own, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
+
+
+def _problems(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield one line for each figure of the board that is null, and for words that could not be measured."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for line in lines:
+        for metric in (PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_random"):
+            row = line.figures.get(metric)
+            if row is not None and row["status"] != Status.OK:
+                counts[metric, row["status"], row["reason"] or ""] += 1
+    for (metric, status, reason), number in counts.items():
+        yield f"{metric} of {number} fine-tune{'s' if number > 1 else ''} is null, {status}: {reason}"
+    for line in lines:
+        unread = [row for row in line.words if row["status"] != Status.OK]
+        if unread:
+            yield f"{line.name}: {len(unread)} words could not be measured: {unread[0]['reason']}"
+
+
+def arrows(line: Line) -> Markup:
+    """Return the words before and after a fine-tune in the plane of the first two principal components."""
+    placed = [row for row in line.words if row["x_before"] is not None]
+    domain = [row for row in placed if row["group"] == "domain"]
+    named = {row["word"] for row in domain[:_NAMED]} | set(line.favourites)
+
+    def draw(axes: Any) -> None:
+        for group, sign, colour in (("positive", "$+$", COLOURS[2]), ("negative", "$-$", COLOURS[1])):
+            own = [row for row in placed if row["group"] == group]
+            axes.plot([r["x_after"] for r in own], [r["y_after"] for r in own], ls="", marker=sign, color=colour, ms=6)
+        for row in domain:
+            strong = row["word"] in named
+            axes.annotate(
+                "", (row["x_after"], row["y_after"]), (row["x_before"], row["y_before"]),
+                arrowprops={"arrowstyle": "->", "color": ACCENT if strong else GREY, "lw": 1.6 if strong else 0.8,
+                            "shrinkA": 0, "shrinkB": 0},
+            )  # fmt: skip
+            if strong:
+                place = (row["x_after"], row["y_after"])
+                axes.annotate(row["word"], place, (5, 4), textcoords="offset points", fontweight="bold", color=INK)
+        axes.plot([r["x_before"] for r in domain], [r["y_before"] for r in domain], ".", color=GREY, ms=3)
+        axes.grid(linewidth=0.8, color=LINES)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("first principal component")
+        axes.set_ylabel("second principal component")
+        axes.tick_params(length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+
+    return svg((6.6, 4.4), "preference shift", f"Words before and after {line.name}", draw)
+
+
+def _markdown(view: View) -> str:
+    head = ["fine-tune", "layer", PRIMARY, "95 % interval", "over neutral", "rank", "rank (random)", "shift.valence",
+            "favourites"]  # fmt: skip
+    lines = []
+    for line in view.lines:
+        row = line.figures.get(PRIMARY, {})
+        interval = "" if row.get("ci_low") is None else f"{row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
+        kind = " (neutral)" if line.neutral else ""
+        lines.append(
+            [
+                f"{line.name}{kind}", str(line.layer), line.text(PRIMARY), interval,
+                line.text(f"{PRIMARY}.excess_neutral"), line.rank("neutral"), line.rank("random"),
+                line.text("shift.valence"), ", ".join(line.favourites),
+            ]
+        )  # fmt: skip
+    parts = [table(head, lines), *(f"- {problem}" for problem in view.problems)]
+    if shifts := [row for row in view.concepts if row["metric"] == "shift.valence"]:
+        cells = [
+            [row["concept"], row["entrant"], row["status"] if row["value"] is None else f"{row['value']:+.3f}"]
+            for row in shifts
+        ]
+        parts.append(table(["concept", "fine-tune", "shift along its direction"], cells))
+    return "\n\n".join(parts)

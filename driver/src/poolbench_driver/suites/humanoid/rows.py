@@ -1,0 +1,145 @@
+"""From the comparisons of a run to its tables: a row for each fine-tune and figure, and the words before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
+from poolbench_driver.loop import Failure
+from poolbench_driver.suites.humanoid import SHIFTS
+from poolbench_driver.suites.humanoid.config import POOLING
+from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, Compared, HumanoidPlan
+from poolbench_driver.suites.source import RowSource, missing, strategy_columns
+from poolbench_driver.suites.suite import Tables
+
+#: Rows of figures by fine-tune, of one layer, reading and concept.
+ByTune = Mapping[str, list[Row]]
+
+
+def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
+    """Return result rows, figures by the reference's definition, and the table `words`."""
+    neutral = {tune.name for tune in plan.scope.tunes if tune.neutral}
+    rows, published, words = list[Row](), list[Row](), list[Row]()
+    for at, compared in _gathered(plan).items():
+        figures = {name: list(_measures(plan, at, name, keys["measures"], source)) for name, keys in compared.items()}
+        shifted = {name: _words(keys["words"], source) for name, keys in compared.items()}
+        found = [row for name, own in figures.items() for row in (*own, *_beside_neutral(name, figures, neutral))]
+        if at.reading == "published":
+            published += found
+            continue
+        rows += found
+        if at.concept is None:
+            standing = _favourites(shifted, neutral)
+            rows += [_row(plan, at, name, measure.to_row()) for name, measure in standing.items()]
+            words += [
+                {"entrant": name, "neutral": name in neutral, "layer": at.layer, **row}
+                for name, own in shifted.items()
+                for row in own
+            ]
+    tunes = [
+        {"entrant": tune.name, "neutral": tune.neutral, "revision": tune.change.revision} for tune in plan.scope.tunes
+    ]
+    notes = pa.table({"note": pa.array(plan.scope.words.notes, pa.string())})
+    return Tables(rows, {"words": words, "tunes": tunes, "notes": notes}, {"published": published})
+
+
+def _gathered(plan: HumanoidPlan) -> dict[Compared, dict[str, Mapping[str, str]]]:
+    """Return the keys of each comparison by fine-tune."""
+    found: dict[Compared, dict[str, Mapping[str, str]]] = {}
+    for at, keys in plan.shifts.items():
+        found.setdefault(at._replace(tune=""), {})[at.tune] = keys
+    return found
+
+
+def _row(plan: HumanoidPlan, at: Compared, tune: str, measure: Row) -> Row:
+    """Return a result row of one fine-tune."""
+    (revision,) = (each.change.revision for each in plan.scope.tunes if each.name == tune)
+    identity = {"entrant": tune, "layer": at.layer, "concept": at.concept, **strategy_columns(STRATEGIES.get(POOLING))}
+    if at.concept:
+        identity["direction"] = measure.get("direction") or "C1"
+    return {**measure, **identity, "params": {"fine_tune": revision}}
+
+
+def _measures(plan: HumanoidPlan, at: Compared, tune: str, key: str, source: RowSource) -> Iterator[Row]:
+    """Yield the figures of one fine-tune, or a null where its comparison failed."""
+    table = source.table(key)
+    if isinstance(table, Failure):
+        yield from (_row(plan, at, tune, missing(metric, table)) for metric in SHIFTS)
+        return
+    timings = source.timings(key)
+    yield from (_row(plan, at, tune, {**timings, **measure}) for measure in table.to_pylist())
+
+
+def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[Row]:
+    """Yield excess and rank of each shift of a fine-tune over the neutral ones, itself left out."""
+    for own in figures[tune]:
+        if own["metric"] not in SHIFTS:
+            continue
+        others = [value for name in sorted(neutral - {tune}) for value in _values(figures[name], own["metric"])]
+        kept = {
+            name: own[name]
+            for name in ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
+            if name in own
+        }
+        for measure in _compared(own, others):
+            yield {**measure.to_row(), **kept}
+
+
+def _values(rows: Iterable[Row], metric: str) -> list[float]:
+    return [row["value"] for row in rows if row["metric"] == metric and row["value"] is not None]
+
+
+def _compared(own: Row, others: list[float]) -> Iterator[Measure]:
+    """Yield excess over the mean of the others, and rank among them. The interval is that of the shift."""
+    excess, rank = (f"{own['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
+    if own["value"] is None:
+        status, reason = own["status"], own["reason"]
+    elif len(others) < MIN_NEUTRAL:
+        status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
+    else:
+        mean = fmean(others)
+        interval = None if own["ci_low"] is None else (own["ci_low"] - mean, own["ci_high"] - mean)
+        method = f"{own['ci_method']}; mean of the neutral ones fixed"
+        yield Measure.of(excess, own["value"] - mean, interval, ci_method=method, n=len(others))
+        yield Measure.of(rank, 1.0 + sum(other >= own["value"] for other in others), n=len(others) + 1)
+        return
+    yield from (Measure.null(metric, status, reason, n=len(others)) for metric in (excess, rank))
+
+
+def _words(key: str, source: RowSource) -> list[Row]:
+    table = source.table(key)
+    return [] if isinstance(table, Failure) else table.to_pylist()
+
+
+def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, Measure]:
+    """Mark the words that stand out more than any word of a neutral fine-tune, and count them by fine-tune.
+
+    Among six exchangeable fine-tunes, five of them neutral, one in six has such a word by chance.
+    """
+    highest = {name: max(_standouts(own), default=None) for name, own in words.items()}
+    counts: dict[str, Measure] = {}
+    for name, own in words.items():
+        others = [value for other in neutral - {name} if (value := highest[other]) is not None]
+        bound = max(others) if len(others) >= MIN_NEUTRAL - (name in neutral) else None
+        for row in own:
+            known = bound is not None and row["standout"] is not None
+            row["favourite"] = bool(known and row["standout"] > bound) if known else None
+        if bound is None:
+            reason = f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
+            counts[name] = Measure.null("shift.favourites", Status.TOO_FEW, reason)
+        elif highest[name] is None:
+            counts[name] = Measure.null("shift.favourites", Status.FAILED, "no word has a change that stands out")
+        else:
+            counts[name] = Measure.of("shift.favourites", float(sum(bool(row["favourite"]) for row in own)))
+    return counts
+
+
+def _standouts(words: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [row["standout"] for row in words if row["standout"] is not None]

@@ -1,0 +1,187 @@
+"""Lists of words: those whose preference is measured, liked and disliked ones, neutral ones, and templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from poolbench.config import asset_path
+from poolbench.contracts.keys import digest
+from poolbench.errors import ConfigError, shown, unknown_name_message
+from poolbench.steps.local import PASSAGES, TABLE, PassagesParams
+from poolbench_driver.corpora.sources import LocalStep
+
+#: Stands for the word in a template.
+WORD = "{w}"
+#: Lists that may not be empty; the others are taken from the shipped file where a file leaves them out.
+_NEEDED = ("domain", "positive", "negative")
+_TEXTS = ("name", "licence")
+#: The template of a bare word.
+BARE = -1
+_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
+_COLUMNS = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("text", pa.string()),
+        ("span", _SPAN),
+        ("word", pa.string()),
+        ("group", pa.string()),
+        ("template", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WordLists:
+    """Words and templates.
+
+    Attributes:
+        domain: Words whose preference is measured.
+        positive, negative: Words that are liked, and disliked.
+        neutral: Words whose mean vector is subtracted, so that what all words share does not count.
+        templates: Sentences with `{w}` in the place of a word.
+        notes: Entries that were left out, each with file, line and reason.
+    """
+
+    name: str
+    licence: str
+    domain: tuple[str, ...]
+    positive: tuple[str, ...]
+    negative: tuple[str, ...]
+    neutral: tuple[str, ...]
+    templates: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def revision(self) -> str:
+        """Return a hash of everything that is read."""
+        return digest(self.table().to_pylist(), 16)
+
+    def table(self) -> pa.Table:
+        """Return the texts: each word alone and in every template; neutral words in one template each, in turn.
+
+        Columns: passage_id, text, span (the word's characters), word, group, template (-1: the word alone).
+        """
+        rows = [
+            _text(group, word, number, template)
+            for group in _NEEDED
+            for word in getattr(self, group)
+            for number, template in [(BARE, WORD), *enumerate(self.templates)]
+        ]
+        for index, word in enumerate(self.neutral):
+            number = index % len(self.templates)
+            rows.append(_text("neutral", word, number, self.templates[number]))
+        return pa.Table.from_pylist(rows, _COLUMNS)
+
+    def step(self) -> LocalStep:
+        """Return the step that stores the texts."""
+        key = PASSAGES.key(TABLE(), PassagesParams(concept="words", split="words", rows=self.revision), {})
+        return LocalStep(key, f"words {self.name}", self.table, lambda: self.table().num_rows)
+
+
+def read_words(file: str | None) -> WordLists:
+    """Return the words of a YAML file; None reads the shipped ones.
+
+    An entry that cannot be used is left out with a note: one that is given twice, in two lists, or not a text.
+
+    Raises:
+        ConfigError: With file and line: the file is not YAML, has an unknown list, or an empty one.
+    """
+    shipped = asset_path("demo_personas") / "words.yaml"
+    path = Path(file) if file else shipped
+    given, notes = _read(path)
+    own = {name: value for name, value in _read(shipped)[0].items() if name in ("neutral", "templates")} | given
+    notes += [note for name, note in _drop_shared(path, own) if name in given]
+    for name in (*_NEEDED, "neutral", "templates"):
+        entries, line = own.get(name, ([], 1))
+        if not entries:
+            raise ConfigError(
+                f"{path}:{line}: the list {name} is {'empty' if name in own else 'missing'}; give it words"
+            )
+    texts = {name: str(own[name][0][0][0]) if name in own else path.stem for name in _TEXTS}
+    lists = {name: tuple(word for word, _ in own[name][0]) for name in (*_NEEDED, "neutral", "templates")}
+    return WordLists(**texts, **lists, notes=tuple(notes))
+
+
+#: Entries with their lines, and the line of the list.
+_Lists = dict[str, tuple[list[tuple[str, int]], int]]
+
+
+def _read(path: Path) -> tuple[_Lists, list[str]]:
+    """Return the lists of a file, and notes on entries that are left out."""
+    try:
+        root: Any = yaml.compose(path.read_text("utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"words {path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ConfigError(
+            f"{path}:{mark.line + 1 if mark else 1}: not YAML: {getattr(error, 'problem', error)}"
+        ) from None
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path}:1: lists of words by name are needed: {', '.join(_NEEDED)}")
+    known = [field.name for field in fields(WordLists) if field.name != "notes"] + ["version"]
+    found, notes = _Lists(), list[str]()
+    for key, value in root.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name not in known:
+            raise ConfigError(f"{path}:{line}: {unknown_name_message('list', name, known)}")
+        if name in _TEXTS or name == "version":
+            found[name] = ([(str(value.value), line)], line)
+            continue
+        if not isinstance(value, yaml.SequenceNode):
+            raise ConfigError(f"{path}:{line}: {name} must be a list, got {shown(value.value)}")
+        found[name] = ([], line)
+        for node in value.value:
+            reason = _unusable(name, node, [word for word, _ in found[name][0]])
+            if reason:
+                notes.append(f"{path}:{node.start_mark.line + 1}: {name}: {reason}: left out")
+            else:
+                found[name][0].append((node.value.strip(), node.start_mark.line + 1))
+    return found, notes
+
+
+def _unusable(name: str, node: Any, before: list[str]) -> str:
+    """Return why an entry of a list cannot be used; empty if it can."""
+    if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
+        return "an entry is not a word"
+    text = node.value.strip()
+    if name == "templates" and text.count(WORD) != 1:
+        return f"{text!r} must have {WORD} once"
+    return f"{text!r} is there twice" if text in before else ""
+
+
+def _drop_shared(path: Path, lists: _Lists) -> list[tuple[str, str]]:
+    """Leave out words that two lists have: of both, or of the neutral words alone. Return notes with their lists."""
+    notes = list[tuple[str, str]]()
+    owners: dict[str, list[str]] = {}
+    for name in _NEEDED:
+        for word, _ in lists.get(name, ([], 0))[0]:
+            owners.setdefault(word, []).append(name)
+    for name, (entries, line) in lists.items():
+        if name not in (*_NEEDED, "neutral"):
+            continue
+        others = {word: [other for other in owners.get(word, []) if other != name] for word, _ in entries}
+        lists[name] = ([(word, at) for word, at in entries if not others[word]], line)
+        notes += [
+            (name, f"{path}:{at}: {name}: {word!r} is also in {' and '.join(others[word])}: left out")
+            for word, at in entries
+            if others[word]
+        ]
+    return notes
+
+
+def _text(group: str, word: str, number: int, template: str) -> dict[str, Any]:
+    start = template.index(WORD)
+    return {
+        "passage_id": f"{group}/{word}/{number}",
+        "text": template.replace(WORD, word),
+        "span": {"start": start, "end": start + len(word)},
+        "word": word,
+        "group": group,
+        "template": number,
+    }
