@@ -30,7 +30,7 @@ def read_states(
     """
     found: dict[str, dict[int, str]] = {}
     for name, change in changes.items():
-        changed = {} if change is None else {"change": change}
+        changed: dict[str, Any] = {} if change is None else {"change": change}
         params = ExtractParams(**reading, strategies=[StrategyParam(id=strategy)], layers=list(layers), **changed)
         roles = {layer: VECTORS(strategy, layer) for layer in layers}
         made = draft.add(EXTRACT, params, {PASSAGES(): texts}, roles.values())

@@ -157,15 +157,15 @@ def plan(scope: HumanoidScope) -> HumanoidPlan:
     stages: list[Stage] = [words]
     shifts = dict(words.keys)
     if scope.probing is not None:
-        concepts = _plan_concepts(scope, scope.probing)
-        stages += concepts
-        shifts |= concepts[-1].keys
+        vectors, directions, concepts = _plan_concepts(scope, scope.probing)
+        stages += [vectors, directions, concepts]
+        shifts |= concepts.keys
     return HumanoidPlan(scope.config, joined(stages), scope.facts, scope, shifts)
 
 
 @dataclass(frozen=True)
 class Shifts(Stage):
-    """Keys of the comparisons of the model before and after a fine-tune, and whether the words are kept."""
+    """Keys of the comparisons of the model before and after each fine-tune."""
 
     keys: Mapping[Compared, Keys]
 
@@ -185,7 +185,7 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
     return Shifts(draft.done(), found)
 
 
-def _plan_concepts(scope: HumanoidScope, probing: Scope) -> list[Stage]:
+def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, Shifts]:
     """Plan the shift of test passages along the directions of concepts, at the deepest layer."""
     layer = probing.layers[-1]
     vectors = plan_vectors(probing)
@@ -202,7 +202,7 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> list[Stage]:
             }
             made = _compare(draft, scope, tune, inputs, ["direction"])
             found[Compared(tune.name, layer, "direction", concept)] = made["direction"]
-    return [vectors, directions, Shifts(draft.done(), found)]
+    return vectors, directions, Shifts(draft.done(), found)
 
 
 def _read(

@@ -120,21 +120,23 @@ class View:
 
     def bars(self) -> list[tuple[float, float, float] | None]:
         """Return the ends and the middle of each line's drawn interval, on a common scale."""
-        rows = [line.figures.get(PRIMARY, {}) for line in self.lines]
+        rows: list[Row] = [line.figures.get(PRIMARY, {}) for line in self.lines]
         ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
         if not ends:
             return [None] * len(rows)
-        low, span = min(ends), (max(ends) - min(ends)) or 1.0
+        lowest, span = min(ends), (max(ends) - min(ends)) or 1.0
 
         def at(value: float) -> float:
-            return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - low) / span, 1)
+            return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
 
-        return [
-            None
-            if row.get("value") is None
-            else tuple(at(row["value"] if row[name] is None else row[name]) for name in ("ci_low", "value", "ci_high"))
-            for row in rows
-        ]  # type: ignore[return-value]
+        def drawn(row: Row) -> tuple[float, float, float] | None:
+            value = row.get("value")
+            if value is None:
+                return None
+            low, high = (value if row[name] is None else row[name] for name in ("ci_low", "ci_high"))
+            return at(low), at(value), at(high)
+
+        return [drawn(row) for row in rows]
 
 
 def report(folder: RunFolder) -> Report:

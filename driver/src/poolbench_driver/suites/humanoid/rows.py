@@ -19,6 +19,8 @@ from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, Compared, Humanoi
 from poolbench_driver.suites.source import RowSource, missing, strategy_columns
 from poolbench_driver.suites.suite import Tables
 
+#: Columns of a figure that its comparisons share.
+_IDENTITY: tuple[str, ...] = ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
 #: Rows of figures by fine-tune, of one layer, reading and concept.
 ByTune = Mapping[str, list[Row]]
 
@@ -83,11 +85,7 @@ def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[R
         if own["metric"] not in SHIFTS:
             continue
         others = [value for name in sorted(neutral - {tune}) for value in _values(figures[name], own["metric"])]
-        kept = {
-            name: own[name]
-            for name in ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
-            if name in own
-        }
+        kept = {name: own[name] for name in _IDENTITY if name in own}
         for measure in _compared(own, others):
             yield {**measure.to_row(), **kept}
 

@@ -102,9 +102,11 @@ def read_words(file: str | None) -> WordLists:
             raise ConfigError(
                 f"{path}:{line}: the list {name} is {'empty' if name in own else 'missing'}; give it words"
             )
-    texts = {name: str(own[name][0][0][0]) if name in own else path.stem for name in _TEXTS}
-    lists = {name: tuple(word for word, _ in own[name][0]) for name in (*_NEEDED, "neutral", "templates")}
-    return WordLists(**texts, **lists, notes=tuple(notes))
+    name, licence = (own[each][0][0][0] if each in own else path.stem for each in _TEXTS)
+    domain, positive, negative, neutral, templates = (
+        tuple(word for word, _ in own[each][0]) for each in (*_NEEDED, "neutral", "templates")
+    )
+    return WordLists(name, licence, domain, positive, negative, neutral, templates, tuple(notes))
 
 
 #: Entries with their lines, and the line of the list.

@@ -82,7 +82,7 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         )
     names = _adapted_modules(model, folder)
     try:
-        adapted = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=True)
+        adapted: Any = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=True)
     except (RuntimeError, ValueError, KeyError) as error:
         raise ModelError(f"adapter {folder} does not fit this model: {str(error).strip().splitlines()[-1]}") from None
     try:
