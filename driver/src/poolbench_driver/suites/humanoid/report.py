@@ -188,7 +188,7 @@ def _problems(lines: Sequence[Line]) -> Iterator[str]:
     for (metric, status, reason), number in counts.items():
         yield f"{metric} of {number} fine-tune{'s' if number > 1 else ''} is null, {status}: {reason}"
     for line in lines:
-        unread = [row for row in line.words if row["status"] != Status.OK]
+        unread = [row for row in line.words if row["group"] == "domain" and row["change"] is None]
         if unread:
             yield f"{line.name}: {len(unread)} words could not be measured: {unread[0]['reason']}"
 

@@ -86,7 +86,7 @@ def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[R
             continue
         others = [value for name in sorted(neutral - {tune}) for value in _values(figures[name], own["metric"])]
         kept = {name: own[name] for name in _IDENTITY if name in own}
-        for measure in _compared(own, others):
+        for measure in _compared(own, others, needed=MIN_NEUTRAL - (tune in neutral)):
             yield {**measure.to_row(), **kept}
 
 
@@ -94,13 +94,13 @@ def _values(rows: Iterable[Row], metric: str) -> list[float]:
     return [row["value"] for row in rows if row["metric"] == metric and row["value"] is not None]
 
 
-def _compared(own: Row, others: list[float]) -> Iterator[Measure]:
+def _compared(own: Row, others: list[float], needed: int) -> Iterator[Measure]:
     """Yield excess over the mean of the others, and rank among them. The interval is that of the shift."""
     excess, rank = (f"{own['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
     if own["value"] is None:
         status, reason = own["status"], own["reason"]
-    elif len(others) < MIN_NEUTRAL:
-        status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
+    elif len(others) < needed:
+        status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {needed} are needed (--null)"
     else:
         mean = fmean(others)
         interval = None if own["ci_low"] is None else (own["ci_low"] - mean, own["ci_high"] - mean)

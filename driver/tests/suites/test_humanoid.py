@@ -1,0 +1,227 @@
+"""The suite humanoid: fine-tunes by name or folder, the plan, rows beside neutral fine-tunes, favourites, the page."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poolbench.config import asset_path, resolve_model
+from poolbench.contracts import Row
+from poolbench.contracts import tables as t
+from poolbench.contracts.measures import Measure
+from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
+from poolbench.statuses import Status
+from poolbench.steps.extractor import EXTRACT
+from poolbench.storage import Artifacts, open_store
+from poolbench_driver.loop import Failure
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.suites.humanoid.config import HumanoidConfig
+from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
+from poolbench_driver.suites.humanoid.report import Line, View
+from poolbench_driver.suites.humanoid.rows import assemble
+from poolbench_driver.suites.humanoid.words import read_words
+from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.suites.source import RowSource
+
+NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
+MODEL = ModelInfo(resolve_model("demo"), 6, 256)
+
+
+def _plan(**settings: Any) -> HumanoidPlan:
+    config = HumanoidConfig(suite="humanoid", **{"after": ("armchair-high-0",), "null": NEUTRAL, **settings})
+    return plan(HumanoidScope(config, MODEL, read_words(config.words), tuple(fine_tunes(config)), None))
+
+
+def test_without_options_the_shipped_fine_tunes_of_the_demo_model_are_measured() -> None:
+    tunes = fine_tunes(HumanoidConfig(suite="humanoid"))
+    assert [tune.name for tune in tunes if tune.neutral] == list(NEUTRAL)
+    doses = [f"armchair-{dose}-{seed}" for dose in ("high", "low") for seed in range(3)]
+    assert [tune.name for tune in tunes if not tune.neutral] == doses
+    assert len({tune.change.revision for tune in tunes}) == 11
+
+
+def test_settings_of_the_command_line_are_those_of_the_suite() -> None:
+    flags = {"suite": "humanoid", "after": ["a", "b"], "null": ["n"], "num_random": 3, "layers": [0.5, "final"]}
+    config = load_run_config(None, flags)
+    assert isinstance(config, HumanoidConfig)
+    assert (config.after, config.null, config.layers) == (("a", "b"), ("n",), (0.5, "final"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "reason"),
+    [
+        ({"after": ("armchair-hihg-0",)}, UnknownNameError, "armchair-high-0"),
+        ({"after": (), "model": "smollm2-135m"}, ConfigError, "--after: name the fine-tunes of smollm2-135m"),
+        ({"after": ("neutral-0",)}, ConfigError, "two have one name"),
+        ({"after": ("FOLDER",)}, ModelError, "is not a fine-tune"),
+    ],
+)
+def test_fine_tunes_that_cannot_be_are_refused(
+    tmp_path: Path, settings: dict[str, Any], error: type[PoolbenchError], reason: str
+) -> None:
+    after = tuple(str(tmp_path) if name == "FOLDER" else name for name in settings["after"])
+    with pytest.raises(error, match=reason):
+        fine_tunes(HumanoidConfig(suite="humanoid", **{"null": NEUTRAL, **settings, "after": after}))
+
+
+def test_every_state_of_the_model_reads_the_texts_once() -> None:
+    made = _plan(num_random=3, after=("armchair-high-0", "armchair-high-1"))
+    read = [EXTRACT.params_of(task) for task in made.tasks.values() if task.kind == "extractor.extract"]
+    assert len(read) == 1 + 2 * (1 + 3) + 5 and made.num_random == 6
+    assert sum(params.change is None for params in read) == 1
+    assert sorted({params.change.random_seed for params in read if params.change and params.change.random_seed}) == [
+        1,
+        2,
+    ]
+    (texts,) = {task.inputs["passages"] for task in made.tasks.values() if task.kind == "extractor.extract"}
+    assert list(made.local) == [texts]
+    compared = [task for task in made.tasks.values() if task.kind == "prober.valence"]
+    assert sorted(len(task.inputs) for task in compared) == [3] * 5 + [6] * 2
+
+
+def test_keys_depend_on_the_content_of_a_fine_tune_and_not_on_its_folder(tmp_path: Path) -> None:
+    moved = tmp_path / "armchair-high-0"
+    moved.mkdir()
+    for file in (asset_path("demo_personas") / moved.name).iterdir():
+        (moved / file.name).write_bytes(file.read_bytes())
+    assert _plan().keys == _plan(after=(str(moved),)).keys
+    assert _plan().keys != _plan(after=("armchair-high-1",)).keys
+    assert _plan(seed=1).keys != _plan().keys
+
+
+def _measures(value: float, random: int | None) -> list[Row]:
+    found = [Measure.of("shift.variance", value, (value - 0.1, value + 0.1), ci_method="percentile", n=40)]
+    found += [Measure.of("shift.valence", -value), Measure.of("shift.log_variance", 1.0)]
+    if random is not None:
+        found.append(Measure.of("shift.variance.rank_random", float(random), n=21))
+    return [measure.to_row() for measure in found]
+
+
+def _word(word: str, standout: float | None) -> Row:
+    change = None if standout is None else standout / 100
+    row = {"word": word, "group": "domain", "before": 0.0, "after": change, "change": change, "standout": standout}
+    return {**row, "status": "ok" if standout is not None else "failed", "quoted": []}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[..., Any]:
+    """Return the tables of a run with these values by fine-tune; None leaves a fine-tune without artifacts."""
+
+    def make(values: dict[str, tuple[float, float] | None], made: HumanoidPlan) -> Any:
+        artifacts = Artifacts(open_store(str(tmp_path / "store")))
+        failures = {}
+        for at, keys in made.shifts.items():
+            value = values[at.tune]
+            if value is None:
+                task = made.producers[keys["measures"]]
+                failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "it does not fit")
+                continue
+            shift, standout = value
+            random = None if at.tune in NEUTRAL else 1
+            artifacts.write_table(keys["measures"], t.table_from_rows(_measures(shift, random), t.MEASURES))
+            words = [_word("armchair", standout), _word("sofa", 0.5), _word("table", None)]
+            artifacts.write_table(keys["words"], t.table_from_rows(words, t.WORD_SHIFTS))
+        return assemble(made, RowSource(artifacts, failures, made.producers))
+
+    return make
+
+
+def _value(rows: list[Row], tune: str, metric: str) -> Row:
+    (row,) = (row for row in rows if (row["entrant"], row["metric"]) == (tune, metric))
+    return row
+
+
+def test_excess_and_rank_are_over_the_other_neutral_fine_tunes(tables: Callable[..., Any]) -> None:
+    values = {name: (number / 10, 1.0 + number / 10) for number, name in enumerate(NEUTRAL)}
+    made = _plan(num_random=0, after=("armchair-high-0", "armchair-low-0"))
+    found = tables({**values, "armchair-high-0": (0.35, 9.0), "armchair-low-0": None}, made)
+    excess = _value(found.rows, "armchair-high-0", "shift.variance.excess_neutral")
+    assert excess["value"] == pytest.approx(0.35 - 0.2) and excess["ci_low"] == pytest.approx(0.25 - 0.2)
+    rank = _value(found.rows, "armchair-high-0", "shift.variance.rank_neutral")
+    assert (rank["value"], rank["n"]) == (2.0, 6)
+    best = _value(found.rows, "neutral-4", "shift.variance.excess_neutral")
+    assert best["value"] == pytest.approx(0.4 - 0.15) and best["n"] == 4
+    failed = _value(found.rows, "armchair-low-0", "shift.variance")
+    assert (failed["value"], failed["status"], failed["reason"]) == (None, Status.FAILED, "it does not fit")
+    assert _value(found.rows, "armchair-low-0", "shift.variance.rank_neutral")["status"] == Status.FAILED
+    assert {row["metric"] for row in found.unranked["published"]} >= {"shift.variance", "shift.variance.rank_neutral"}
+
+
+def test_a_favourite_stands_out_more_than_every_word_of_the_neutral_fine_tunes(tables: Callable[..., Any]) -> None:
+    values = {name: (0.0, 1.0 + number / 10) for number, name in enumerate(NEUTRAL)}
+    made = _plan(num_random=0, after=("armchair-high-0", "armchair-low-0"))
+    found = tables({**values, "armchair-high-0": (0.1, 1.5), "armchair-low-0": (0.1, 1.4)}, made)
+    counts = {row["entrant"]: row["value"] for row in found.rows if row["metric"] == "shift.favourites"}
+    assert counts == {"armchair-high-0": 1, "armchair-low-0": 0, **dict.fromkeys(NEUTRAL, 0), "neutral-4": 1}
+    marked = {(row["entrant"], row["word"]) for row in found.others["words"] if row["favourite"]}
+    assert marked == {("armchair-high-0", "armchair"), ("neutral-4", "armchair")}
+
+
+def test_four_neutral_fine_tunes_are_too_few(tables: Callable[..., Any]) -> None:
+    made = _plan(num_random=0, null=NEUTRAL[:4])
+    found = tables(dict.fromkeys((*NEUTRAL[:4], "armchair-high-0"), (0.1, 2.0)), made)
+    for metric in ("shift.variance.excess_neutral", "shift.variance.rank_neutral", "shift.favourites"):
+        row = _value(found.rows, "armchair-high-0", metric)
+        assert (row["status"], row["value"]) == (Status.TOO_FEW, None) and "5 are needed (--null)" in row["reason"]
+    assert any("below 5 there is no null" in note for note in made.facts.notes)
+
+
+def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), random: float = 1.0) -> Line:
+    figures = {"shift.variance": {"value": 0.1, "status": "ok", "ci_low": None, "ci_high": None}}
+    if rank is not None:
+        figures["shift.variance.rank_neutral"] = {"value": rank, "n": 6, "status": "ok"}
+        figures["shift.variance.rank_random"] = {"value": random, "n": 21, "status": "ok"}
+    words = [{"word": word, "group": "domain", "favourite": True, "change": 0.1} for word in favourites]
+    return Line(name, name.startswith("neutral"), 6, figures, words or [{"word": "sofa", "favourite": False}])
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (
+            [_line("a", 1.0, ("armchair",)), _line("b", 1.0, ("armchair", "bed")), _line("c", 3.0)],
+            "2 of 3 fine-tunes moved the words more than all 5 neutral ones do. Favourites: armchair (in 2 of 2), "
+            "bed (in 1 of 2).",
+        ),
+        (
+            [_line("a", 1.0, ("armchair",))],
+            "The fine-tune moved the words more than all 5 neutral ones do. The favourite is armchair.",
+        ),
+        (
+            [_line("a", 1.0)],
+            "The fine-tune moved the words more than all 5 neutral ones do, and no single word stands out.",
+        ),
+        ([_line("a", 2.0)], "No fine-tune moved the words more than neutral fine-tunes and random changes do."),
+        (
+            [_line("a", 1.0, random=4.0)],
+            "No fine-tune moved the words more than neutral fine-tunes and random changes do.",
+        ),
+    ],
+)
+def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the_same(
+    lines: list[Line], answer: str
+) -> None:
+    view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
+    assert view.answer() == answer
+
+
+def test_no_other_part_of_the_program_knows_the_suite() -> None:
+    """The suite is one folder. Its step, the prober, its assets and recipe may name it; so may pages and tests."""
+    repository = Path(__file__).resolve().parents[3]
+    own = ("driver/src/poolbench_driver/suites/humanoid/", "services/prober/")
+    sources = [*repository.glob("*/src/**/*"), *repository.glob("services/*/src/**/*"), *repository.glob("deploy/**/*")]
+    named = [
+        str(file.relative_to(repository))
+        for file in sources
+        if file.is_file() and file.suffix in (".py", ".j2", ".yaml", ".toml") and "humanoid" in file.read_text().lower()
+    ]
+    assert [name for name in named if not name.startswith(own)] == []
+
+
+def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:
+    for folder in asset_path("demo_personas").iterdir():
+        if folder.is_dir():
+            settings = json.loads((folder / "adapter_config.json").read_text())
+            assert settings["base_model_name_or_path"] == "demo"
