@@ -26,6 +26,7 @@ from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
+from poolbench_driver.cli.run import RunCommand
 from poolbench_driver.suites.load import load_run_config
 
 DRIVER = ".venv/bin/poolbench-driver"
@@ -63,6 +64,8 @@ def driver() -> Any:
 def parse(command: Any, arguments: list[str], parent: Any = None) -> dict[str, Any]:
     """Return the options of arguments without running anything; an unknown subcommand or flag raises an error."""
     context = command.context_class(command, info_name=command.name, parent=parent)
+    if isinstance(command, RunCommand):
+        arguments = command.with_settings(list(arguments))
     nested = getattr(command, "commands", {})
     options, rest, _ = command.make_parser(context).parse_args(args=list(arguments))
     if nested and rest:
@@ -190,6 +193,13 @@ QUESTIONS = {
         r'"direction":\[',
     ),
     "docs/embedding.md": (r"\(1, 256\)",),
+    "docs/suites/humanoid.md": (
+        r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
+        r"tasks to do +0|0 tasks",
+        r"\| armchair-high-0 +\| 6",
+        r"below 5 there is no null",
+        r"\| hedging +\| armchair-high-0",
+    ),
     "docs/runs.md": (
         "tasks to do",
         "done",

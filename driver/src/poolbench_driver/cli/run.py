@@ -30,14 +30,18 @@ class RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the arguments that are left, as typer does."""
+        return list(super().parse_args(ctx, self.with_settings(args)))
+
+    def with_settings(self, args: list[str]) -> list[str]:
+        """Return arguments with `--set` in place of the options that are settings of the suite."""
         known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
         if any(each.startswith("--") and each.partition("=")[0] not in known for each in args):
             from poolbench_driver.suites.registry import SUITES
 
             named = [after for before, after in pairwise(args) if before == "--suite"]
             named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
-            args = _with_settings(args, SUITES.get(named[-1] if named else "poolbench").config, known)
-        return list(super().parse_args(ctx, args))
+            return _with_settings(args, SUITES.get(named[-1] if named else "poolbench").config, known)
+        return args
 
 
 def _with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:

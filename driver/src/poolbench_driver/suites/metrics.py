@@ -30,6 +30,10 @@ SUFFIXES = {
     ".excess": "in excess of the mean of the null directions",
     ".null_rank": "rank among the null directions, 1 is above all of them",
     ".null_p95": "95th percentile of the null directions",
+    ".excess_neutral": "in excess of the mean of the neutral fine-tunes",
+    ".rank_neutral": "rank among the neutral fine-tunes, 1 is above all of them",
+    ".excess_random": "in excess of the mean of random changes of equal norm",
+    ".rank_random": "rank among random changes of equal norm, 1 is above all of them",
 }
 
 
@@ -50,7 +54,7 @@ def metric_info(metric: str) -> MetricInfo:
     for suffix, meaning in SUFFIXES.items():
         if metric.endswith(suffix):
             base = metric_info(metric.removesuffix(suffix))
-            better = {".excess": base.higher_is_better, ".null_rank": False, ".null_p95": None}[suffix]
+            better = None if suffix == ".null_p95" else base.higher_is_better if suffix.startswith(".excess") else False
             return MetricInfo(metric, f"{base.summary}, {meaning}", better, version=base.version)
     known, family = all_metrics(), metric.rpartition(".")[0]
     if family in known and known[family].variants:

@@ -22,12 +22,6 @@ SHIFTS = {
     "shift.valence": "mean change of valence: cosine to liked words minus cosine to disliked ones",
     "shift.log_variance": "logarithm of the ratio of the variances, after over before",
 }
-_COMPARED = {
-    "excess_neutral": ("in excess of the mean of the neutral fine-tunes", True),
-    "rank_neutral": ("rank among the neutral fine-tunes, 1 is above all of them", False),
-    "excess_random": ("in excess of the mean of random changes of equal norm", True),
-    "rank_random": ("rank among random changes of equal norm, 1 is above all of them", False),
-}
 PRIMARY = "shift.variance"
 
 
@@ -40,11 +34,6 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
     config = HumanoidConfig
     metrics = (
         *(MetricInfo(name, summary, True) for name, summary in SHIFTS.items()),
-        *(
-            MetricInfo(f"{name}.{suffix}", f"{summary}, {meaning}", better)
-            for name, summary in SHIFTS.items()
-            for suffix, (meaning, better) in _COMPARED.items()
-        ),
         MetricInfo("shift.favourites", "words that stand out more than any word of a neutral fine-tune", None, 0),
         MetricInfo("shift.plane_share", "share of the variance of the words that the figure's plane shows", None, 0, 1),
     )
