@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import PoolbenchError
@@ -122,7 +122,7 @@ class SharedGpu:
             return found
         _LOG.info("%s: waits for %.1f GiB of GPU memory", self._service, needed / _GIB)
         ends_at = time.monotonic() + _PATIENCE_S
-        with self._claim(needed):
+        with self._held(WAITING, str(needed)):
             while time.monotonic() < ends_at:
                 check_cancelled()
                 time.sleep(_POLL_S)
@@ -141,9 +141,7 @@ class SharedGpu:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Let the other processes on this GPU see that this one works on a task."""
-        with self._held(WORKING) as file:
-            file.write(self._service)
-            file.flush()
+        with self._held(WORKING, self._service):
             yield
 
     def others_work(self) -> bool:
@@ -170,20 +168,17 @@ class SharedGpu:
             busy_s = now
 
     @contextmanager
-    def _claim(self, needed: int) -> Iterator[None]:
-        with self._held(WAITING) as file:
-            file.write(str(needed))
-            file.flush()
-            yield
-
-    @contextmanager
-    def _held(self, sign: str) -> Iterator[TextIO]:
-        """Yield a locked file of this thread, which is removed at the end; the lock ends with this process too."""
+    def _held(self, sign: str, content: str) -> Iterator[None]:
+        """Hold a locked file of this thread, which is removed at the end; the lock ends with this process too."""
         path = self._folder / f"{self._service}-{os.getpid()}.{threading.get_ident()}{sign}"
-        with path.open("w") as file:
+        hidden = path.with_suffix(".new")  # others remove a file that they see before it is locked
+        with hidden.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(content)
+            file.flush()
+            hidden.rename(path)
             try:
-                yield file
+                yield
             finally:
                 path.unlink(missing_ok=True)
 
