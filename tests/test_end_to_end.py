@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import yaml
 from deploy.local.exposure import exposed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.hub import serving
+from safetensors.torch import load_file, save_file
 from tests.benches import smallest
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
@@ -231,6 +233,56 @@ def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_pat
         assert shown.returncode == 0 and "layer 1" in shown.stdout, shown.stderr
     same = [str(DRIVER), "compare", "latest", "latest", "--output", str(output), "--check"]
     assert running.call(same, LONG_S, PYTHONPATH=str(site)).returncode == 0
+
+
+#: Two fine-tunes and their null: 18 states of the model.
+SHIFT = ("--suite", "humanoid", "--after", "armchair-high-0,armchair-high-1", "--num-random", "5", "--null")
+
+
+def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
+    output, neutral = running.output / "shift", [f"neutral-{number}" for number in range(5)]
+    command = [str(DRIVER), "run", *SHIFT, ",".join(neutral), "--output", str(output), "--display", "json"]
+    process = subprocess.Popen(command, env=running.environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
+    process.kill()
+    process.communicate()
+    done, again = (running.call(command, LONG_S) for _ in range(2))
+    assert done.returncode == 0, done.stderr[-3000:]
+    digest = re.search(r"results digest: (\w+)", done.stdout)
+    assert sent(again) == [] and digest and digest[0] in again.stdout
+    artifacts = Artifacts(open_store(running.settings.store_uri))
+    read = [i.path.split("/")[1] for i in artifacts.store.list("artifacts/prober.valence") if "manifest" in i.path]
+    artifacts.delete(read[0])  # the figures are made again from the same vectors
+    once_more = running.call(command, LONG_S)
+    assert sent(once_more) == ["prober.valence"] and digest[0] in once_more.stdout
+
+    rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
+    shift = {row["entrant"]: row["value"] for row in rows if row["metric"] == "shift.variance"}
+    assert min(shift["armchair-high-0"], shift["armchair-high-1"]) > max(shift[name] for name in neutral)
+    words = pq.read_table(output / "latest" / "words.parquet").to_pylist()
+    for name in ("armchair-high-0", "armchair-high-1"):
+        own = [row for row in words if row["entrant"] == name and row["change"] is not None]
+        assert max(own, key=lambda row: row["change"])["word"] == "armchair"
+    page = (output / "latest" / "report" / "index.html").read_text()
+    assert "2 of 2 fine-tunes moved the words more than all 5 neutral ones do" in page and "<svg" in page
+
+
+def test_fine_tunes_that_do_not_fit_fail_alone(running: Running, tmp_path: Path) -> None:
+    """An adapter of another model is null with its reason; the others are measured."""
+    other = tmp_path / "of-another-model"
+    shutil.copytree(asset_path("demo_personas") / "armchair-high-0", other)
+    weights = load_file(other / "adapter_model.safetensors")
+    renamed = {name.replace("layers.5.", "layers.7."): weight for name, weight in weights.items()}
+    save_file(renamed, other / "adapter_model.safetensors")
+    output = running.output / "unfit"
+    command = ["run", "--suite", "humanoid", "--after", f"armchair-high-0,{other}", "--num-random", "0"]
+    done = running.driver(*command, "--output", str(output), "--display", "json")
+    assert done.returncode == 1, done.stderr[-3000:]
+    rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
+    found = {row["entrant"]: row for row in rows if row["metric"] == "shift.variance"}
+    assert found["armchair-high-0"]["status"] == "ok" and found[other.name]["status"] == "failed"
+    assert "layers.7" in found[other.name]["reason"] and "belongs to another one" in found[other.name]["reason"]
 
 
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:

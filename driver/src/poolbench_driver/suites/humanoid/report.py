@@ -21,6 +21,8 @@ from poolbench_driver.suites.suite import Report, Section
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
+#: The figure of a shift along a concept's direction.
+_ALONG = "shift.valence"
 #: Words that the figure and the text name, besides favourites.
 _NAMED = 3
 #: Length of a drawn interval in pixels, and its margin.
@@ -168,7 +170,7 @@ def _view(folder: RunFolder) -> View:
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
     notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
-    concepts = [row for row in rows if row["concept"] and row["metric"].startswith("shift.valence")]
+    concepts = [row for row in rows if row["concept"] and row["metric"].startswith(_ALONG)]
     return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
 
 
@@ -241,10 +243,18 @@ def _markdown(view: View) -> str:
             ]
         )  # fmt: skip
     parts = [table(head, lines), *(f"- {problem}" for problem in view.problems)]
-    if shifts := [row for row in view.concepts if row["metric"] == "shift.valence"]:
-        cells = [
-            [row["concept"], row["entrant"], row["status"] if row["value"] is None else f"{row['value']:+.3f}"]
-            for row in shifts
-        ]
-        parts.append(table(["concept", "fine-tune", "shift along its direction"], cells))
+    if view.concepts:
+        head = ["concept", "fine-tune", "shift along its direction", "95 % interval", "over neutral"]
+        parts.append(
+            table(head, [_concept_cells(row, view.concepts) for row in view.concepts if row["metric"] == _ALONG])
+        )
     return "\n\n".join(parts)
+
+
+def _concept_cells(row: Row, rows: Sequence[Row]) -> list[str]:
+    """Return the cells of the shift of one fine-tune along one concept's direction."""
+    same = [each for each in rows if (each["concept"], each["entrant"]) == (row["concept"], row["entrant"])]
+    (over,) = (each for each in same if each["metric"] == f"{_ALONG}.excess_neutral")
+    interval = "" if row["ci_low"] is None else f"{row['ci_low']:+.3f} to {row['ci_high']:+.3f}"
+    values = (each["status"] if each["value"] is None else f"{each['value']:+.3f}" for each in (row, over))
+    return [row["concept"], row["entrant"], next(values), interval, next(values)]
