@@ -75,8 +75,12 @@ def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
     assert again == config and again.config_hash() == config.config_hash()
 
 
-def test_layers_are_indices_or_depths() -> None:
+def test_layers_are_indices_depths_or_names() -> None:
     assert resolve_layers([0.5, 1.0, -1, 0], 6) == [0, 2, 5]
+    assert resolve_layers(["final", 5, "embedding"], 6) == [-1, 5, 6]
+    assert load_run_config(None, {"layers": [0.5, "final"]}).layers == (0.5, "final")
+    with pytest.raises(ConfigError, match="finale"):
+        load_run_config(None, {"layers": ["finale"]})
     assert resolve_layers(None, 32) == [15, 23, 31]
     with pytest.raises(LayerError, match=r"blocks 0\.\.5; nearest 5"):
         resolve_layers([9], 6)
