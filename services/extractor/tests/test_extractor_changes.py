@@ -15,6 +15,7 @@ from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
 from poolbench.statuses import Status
 from poolbench.steps.extractor import ChangeParams
+from poolbench_extractor import core
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.changes import shuffled
@@ -123,6 +124,35 @@ def test_only_the_tokens_of_a_span_are_pooled() -> None:
     with torch.no_grad():
         states = decoder.model(**{k: v for k, v in ids.items() if k == "input_ids"}, output_hidden_states=True)
     assert np.allclose(_vectors(decoder, 6, spans)[0], states.hidden_states[-1][0][own].mean(0).numpy(), atol=1e-5)
+
+
+def test_spans_of_one_text_share_its_forward_pass_and_its_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention, gradients and sinks are those of the whole text, so weights of two spans are parts of one another."""
+    text, decoder = "She bought a wooden chair and an old lamp.", load_decoder(DEMO)
+    words = [
+        (text.index(word), text.index(word) + len(word)) for word in ("chair", "lamp", "wooden chair and an old lamp")
+    ]
+    passages = PassageTexts(["chair", "lamp", "both", "all"], [text] * 4, spans=[*words, (0, len(text))])
+    seen = list[int]()
+    original = core.capture
+    monkeypatch.setattr(
+        core, "capture", lambda d, batch, *a, **k: (seen.append(len(batch)), original(d, batch, *a, **k))[1]
+    )
+    wanted = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradient", "A2_max")]
+    tables = extract(decoder, passages, {3: wanted})
+    assert seen == [1]
+    whole = extract(decoder, PassageTexts(["all"], [text]), {3: wanted})
+    for request in wanted:
+        name = f"{request.id}/3"
+        assert set(tables[name]["status"].to_pylist()) == {Status.OK}
+        assert np.allclose(tables[name]["vector"][3].as_py(), whole[name]["vector"][0].as_py(), atol=1e-6)
+    alone = {
+        word: extract(decoder, PassageTexts([word], [text], spans=[span]), {3: wanted})
+        for word, span in zip(passages.ids, passages.spans, strict=True)
+    }
+    for row, word in enumerate(passages.ids):
+        for name, table in alone[word].items():
+            assert np.allclose(table["vector"][0].as_py(), tables[name]["vector"][row].as_py(), atol=1e-6), (word, name)
 
 
 @pytest.mark.parametrize("span", [(9, 9), (100, 105)])

@@ -87,13 +87,16 @@ def extract_encoded(
     """Pool passages like `extract`, from tokens."""
     work = _Extraction(decoder, encoded, wanted, keep or {}, reading.sinks)
     run_batches(
-        decoder, encoded, work.consume, layers=work.layers, signals=work.signals, reading=reading, progress=progress
+        decoder, work.texts, work.consume, layers=work.layers, signals=work.signals, reading=reading, progress=progress
     )
     return work.finish()
 
 
 class _Extraction:
-    """The outputs of one extraction while batches complete."""
+    """The outputs of one extraction while batches complete.
+
+    Passages with the same tokens, such as several spans of one text, share one forward pass.
+    """
 
     def __init__(
         self,
@@ -111,6 +114,16 @@ class _Extraction:
             for layer, requests in self._wanted.items()
         }
         self._kept = {layer: StateKeeper(encoded, decoder.width, sink) for layer, sink in keep.items()}
+        sharing: dict[bytes, list[Encoded]] = {}
+        for passage in encoded:
+            if passage.error is None:
+                sharing.setdefault(passage.token_ids.tobytes(), []).append(passage)
+        self._sharing = {passages[0].index: passages for passages in sharing.values()}
+
+    @property
+    def texts(self) -> list[Encoded]:
+        """Return one passage of each distinct text that can be run."""
+        return [passages[0] for passages in self._sharing.values()]
 
     @property
     def layers(self) -> list[int]:
@@ -127,16 +140,19 @@ class _Extraction:
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
         """Pool and keep one batch. Weights that do not depend on the layer are computed once for all layers."""
-        contexts = [passage.context for passage in batch]
+        read = [(row, passage) for row, text in enumerate(batch) for passage in self._sharing[text.index]]
+        passages = [passage for _, passage in read]
+        contexts = [passage.context for passage in passages]
         plans = {requests: Weighing.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
-            states, signals = captured.states_of(layer), captured.signals_of(layer)
+            of_texts, given = captured.states_of(layer), captured.signals_of(layer)
+            states, signals = [of_texts[row] for row, _ in read], [given[row] for row, _ in read]
             if layer in self._pooled:
                 pooled = pool_layer(states, plans[self._wanted[layer]], signals, self._sinks)
-                for passage, *found in zip(batch, *pooled, strict=True):
+                for passage, *found in zip(passages, *pooled, strict=True):
                     self._pooled[layer].add(passage.index, *found)
             if layer in self._kept:
-                self._kept[layer].add(batch, states, signals)
+                self._kept[layer].add(passages, states, signals)
 
     def finish(self) -> dict[str, pa.Table]:
         """Close the kept states; return all tables by role, with passages that could not be run as failed rows."""

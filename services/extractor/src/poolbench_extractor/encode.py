@@ -112,15 +112,16 @@ def tokenise(
             offsets = np.insert(offsets, 0, 0, axis=0)
         if include_bos:
             special[:1] = False
-        if passages.spans:  # other tokens are read by the model and never pooled
-            start, end = passages.spans[index]
-            special |= ~overlapping(offsets, start, end)
+        text = None
+        if passages.spans:
+            text, special = ~special, special | ~overlapping(offsets, *passages.spans[index])
         context = TokenContext(
             passage_id=passage_id,
             offsets=offsets,
             special=special,
             token_ids=token_ids,
             words=passages.words.get(passage_id),
+            text=text,
         )
         yield context if passages.frequencies is None else passages.frequencies.added_to(context)
 

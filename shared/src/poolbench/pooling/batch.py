@@ -123,7 +123,7 @@ def pool_layer(
     norms = _norms(states)
     known = [{**given, "norms": n} for given, n in zip(signals or [{}] * len(states), norms, strict=True)]
     contexts = [context.at_layer(given) for context, given in zip(weighing.contexts, known, strict=True)]
-    found = [sinks.find(n, ~context.special) for n, context in zip(norms, contexts, strict=True)]
+    found = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
     left_out = [mask_T & sinks.leave_out for mask_T in found]
     outcomes = [weighing.at_layer(i, c, mask_T) for i, (c, mask_T) in enumerate(zip(contexts, left_out, strict=True))]
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)

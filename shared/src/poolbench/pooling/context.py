@@ -83,10 +83,12 @@ class TokenContext:
 
     passage_id: str  # seeds strategies that draw at random
     offsets: np.ndarray  # character range of each position in the text, [T, 2]; [0, 2] if unknown
-    special: np.ndarray  # true at tokens that are not real ([T]): the tokenizer added them, or they are left-out sinks
+    # True at tokens that are not real ([T]): the tokenizer added them, they are left-out sinks, or outside the span.
+    special: np.ndarray
     token_ids: np.ndarray | None = None  # vocabulary ids, [T]
     words: Words | None = None  # annotation of the passage, if there is one
     signals: Signals = field(default_factory=dict)  # signals by name (see `signals.py`)
+    text: np.ndarray | None = None  # the real tokens of the whole text ([T]) where a span of it is pooled
 
     @property
     def num_positions(self) -> int:
@@ -97,6 +99,11 @@ class TokenContext:
     def real(self) -> np.ndarray:
         """Return the indices of the real tokens, ascending."""
         return np.flatnonzero(~self.special)
+
+    @property
+    def of_text(self) -> np.ndarray:
+        """Return which tokens are real in the whole text [T]: attention, gradients and sinks are those of all of it."""
+        return ~self.special if self.text is None else self.text
 
     def without(self, left_out_T: np.ndarray) -> TokenContext:
         """Return the same passage with some of its real tokens left out, bool [T]."""

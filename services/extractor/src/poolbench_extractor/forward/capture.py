@@ -193,7 +193,7 @@ def _padded(
     for row, (passage, start, length) in enumerate(zip(batch, starts, lengths, strict=True)):
         place = (row, slice(start, start + length))
         ids[place] = passage.token_ids
-        real[place] = ~passage.context.special
+        real[place] = passage.context.of_text
         visible[place] = 1
     inputs = {"input_ids": ids}
     if padding_side == "left":

@@ -45,7 +45,7 @@ def obstacle(decoder: Decoder) -> CellError | None:
 
 def obstacle_of(passage: Encoded) -> CellError | None:
     """Return why this passage has no gradients: the last token's is zero, so there must be one before it."""
-    if len(passage.context.real) < 2:
+    if passage.context.of_text.sum() < 2:
         name = repr(passage.context.passage_id)
         reason = f"no loss gradient: passage {name} has one token, and no next one to predict"
         return CellError(Status.TOO_FEW, reason, quoted=[name])
@@ -111,7 +111,8 @@ class Targets:
     @classmethod
     def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:
         """Return the real tokens of each passage that have a position before them."""
-        own = [passage.context.real[passage.context.real > 0] for passage in batch]
+        real = [np.flatnonzero(passage.context.of_text) for passage in batch]
+        own = [positions[positions > 0] for positions in real]
         counts = [len(positions) for positions in own]
         columns = (
             np.repeat(np.arange(len(batch)), counts),
