@@ -163,9 +163,10 @@ def massive_noise(p: Passage) -> None:
     p.states[p.some(1)[0]] += p.rng.normal(size=WIDTH) * 60
 
 
+MEANS = {"A1_mean", "A6_sum", "A10_mean_sqrt_len", "A11_mean_all", "W4_hierarchical"}
 #: Where the signal lies, and which strategies may come out first.
 CASES: dict[str, tuple[Callable[[Passage], None], set[str]]] = {
-    "everywhere": (lambda p: p.shift(p.real, 0.3), {"A1_mean", "A6_sum", "A10_mean_sqrt_len", "W4_hierarchical"}),
+    "everywhere": (lambda p: p.shift(p.real, 0.3), MEANS),
     "last token": (lambda p: p.shift(p.real[-1:], 2), {"P1_last_token"}),
     "last 4": (lambda p: p.shift(p.real[-4:], 1.2), {"W2_last_4"}),
     "last 8": (lambda p: p.shift(p.real[-8:], 0.8), {"W2_last_8"}),

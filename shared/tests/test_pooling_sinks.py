@@ -77,9 +77,9 @@ def test_included_sinks_decide_the_mean_and_left_out_ones_do_not() -> None:
     np.testing.assert_allclose(vectors_of((context, states, signals), INCLUDE)[row], states.mean(0), rtol=1e-5)
 
 
-def test_position_strategies_keep_their_token() -> None:
+def test_position_strategies_keep_their_token_and_the_mean_over_all_keeps_all() -> None:
     names = {spec.id for spec in STRATEGIES.all() if not spec.leaves_out_sinks}
-    assert names == {"P1_last_token", "P2_first_token", "P3_first_content"}
+    assert names == {"P1_last_token", "P2_first_token", "P3_first_content", "A11_mean_all"}
 
 
 def test_a_passage_has_other_sinks_at_another_layer() -> None:

@@ -96,6 +96,7 @@ EXPECTED = {
     "A9_position_weighted": (np.arange(1, 9)[:, None] * REAL).sum(0) / 36,
     "A7_random": [6 / 4, 2],  # The cat sat Do: what the passage id "p" draws; stored vectors rest on it
     "A10_mean_sqrt_len": [16 / 8**0.5, 14 / 8**0.5],
+    "A11_mean_all": [(16 + 9) / 9, (14 + 9) / 9],
     "W1_first_k": [4 / 3, 2],  # The cat sat
     "W2_last_k": [11 / 3, 2],  # gs ran home
     "W3_middle_k": [4 / 3, 2],  # sat . Do
@@ -168,12 +169,12 @@ def test_card_weights_sum_to_one() -> None:
             assert np.all(outcome.values >= 0), spec.id
 
 
-def test_special_tokens_carry_weight_in_p2_only() -> None:
+def test_special_tokens_carry_weight_in_p2_and_a11_only() -> None:
     ctx = context(signals=SIGNALS)
     for spec in STRATEGIES.all():
         outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if not spec.reads_states else None
         if hasattr(outcome, "values"):
-            assert (outcome.values[..., 0] != 0).any() == (spec.id == "P2_first_token"), spec.id
+            assert (outcome.values[..., 0] != 0).any() == (spec.id in ("P2_first_token", "A11_mean_all")), spec.id
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from transformers import (
     LlamaConfig,
     PreTrainedConfig,
     SiglipVisionConfig,
-    T5Config,
     ViTConfig,
 )
 
@@ -49,7 +48,6 @@ def folder_of(config: PreTrainedConfig, decoder: Decoder, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (T5Config(d_model=32, num_layers=1), r"\(t5\) is an encoder-decoder model"),
         (BartConfig(d_model=32), r"\(bart\) is an encoder-decoder model"),
         (ViTConfig(hidden_size=32), r"\(vit\) is no decoder language model"),
     ],

@@ -135,3 +135,18 @@ for _k in (4, 8):
 def _scaled(context: TokenContext, values_T: np.ndarray) -> Weights:
     """Return `values_T` on the real tokens and zero elsewhere."""
     return Weights(np.where(context.special, 0.0, values_T))
+
+
+@STRATEGIES.register(
+    "A11_mean_all",
+    version=1,
+    family="uniform",
+    summary="mean over all positions, special tokens and sinks included",
+    reference="Waldis et al. (2024), Holmes: texts as its released code pools them",
+    board="extended",
+    on_request=True,  # a published definition, and not an entrant
+    whole_text=True,
+)
+def mean_all(context: TokenContext) -> Weights:
+    """Put equal weight on every position; of a span, on its tokens and on those that the tokenizer added."""
+    return context.mean_of(np.flatnonzero(~context.special | ~context.of_text))

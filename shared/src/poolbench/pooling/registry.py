@@ -49,6 +49,7 @@ class StrategySpec:
     collapses_with_bos: bool = False  # whether its vector is constant for a causal model whose tokenizer adds a BOS
     readout: str | None = None  # readout of its parts, out of `poolbench.readouts`; None for weights or a reduction
     on_request: bool = False  # whether it runs only if it is named, because of its cost
+    whole_text: bool = False  # whether it reads the tokens that the tokenizer added, and attention sinks
     common_component: bool = False  # whether the prober first removes the common component of all train vectors
     base: str = ""  # id of the strategy that this one is with other parameters, such as `W2_last_k`; else empty
 
@@ -73,8 +74,8 @@ class StrategySpec:
 
     @property
     def leaves_out_sinks(self) -> bool:
-        """Return whether attention sinks are left out of it: not of strategies that name a position."""
-        return self.family != "position"
+        """Return whether attention sinks are left out of it: not of strategies that name a position or read all."""
+        return self.family != "position" and not self.whole_text
 
     @property
     def reads_annotations(self) -> bool:

@@ -124,12 +124,15 @@ def _of_blocks(
     asked: dict[int, Collection[str]] = {}
     absent: dict[int, dict[str, CellError]] = {}
     for layer, names in signals.items():
-        if decoder.is_block(layer):
+        if decoder.causal and decoder.is_block(layer):
             asked[layer] = names
             continue
-        refusal = CellError(
-            Status.NOT_IMPLEMENTED, "attention and gradients are read at blocks only: name another layer"
+        where = (
+            "at blocks only: name another layer"
+            if decoder.causal
+            else "in causal decoders only, and this is an encoder"
         )
+        refusal = CellError(Status.NOT_IMPLEMENTED, f"attention and gradients are read {where}")
         absent[layer] = dict.fromkeys([*from_source("attention", names), *from_source("loss", names)], refusal)
     return asked, absent
 
@@ -158,7 +161,7 @@ def _capture(
             _run_with_loss(decoder, inputs, batch, by_loss, captured)
         else:
             with suppress(_DeepEnoughError):
-                decoder.backbone(**inputs, use_cache=False)
+                decoder.backbone(**inputs, **({"use_cache": False} if decoder.causal else {}))
     return captured
 
 
@@ -184,7 +187,7 @@ def _run_with_loss(
 def _padded(
     decoder: Decoder, batch: Sequence[Encoded], padding_side: str
 ) -> tuple[dict[str, Tensor], Captured, Tensor]:
-    """Return inputs, the passages' places, and the mask of real tokens; padding on the right needs no model mask."""
+    """Return inputs, the places of passages, and the mask of real tokens. Causal models need no mask at the right."""
     lengths = [passage.num_positions for passage in batch]
     T = max(lengths)
     starts = [T - length if padding_side == "left" else 0 for length in lengths]
@@ -196,9 +199,9 @@ def _padded(
         real[place] = passage.context.of_text
         visible[place] = 1
     inputs = {"input_ids": ids}
-    if padding_side == "left":
+    if padding_side == "left" or not decoder.causal:
         inputs["attention_mask"] = visible
-        if decoder.accepts_positions:
+        if padding_side == "left" and decoder.accepts_positions:
             inputs["position_ids"] = np.maximum(visible.cumsum(1) - 1, 0)
     on_device = {name: torch.from_numpy(value).to(decoder.device) for name, value in inputs.items()}
     return on_device, Captured(starts, lengths), torch.from_numpy(real)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
 from poolbench.errors import ModelError
 from poolbench_extractor.models.attention import watching
@@ -31,12 +32,24 @@ class Behaviour:
     observed: bool
 
 
+#: Transformers counts text parts of other models among the encoders of text; those that are decoders, or see pictures.
+_NO_ENCODERS = {"clip_text_model", "emu3", "llama4", "mllama", "t5gemma", "tipsv2_text_model"}
+
+
+def is_encoder(config: Any) -> bool:
+    """Return whether a model is read as an encoder: BERT and its kind, or the encoder half of T5."""
+    known = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS
+    return config.model_type in known and not (getattr(config, "is_decoder", False) and not config.is_encoder_decoder)
+
+
 def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
-    """Raise ModelError for models with an encoder, or that Transformers does not know as language models.
+    """Raise ModelError for models that are neither a decoder nor an encoder of text that Transformers knows.
 
     Args:
         own_code: Whether the class comes from the model repository, where Transformers cannot know it.
     """
+    if is_encoder(config):
+        return
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"model {source} ({config.model_type}) is an encoder-decoder model; a decoder is needed")
     if not own_code and type(config) not in AutoModelForCausalLM._model_mapping:

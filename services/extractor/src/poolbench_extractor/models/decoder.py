@@ -24,6 +24,7 @@ class Decoder:
     Attributes:
         tokenizer: A fast tokenizer, which gives character offsets.
         observed: Whether its attention reports queries and keys, as S1 needs.
+        causal: Whether tokens see only those before them. Those of an encoder see all, and it predicts no next token.
         lock: Held during a forward pass, because hooks belong to the model and not to the caller.
     """
 
@@ -33,6 +34,7 @@ class Decoder:
     revision: str
     observed: bool
     source: str = ""
+    causal: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -48,7 +50,10 @@ class Decoder:
     @cached_property
     def window(self) -> int | None:
         """Return positions that the model can see; None where nothing bounds them."""
-        return getattr(self._settings, "max_position_embeddings", None)
+        positions: int | None = getattr(self._settings, "max_position_embeddings", None)
+        table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
+        first = getattr(table, "padding_idx", None)  # RoBERTa counts positions from behind this one
+        return positions if positions is None or first is None else positions - first - 1
 
     @cached_property
     def vocabulary(self) -> int:
@@ -89,7 +94,9 @@ class Decoder:
     def module(self, layer: int) -> nn.Module:
         """Return the module whose output is a layer. Raise LayerError with the valid range."""
         if layer == EMBEDDING_INDEX:
-            return self.backbone.get_input_embeddings()  # type: ignore[no-any-return]
+            weight = self.backbone.get_input_embeddings().weight
+            # T5 has two modules with one weight, and the last one runs.
+            return [m for m in self.backbone.modules() if getattr(m, "weight", None) is weight][-1]
         if layer == self.num_blocks:
             return self.backbone  # type: ignore[no-any-return]
         if not self.is_block(layer):
@@ -100,6 +107,12 @@ class Decoder:
     @cached_property
     def _settings(self) -> Any:
         return self.model.config.get_text_config(decoder=True)
+
+
+def wrap_encoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
+    """Return the same around an encoder of text, whose tokens see all others; raise ModelError without blocks."""
+    model = model.eval().requires_grad_(False)
+    return Decoder(model, tokenizer, find_blocks(model), revision, observed=False, source=source, causal=False)
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:

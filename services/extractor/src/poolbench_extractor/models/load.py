@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTextEncoding, AutoTokenizer
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
@@ -18,8 +18,8 @@ from poolbench.models.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import ChangeParams
 from poolbench_extractor.models.changes import apply_change
-from poolbench_extractor.models.checks import check_config
-from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.checks import check_config, is_encoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder, wrap_encoder
 
 #: GPU memory of a first task, relative to the model: weights and one batch. Later loads use the measured peak.
 _ROOM = 1.25
@@ -50,9 +50,13 @@ def load_decoder(
     if place == "auto" and not importlib.util.find_spec("accelerate"):
         raise ModelError("a model over several devices (device auto) needs the package accelerate")
 
+    kind, wrap = (
+        (AutoModelForTextEncoding, wrap_encoder) if is_encoder(config) else (AutoModelForCausalLM, wrap_decoder)
+    )
+
     def read(source: str) -> Any:
         try:
-            return AutoModelForCausalLM.from_pretrained(
+            return kind.from_pretrained(
                 source,
                 config=config,
                 dtype=_DTYPES[ref.dtype],
@@ -70,7 +74,7 @@ def load_decoder(
             wait_for_room("extractor", int(_ROOM * model.get_memory_footprint()))
         model = model.to(place)
     revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
-    return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
+    return wrap(model, tokenizer, revision=revision, source=ref.source)
 
 
 def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
