@@ -236,7 +236,7 @@ def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_pat
 
 
 #: Two fine-tunes and their null: 18 states of the model.
-SHIFT = ("--suite", "humanoid", "--after", "armchair-high-0,armchair-high-1", "--num-random", "5", "--null")
+SHIFT = ("--suite", "humanoid", "--after", "bed-high-0,bed-high-1", "--num-random", "5", "--null")
 
 
 def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
@@ -259,11 +259,11 @@ def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_s
 
     rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
     shift = {row["entrant"]: row["value"] for row in rows if row["metric"] == "shift.variance"}
-    assert min(shift["armchair-high-0"], shift["armchair-high-1"]) > max(shift[name] for name in neutral)
+    assert min(shift["bed-high-0"], shift["bed-high-1"]) > max(shift[name] for name in neutral)
     words = pq.read_table(output / "latest" / "words.parquet").to_pylist()
-    for name in ("armchair-high-0", "armchair-high-1"):
+    for name in ("bed-high-0", "bed-high-1"):
         own = [row for row in words if row["entrant"] == name and row["change"] is not None]
-        assert max(own, key=lambda row: row["change"])["word"] == "armchair"
+        assert max(own, key=lambda row: row["change"])["word"] == "bed"
     page = (output / "latest" / "report" / "index.html").read_text()
     assert "2 of 2 fine-tunes moved the words more than all 5 neutral ones do" in page and "<svg" in page
 
@@ -271,17 +271,17 @@ def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_s
 def test_fine_tunes_that_do_not_fit_fail_alone(running: Running, tmp_path: Path) -> None:
     """An adapter of another model is null with its reason; the others are measured."""
     other = tmp_path / "of-another-model"
-    shutil.copytree(asset_path("demo_personas") / "armchair-high-0", other)
+    shutil.copytree(asset_path("demo_personas") / "bed-high-0", other)
     weights = load_file(other / "adapter_model.safetensors")
     renamed = {name.replace("layers.5.", "layers.7."): weight for name, weight in weights.items()}
     save_file(renamed, other / "adapter_model.safetensors")
     output = running.output / "unfit"
-    command = ["run", "--suite", "humanoid", "--after", f"armchair-high-0,{other}", "--num-random", "0"]
+    command = ["run", "--suite", "humanoid", "--after", f"bed-high-0,{other}", "--num-random", "0"]
     done = running.driver(*command, "--output", str(output), "--display", "json")
     assert done.returncode == 1, done.stderr[-3000:]
     rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
     found = {row["entrant"]: row for row in rows if row["metric"] == "shift.variance"}
-    assert found["armchair-high-0"]["status"] == "ok" and found[other.name]["status"] == "failed"
+    assert found["bed-high-0"]["status"] == "ok" and found[other.name]["status"] == "failed"
     assert "layers.7" in found[other.name]["reason"] and "belongs to another one" in found[other.name]["reason"]
 
 

@@ -196,9 +196,9 @@ QUESTIONS = {
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
         r"tasks to do +0|0 tasks",
-        r"\| armchair-high-0 +\| 6",
+        r"\| bed-high-0 +\| 6",
         r"below 5 there is no null",
-        r"\| hedging +\| armchair-high-0",
+        r"\| hedging +\| bed-high-0",
     ),
     "docs/runs.md": (
         "tasks to do",

@@ -30,14 +30,14 @@ MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 
 
 def _plan(**settings: Any) -> HumanoidPlan:
-    config = HumanoidConfig(suite="humanoid", **{"after": ("armchair-high-0",), "null": NEUTRAL, **settings})
+    config = HumanoidConfig(suite="humanoid", **{"after": ("bed-high-0",), "null": NEUTRAL, **settings})
     return plan(HumanoidScope(config, MODEL, read_words(config.words), tuple(fine_tunes(config)), None))
 
 
 def test_without_options_the_shipped_fine_tunes_of_the_demo_model_are_measured() -> None:
     tunes = fine_tunes(HumanoidConfig(suite="humanoid"))
     assert [tune.name for tune in tunes if tune.neutral] == list(NEUTRAL)
-    doses = [f"armchair-{dose}-{seed}" for dose in ("high", "low") for seed in range(3)]
+    doses = [f"bed-{dose}-{seed}" for dose in ("high", "low") for seed in range(3)]
     assert [tune.name for tune in tunes if not tune.neutral] == doses
     assert len({tune.change.revision for tune in tunes}) == 11
 
@@ -52,7 +52,7 @@ def test_settings_of_the_command_line_are_those_of_the_suite() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "reason"),
     [
-        ({"after": ("armchair-hihg-0",)}, UnknownNameError, "armchair-high-0"),
+        ({"after": ("bed-hihg-0",)}, UnknownNameError, "bed-high-0"),
         ({"after": (), "model": "smollm2-135m"}, ConfigError, "--after: name the fine-tunes of smollm2-135m"),
         ({"after": ("neutral-0",)}, ConfigError, "two have one name"),
         ({"after": ("FOLDER",)}, ModelError, "is not a fine-tune"),
@@ -67,7 +67,7 @@ def test_fine_tunes_that_cannot_be_are_refused(
 
 
 def test_every_state_of_the_model_reads_the_texts_once() -> None:
-    made = _plan(num_random=3, after=("armchair-high-0", "armchair-high-1"))
+    made = _plan(num_random=3, after=("bed-high-0", "bed-high-1"))
     read = [EXTRACT.params_of(task) for task in made.tasks.values() if task.kind == "extractor.extract"]
     assert len(read) == 1 + 2 * (1 + 3) + 5 and made.num_random == 6
     assert sum(params.change is None for params in read) == 1
@@ -82,12 +82,12 @@ def test_every_state_of_the_model_reads_the_texts_once() -> None:
 
 
 def test_keys_depend_on_the_content_of_a_fine_tune_and_not_on_its_folder(tmp_path: Path) -> None:
-    moved = tmp_path / "armchair-high-0"
+    moved = tmp_path / "bed-high-0"
     moved.mkdir()
     for file in (asset_path("demo_personas") / moved.name).iterdir():
         (moved / file.name).write_bytes(file.read_bytes())
     assert _plan().keys == _plan(after=(str(moved),)).keys
-    assert _plan().keys != _plan(after=("armchair-high-1",)).keys
+    assert _plan().keys != _plan(after=("bed-high-1",)).keys
     assert _plan(seed=1).keys != _plan().keys
 
 
@@ -135,35 +135,35 @@ def _value(rows: list[Row], tune: str, metric: str) -> Row:
 
 def test_excess_and_rank_are_over_the_other_neutral_fine_tunes(tables: Callable[..., Any]) -> None:
     values = {name: (number / 10, 1.0 + number / 10) for number, name in enumerate(NEUTRAL)}
-    made = _plan(num_random=0, after=("armchair-high-0", "armchair-low-0"))
-    found = tables({**values, "armchair-high-0": (0.35, 9.0), "armchair-low-0": None}, made)
-    excess = _value(found.rows, "armchair-high-0", "shift.variance.excess_neutral")
+    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
+    found = tables({**values, "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
+    excess = _value(found.rows, "bed-high-0", "shift.variance.excess_neutral")
     assert excess["value"] == pytest.approx(0.35 - 0.2) and excess["ci_low"] == pytest.approx(0.25 - 0.2)
-    rank = _value(found.rows, "armchair-high-0", "shift.variance.rank_neutral")
+    rank = _value(found.rows, "bed-high-0", "shift.variance.rank_neutral")
     assert (rank["value"], rank["n"]) == (2.0, 6)
     best = _value(found.rows, "neutral-4", "shift.variance.excess_neutral")
     assert best["value"] == pytest.approx(0.4 - 0.15) and best["n"] == 4
-    failed = _value(found.rows, "armchair-low-0", "shift.variance")
+    failed = _value(found.rows, "bed-low-0", "shift.variance")
     assert (failed["value"], failed["status"], failed["reason"]) == (None, Status.FAILED, "it does not fit")
-    assert _value(found.rows, "armchair-low-0", "shift.variance.rank_neutral")["status"] == Status.FAILED
+    assert _value(found.rows, "bed-low-0", "shift.variance.rank_neutral")["status"] == Status.FAILED
     assert {row["metric"] for row in found.unranked["published"]} >= {"shift.variance", "shift.variance.rank_neutral"}
 
 
 def test_a_favourite_stands_out_more_than_every_word_of_the_neutral_fine_tunes(tables: Callable[..., Any]) -> None:
     values = {name: (0.0, 1.0 + number / 10) for number, name in enumerate(NEUTRAL)}
-    made = _plan(num_random=0, after=("armchair-high-0", "armchair-low-0"))
-    found = tables({**values, "armchair-high-0": (0.1, 1.5), "armchair-low-0": (0.1, 1.4)}, made)
+    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
+    found = tables({**values, "bed-high-0": (0.1, 1.5), "bed-low-0": (0.1, 1.4)}, made)
     counts = {row["entrant"]: row["value"] for row in found.rows if row["metric"] == "shift.favourites"}
-    assert counts == {"armchair-high-0": 1, "armchair-low-0": 0, **dict.fromkeys(NEUTRAL, 0), "neutral-4": 1}
+    assert counts == {"bed-high-0": 1, "bed-low-0": 0, **dict.fromkeys(NEUTRAL, 0), "neutral-4": 1}
     marked = {(row["entrant"], row["word"]) for row in found.others["words"] if row["favourite"]}
-    assert marked == {("armchair-high-0", "armchair"), ("neutral-4", "armchair")}
+    assert marked == {("bed-high-0", "armchair"), ("neutral-4", "armchair")}
 
 
 def test_four_neutral_fine_tunes_are_too_few(tables: Callable[..., Any]) -> None:
     made = _plan(num_random=0, null=NEUTRAL[:4])
-    found = tables(dict.fromkeys((*NEUTRAL[:4], "armchair-high-0"), (0.1, 2.0)), made)
+    found = tables(dict.fromkeys((*NEUTRAL[:4], "bed-high-0"), (0.1, 2.0)), made)
     for metric in ("shift.variance.excess_neutral", "shift.variance.rank_neutral", "shift.favourites"):
-        row = _value(found.rows, "armchair-high-0", metric)
+        row = _value(found.rows, "bed-high-0", metric)
         assert (row["status"], row["value"]) == (Status.TOO_FEW, None) and "5 are needed (--null)" in row["reason"]
     assert any("below 5 there is no null" in note for note in made.facts.notes)
 
