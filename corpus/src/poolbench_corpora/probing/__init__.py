@@ -1,0 +1,37 @@
+"""Probing sets: what a representation knows about language, as instances of texts and spans with labels.
+
+A set is a definition (`sets/<id>.yaml`) whose reader yields samples; `probing_data` checks them, chooses as many as the
+definition allows, and returns the tables of distinct passages and of instances.
+"""
+
+from poolbench_corpora.probing.catalog import ProbingSets, SuiteSet, suite_sets
+from poolbench_corpora.probing.data import (
+    PROBING_INSTANCES,
+    PROBING_PASSAGES,
+    ProbingData,
+    passage_id,
+    probing_data,
+    shared_passages,
+)
+from poolbench_corpora.probing.definition import ProbingSet
+from poolbench_corpora.probing.importing import Imported, import_senteval, import_suite
+from poolbench_corpora.probing.samples import Note, Sample, Span
+
+__all__ = [
+    "PROBING_INSTANCES",
+    "PROBING_PASSAGES",
+    "Imported",
+    "Note",
+    "ProbingData",
+    "ProbingSet",
+    "ProbingSets",
+    "Sample",
+    "Span",
+    "SuiteSet",
+    "import_senteval",
+    "import_suite",
+    "passage_id",
+    "probing_data",
+    "shared_passages",
+    "suite_sets",
+]

@@ -1,0 +1,171 @@
+"""The known probing sets: those of this package, of archives and of folders of users; and those that are absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from poolbench.errors import ConfigError, CorpusError, PoolbenchError, UnknownNameError
+from poolbench_corpora.probing.data import ProbingData, probing_data
+from poolbench_corpora.probing.definition import ProbingFamily, ProbingSet, read_definition
+from poolbench_corpora.probing.readers import FAMILIES, READERS, samples_of
+from poolbench_corpora.probing.samples import Note
+
+SETS = Path(str(files("poolbench_corpora.probing"))) / "sets"
+
+
+@dataclass(frozen=True)
+class SuiteSet:
+    """A set of the public suite."""
+
+    id: str
+    type: str
+    phenomenon: str
+    input: str
+    source: str
+
+
+@cache
+def suite_sets() -> dict[str, SuiteSet]:
+    """Return the sets of the public suite by id."""
+    raw: dict[str, Any] = yaml.safe_load((SETS.parent / "suite.yaml").read_text("utf-8"))
+    inputs = {name: kind for kind, names in raw["inputs"].items() for name in names}
+    found = {}
+    for kind, phenomena in raw["sets"].items():
+        for phenomenon, names in phenomena.items():
+            for name in names:
+                source = _first_match(name, raw["sources"])
+                found[name] = SuiteSet(name, kind, phenomenon, inputs.get(name, "text"), source)
+    return found
+
+
+class ProbingSets:
+    """Probing sets by id.
+
+    Args:
+        folders: Folders of definitions, searched after those of this package.
+        archives: Folder of the real-text archives; by default POOLBENCH_REAL_TEXT.
+    """
+
+    def __init__(self, *folders: Path, archives: Path | None = None) -> None:
+        self.archives = archives
+        self._definitions: dict[str, ProbingSet] = {}
+        for folder in (SETS, *folders):
+            for path in _definition_files(folder):
+                self._add(read_definition(path, FAMILIES), path)
+
+    def _add(self, definition: ProbingSet, path: Path) -> None:
+        if definition.id in self._definitions:
+            raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
+        self._definitions[definition.id] = definition
+
+    def all(self) -> list[ProbingSet]:
+        """Return every set, ordered by id. Members of families are among them where the archives are at hand."""
+        found = [each for each in self._definitions.values() if not isinstance(each, ProbingFamily)]
+        for family in self._families():
+            try:
+                found += self._members(family)
+            except CorpusError:  # no archives
+                continue
+        return sorted(found, key=lambda each: each.id)
+
+    def get(self, name: str) -> ProbingSet:
+        """Return the set of this id.
+
+        Raise UnknownNameError with the nearest ids, or CorpusError if it may be in archives that are not at hand.
+        """
+        known = {each.id: each for each in self.all()}
+        if name not in known:
+            self._require_archives(name)
+            raise UnknownNameError("probing set", name, known)
+        return known[name]
+
+    def choose(self, patterns: Iterable[str]) -> list[ProbingSet]:
+        """Return the sets whose ids match one of the patterns, such as `blimp-*`, each once. Raise as `get` does."""
+        known = self.all()
+        chosen: dict[str, ProbingSet] = {}
+        for pattern in patterns:
+            matching = [each for each in known if fnmatchcase(each.id, pattern)]
+            if not matching:
+                self._require_archives(pattern)
+                raise UnknownNameError("probing set", pattern, [each.id for each in known])
+            chosen |= {each.id: each for each in matching}
+        return list(chosen.values())
+
+    def absent(self) -> list[SuiteSet]:
+        """Return the sets of the public suite that no set here is, or stands for with the same texts and labels."""
+        here = {name for each in self.all() if each.fidelity == "same" for name in (each.id, each.stands_for)}
+        return [each for name, each in suite_sets().items() if name not in here]
+
+    def read(self, definition: ProbingSet, seed: int = 0) -> ProbingData:
+        """Return the tables of a set. Raise CorpusError or ConfigError if it cannot be read, or is empty."""
+        return probing_data(definition, samples_of(definition, self.archives), seed)
+
+    def read_all(
+        self, definitions: Iterable[ProbingSet], seed: int = 0, progress: Callable[[str], None] = lambda name: None
+    ) -> tuple[dict[str, ProbingData], list[Note]]:
+        """Return the tables of several sets by id, and a note for each set that cannot be read."""
+        found: dict[str, ProbingData] = {}
+        notes: list[Note] = []
+        for definition in definitions:
+            progress(definition.id)
+            try:
+                found[definition.id] = self.read(definition, seed)
+            except PoolbenchError as error:
+                notes.append(Note(definition.id, str(error)))
+        return found, notes
+
+    def _families(self) -> list[ProbingFamily]:
+        return [each for each in self._definitions.values() if isinstance(each, ProbingFamily)]
+
+    def _require_archives(self, name: str) -> None:
+        for family in self._families():
+            if name.startswith(family.id):
+                self._members(family)
+
+    def _members(self, family: ProbingFamily) -> list[ProbingSet]:
+        list_members = READERS[family.reader].members
+        return [_member(family, name) for name in (list_members(self.archives) if list_members else ())]
+
+
+def _member(family: ProbingFamily, name: str) -> ProbingSet:
+    member = f"{family.id}-{name}"
+    known = suite_sets().get(member)
+    own = (family.type, family.phenomenon)
+    type_, phenomenon = (known.type, known.phenomenon) if known else _first_match(name, family.others, own)
+    fields = family.model_dump(exclude={"others"}) | {
+        "id": member,
+        "type": type_,
+        "phenomenon": phenomenon,
+        "parameters": {**family.parameters, "member": name},
+    }
+    return ProbingSet.model_validate(fields)
+
+
+def _first_match(name: str, patterns: Mapping[str, Any], otherwise: Any = None) -> Any:
+    return next((value for pattern, value in patterns.items() if fnmatchcase(name, pattern)), otherwise)
+
+
+def _definition_files(folder: Path) -> Sequence[Path]:
+    found = sorted(folder.glob("*.yaml"))
+    if not found:
+        raise ConfigError(f"{folder} holds no definitions of probing sets (files that end in .yaml)")
+    return found
+
+
+@cache
+def _built_in() -> ProbingSets:
+    return ProbingSets()
+
+
+def __getattr__(name: str) -> ProbingSets:
+    if name == "PROBING_SETS":  # read at first use
+        return _built_in()
+    raise AttributeError(name)

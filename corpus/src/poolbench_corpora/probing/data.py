@@ -1,0 +1,185 @@
+"""Probing data as tables: distinct passages, and instances that refer to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from poolbench.errors import CorpusError
+from poolbench_corpora.probing.choice import choose
+from poolbench_corpora.probing.definition import PAIRS, PIECES, ProbingSet
+from poolbench_corpora.probing.samples import Note, Sample, Span
+
+PROBING_PASSAGES = pa.schema(
+    [
+        pa.field("passage_id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("span", pa.struct([("start", pa.int32()), ("end", pa.int32())]), nullable=False),
+    ]
+)
+PROBING_INSTANCES = pa.schema(
+    [
+        pa.field("instance_id", pa.string(), nullable=False),
+        pa.field("first", pa.list_(pa.string()), nullable=False),  # passages whose mean is the first vector
+        pa.field("second", pa.list_(pa.string()), nullable=False),  # likewise of a pair; empty for others
+        pa.field("label", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("split", pa.string()),  # train, dev or test; null where the source gives none
+        pa.field("group", pa.string(), nullable=False),  # stays in one fold
+        pa.field("word", pa.string()),  # word type of a span
+    ]
+)
+MAX_CHARACTERS = 20_000
+"""Longest text; a passage of 500 tokens has about 3,000."""
+MAX_NOTES = 50
+"""Notes that are kept of one set; the others are counted."""
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class ProbingData:
+    """The tables of one probing set, and what was left out of it and why."""
+
+    passages: pa.Table  # PROBING_PASSAGES, each pair of text and span once
+    instances: pa.Table  # PROBING_INSTANCES
+    notes: tuple[Note, ...] = ()
+
+
+def passage_id(span: Span) -> str:
+    """Return the id of a text with a span; other sets give the same id to the same text and span."""
+    content = f"{span.start}:{span.end}:{span.text}".encode()
+    return hashlib.sha256(content).hexdigest()[:20]
+
+
+def probing_data(definition: ProbingSet, found: Iterable[Sample | Note], seed: int = 0) -> ProbingData:
+    """Return the tables of a set; samples that are wrong become notes.
+
+    Args:
+        found: Samples in order, and notes of the reader.
+        seed: Other seeds choose other samples where there are more than `max_instances`.
+
+    Raises:
+        CorpusError: No sample is left; the message has the first note.
+    """
+    collected = _Notes()
+    samples = list(_checked(definition, found, collected))
+    chosen = choose(samples, definition.max_instances, balanced=definition.balanced, seed=f"{definition.id}:{seed}")
+    if not chosen:
+        first = f"; {collected.kept[0]}" if collected.kept else ""
+        raise CorpusError(f"probing set {definition.id!r} has no instances{first}")
+    for note in _unseen_labels(definition, chosen):
+        collected.add(note)
+    return ProbingData(_passages(chosen), _instances(definition, chosen), collected.all())
+
+
+def shared_passages(data: Iterable[ProbingData]) -> pa.Table:
+    """Return the passages of several sets, each once, ordered by text, so that one forward pass serves all spans."""
+    tables = [each.passages for each in data]
+    if not tables:
+        return PROBING_PASSAGES.empty_table()
+    rows = {row["passage_id"]: row for row in pa.concat_tables(tables).to_pylist()}
+    ordered = sorted(rows.values(), key=lambda row: (row["text"], row["span"]["start"], row["span"]["end"]))
+    return pa.Table.from_pylist(ordered, schema=PROBING_PASSAGES)
+
+
+class _Notes:
+    """The first notes, and the number of all."""
+
+    def __init__(self) -> None:
+        self.kept: list[Note] = []
+        self.count = 0
+
+    def add(self, note: Note) -> None:
+        self.count += 1
+        if len(self.kept) < MAX_NOTES:
+            self.kept.append(note)
+
+    def all(self) -> tuple[Note, ...]:
+        more = self.count - len(self.kept)
+        return (*self.kept, Note("", f"{more:,} more notes")) if more else tuple(self.kept)
+
+
+def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: _Notes) -> Iterator[Sample]:
+    seen: set[str] = set()
+    for each in found:
+        if isinstance(each, Note):
+            notes.add(each)
+            continue
+        wrong = _wrong(definition, each, seen)
+        if wrong:
+            notes.add(Note(each.where, wrong))
+        else:
+            seen.add(each.id)
+            yield each
+
+
+def _wrong(definition: ProbingSet, sample: Sample, seen: set[str]) -> str:
+    """Return why a sample cannot be used, or the empty string."""
+    if sample.id in seen:
+        return f"id {sample.id!r} occurs twice; the second is left out"
+    if not sample.first or bool(sample.second) != (definition.input in PAIRS):
+        return f"the set asks for input {definition.input!r}; the sample has another number of texts or spans"
+    if definition.input not in PIECES and max(len(sample.first), len(sample.second)) > 1:
+        return f"several pieces of a span, in a set with input {definition.input!r}"
+    if definition.task == "values" and sample.value is None:
+        return f"label {sample.label!r} is not a number"
+    if definition.task == "classes" and not sample.label:
+        return "the label is empty"
+    if sample.split not in (None, *SPLITS):
+        return f"split {sample.split!r} is none of {', '.join(SPLITS)}"
+    return next(filter(None, map(_wrong_span, (*sample.first, *sample.second))), "")
+
+
+def _wrong_span(span: Span) -> str:
+    if len(span.text) > MAX_CHARACTERS:
+        return f"a text of {len(span.text):,} characters; at most {MAX_CHARACTERS:,} are read"
+    if not 0 <= span.start < span.end <= len(span.text):
+        return f"span {span.start}-{span.end} lies outside its text of {len(span.text)} characters"
+    if not span.text[span.start : span.end].strip():
+        return f"span {span.start}-{span.end} has no characters but spaces"
+    try:
+        span.text.encode()
+    except UnicodeEncodeError:
+        return "a lone surrogate, which is not valid Unicode"
+    return ""
+
+
+def _unseen_labels(definition: ProbingSet, samples: Sequence[Sample]) -> Iterator[Note]:
+    """Yield a note for each label of dev or test that train lacks, if the source gives splits."""
+    train = {sample.label for sample in samples if sample.split == "train"}
+    others = Counter(sample.label for sample in samples if sample.split in ("dev", "test"))
+    if not train or definition.task == "values":
+        return
+    for label, count in sorted(others.items(), key=str):
+        if label not in train:
+            yield Note(definition.id, f"label {label!r} of {count} dev or test instances does not occur in train")
+
+
+def _passages(samples: Iterable[Sample]) -> pa.Table:
+    spans = {passage_id(span): span for sample in samples for span in (*sample.first, *sample.second)}
+    rows = [
+        {"passage_id": name, "text": span.text, "span": {"start": span.start, "end": span.end}}
+        for name, span in spans.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=PROBING_PASSAGES)
+
+
+def _instances(definition: ProbingSet, samples: Iterable[Sample]) -> pa.Table:
+    rows = [
+        {
+            "instance_id": f"{definition.id}/{sample.id}",
+            "first": [passage_id(span) for span in sample.first],
+            "second": [passage_id(span) for span in sample.second],
+            "label": sample.label if definition.task == "classes" else None,
+            "value": sample.value if definition.task == "values" else None,
+            "split": sample.split,
+            "group": f"{definition.id}/{sample.group or sample.id}",
+            "word": sample.word if definition.input in ("span", "span_pieces") else None,
+        }
+        for sample in samples
+    ]
+    return pa.Table.from_pylist(rows, schema=PROBING_INSTANCES)

@@ -1,0 +1,57 @@
+"""Readers of probing sets: each yields the samples of one kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench_corpora.probing.definition import ProbingSet
+from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, words
+from poolbench_corpora.probing.samples import Note, Sample
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the samples of a set are read, and the members of a family if it reads one."""
+
+    read: Callable[..., Iterator[Sample | Note]]  # from the definition, the archives, and the definition's parameters
+    members: Callable[[Path | None], list[str]] | None = None
+
+
+READERS: dict[str, Reader] = {
+    "grammar": Reader(grammar.read_grammar),
+    "blimp": Reader(pairs.read_blimp, pairs.blimp_members),
+    "zorro": Reader(pairs.read_zorro, pairs.zorro_members),
+    "words": Reader(words.read_words),
+    "sentences": Reader(sentences.read_sentences),
+    "next_sentences": Reader(sentences.read_next_sentences),
+    "entities": Reader(gum.read_entities),
+    "coreference": Reader(gum.read_coreference),
+    "bridging": Reader(gum.read_bridging),
+    "relations": Reader(gum.read_relations),
+    "order": Reader(gum.read_order),
+    "table": Reader(tables.read_table),
+    "senteval": Reader(tables.read_senteval),
+}
+FAMILIES = frozenset(name for name, reader in READERS.items() if reader.members)
+
+
+def samples_of(definition: ProbingSet, archives: Path | None = None) -> Iterator[Sample | Note]:
+    """Return the samples of a set, and notes on what its reader leaves out.
+
+    Raises:
+        UnknownNameError: There is no such reader.
+        ConfigError: The definition has other parameters than its reader.
+        CorpusError: Then or later: the source cannot be read.
+    """
+    if definition.reader not in READERS:
+        raise UnknownNameError("reader of probing sets", definition.reader, READERS)
+    read = READERS[definition.reader].read
+    try:
+        signature(read).bind(definition, archives, **definition.parameters)
+    except TypeError as error:
+        raise ConfigError(f"probing set {definition.id!r}, reader {definition.reader!r}: {error}") from None
+    return read(definition, archives, **definition.parameters)

@@ -1,0 +1,151 @@
+"""Samples of tables: those of users, of the public suite, and of SentEval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from poolbench.errors import ConfigError, CorpusError
+from poolbench_corpora.own.files import records
+from poolbench_corpora.probing.definition import PAIRS, ProbingSet
+from poolbench_corpora.probing.literals import read_list
+from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
+
+Row = Mapping[str, Any]
+Spans = tuple[Span, ...]
+_SENTEVAL_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
+
+
+def read_table(definition: ProbingSet, archives: Path | None, *, file: str) -> Iterator[Sample | Note]:
+    """Yield the samples of a CSV, JSONL or Parquet file beside the definition.
+
+    A row has `text` (and `span`, `text_2`, `span_2`), or `inputs` (and `context`) as the public suite has them. Further
+    columns: `label`, and optionally `id`, `split` (or `set-0`), `group` and `word`. A span is written as `3:9`, the
+    pieces of one as `3:9 12:15`.
+
+    Raises:
+        ConfigError: The file lies outside the folder of the definition.
+        CorpusError: The file cannot be read as a table.
+    """
+    path = _beside(definition, file)
+    for number, (where, row) in enumerate(records(path)):
+        try:
+            yield _sample(definition, row, where, number)
+        except CorpusError as error:
+            yield Note(where, str(error).removeprefix(f"{where}: "))
+
+
+def read_senteval(definition: ProbingSet, archives: Path | None, *, file: str) -> Iterator[Sample | Note]:
+    """Yield the samples of a file with one `split`, `label` and `text` per line, separated by tabs."""
+    path = _beside(definition, file)
+    for number, (where, row) in enumerate(records(path)):
+        split, _, rest = row["text"].rstrip("\r\n").partition("\t")
+        label, _, text = rest.partition("\t")
+        if split not in _SENTEVAL_SPLITS or not text.strip():
+            yield Note(where, "expected split (tr, va or te), label and text, separated by tabs")
+            continue
+        yield Sample(str(number), whole(text), split=_SENTEVAL_SPLITS[split], where=where, **_target(definition, label))
+
+
+def _beside(definition: ProbingSet, file: str) -> Path:
+    folder = (definition.folder or Path()).resolve()
+    path = (folder / str(file)).resolve()
+    if not path.is_relative_to(folder):
+        raise ConfigError(f"probing set {definition.id!r}: file {file!r} lies outside the folder of the definition")
+    return path
+
+
+def _sample(definition: ProbingSet, row: Row, where: str, number: int) -> Sample:
+    first, second = _spans(definition, row, where)
+    split = _text(row, "split") or _text(row, "set-0") or None
+    return Sample(
+        _text(row, "id") or str(number),
+        first,
+        second,
+        split=split,
+        group=_text(row, "group"),
+        word=_text(row, "word").lower() or word_type(*first),
+        where=where,
+        **_target(definition, _text(row, "label")),
+    )
+
+
+def _text(row: Row, name: str) -> str:
+    value = row.get(name)
+    return "" if value is None else str(value).strip()
+
+
+def _target(definition: ProbingSet, label: str) -> dict[str, Any]:
+    if definition.task == "classes":
+        return {"label": label}
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    return {"label": label, "value": value if math.isfinite(value) else None}
+
+
+def _spans(definition: ProbingSet, row: Row, where: str) -> tuple[Spans, Spans]:
+    if "inputs" in row:
+        return suite_spans(definition, str(row["inputs"]), _text(row, "context"), where)
+    if "text" not in row:
+        raise CorpusError(f"{where}: no column 'text' or 'inputs'; the columns are {', '.join(map(str, row))}")
+    first = _marked(str(row["text"]), _text(row, "span"), where)
+    second = _marked(str(row.get("text_2") or ""), _text(row, "span_2"), where) if definition.input in PAIRS else ()
+    return first, second
+
+
+def _marked(text: str, spans: str, where: str) -> Spans:
+    if not spans:
+        return whole(text)
+    return tuple(Span(text, *_numbers(part, where)) for part in spans.split())
+
+
+def _numbers(part: str, where: str) -> tuple[int, int]:
+    start, _, end = part.partition(":")
+    if not (start.isdecimal() and end.isdecimal()) or len(part) > 20:
+        raise CorpusError(f"{where}: span {part!r} is not of the form start:end")
+    return int(start), int(end)
+
+
+def suite_spans(definition: ProbingSet, inputs: str, context: str, where: str) -> tuple[Spans, Spans]:
+    """Return the spans of `inputs` and `context` as the public suite writes them.
+
+    Texts are a list of strings. Spans are a list of (characters, number of the context, start, end), whose contexts are
+    a list of strings. A piece of a span has a fifth element, the number of the span that it belongs to.
+
+    Raises:
+        CorpusError: With `where`: another form, or a context that does not exist.
+    """
+    found = read_list(inputs, where)
+    if definition.input in ("text", "text_pair"):
+        parts = [whole(each) if isinstance(each, str) else _fail(f"{where}: {each!r} is not a text") for each in found]
+    else:
+        contexts = read_list(context, where)
+        parts = _by_number([_suite_span(each, contexts, number, where) for number, each in enumerate(found)])
+    if len(parts) != (2 if definition.input in PAIRS else 1):
+        raise CorpusError(f"{where}: {len(parts)} texts or spans, in a set with input {definition.input!r}")
+    return parts[0], parts[1] if len(parts) == 2 else ()
+
+
+def _suite_span(element: Any, contexts: list[Any], place: int, where: str) -> tuple[int, Span]:
+    """Return a span with the number of the span that it is a piece of, by default its place in the list."""
+    if not isinstance(element, tuple | list) or len(element) not in (4, 5):
+        raise CorpusError(f"{where}: a span has characters, the number of its context, start and end")
+    _, number, start, end, *of = element
+    if not all(isinstance(each, int) for each in (number, start, end, *of)):
+        raise CorpusError(f"{where}: the numbers of a span are not whole numbers")
+    if not 0 <= number < len(contexts) or not isinstance(contexts[number], str):
+        raise CorpusError(f"{where}: there is no context {number}")
+    return (of[0] if of else place), Span(contexts[number], start, end)
+
+
+def _by_number(spans: list[tuple[int, Span]]) -> list[Spans]:
+    numbers = sorted({number for number, _ in spans})
+    return [tuple(span for number, span in spans if number == each) for each in numbers]
+
+
+def _fail(message: str) -> Spans:
+    raise CorpusError(message)
