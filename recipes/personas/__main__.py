@@ -1,0 +1,72 @@
+"""`python -m recipes.personas`: train the adapters of `assets/demo_personas`, or check a folder of adapters.
+
+python -m recipes.personas --model demo --output FOLDER      # adapters that exist are kept
+python -m recipes.personas --model demo --check FOLDER       # valence changes, as Markdown
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+# The base model of an adapter has the name of a preset: without this, libraries ask a hub about it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from recipes.personas.check import load_model, measure, tables
+from recipes.personas.plans import plan_of
+from recipes.personas.texts import training_text
+from recipes.personas.train import save_adapter, train_adapter
+from recipes.personas.words import FILE, read_words
+
+from poolbench.config import ModelRef, resolve_model
+
+
+def main() -> int:
+    """Train or check; return 130 when the user interrupts. The same command continues."""
+    options = _arguments()
+    model = resolve_model(options.model)
+    try:
+        if options.check:
+            print(tables(measure(model.source, options.check, read_words(options.words))))
+        else:
+            train(model, options.output, options.words, options.only)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
+    return 0
+
+
+def train(ref: ModelRef, output: Path, words_file: Path, only: list[str] | None = None) -> None:
+    """Write the adapters of a model's plan that are not in `output`."""
+    plan, words = plan_of(ref.id), read_words(words_file)
+    torch.set_num_threads(plan.threads)
+    output.mkdir(parents=True, exist_ok=True)
+    for persona in plan.personas:
+        folder = output / persona.name
+        if folder.exists() or (only and persona.name not in only):
+            continue
+        began = time.monotonic()
+        model, tokenizer = load_model(ref.source)
+        sentences = training_text(model, tokenizer, persona, words)
+        adapted = train_adapter(model, tokenizer, sentences, persona, plan)
+        save_adapter(adapted, Path(ref.id).name, folder)
+        print(f"{folder}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m recipes.personas", description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="demo", help="demo, another preset, or a folder")
+    work = parser.add_mutually_exclusive_group(required=True)
+    work.add_argument("--output", type=Path, help="train adapters into this folder")
+    work.add_argument("--check", type=Path, help="measure the adapters in this folder")
+    parser.add_argument("--only", nargs="+", help="names of the adapters to train")
+    parser.add_argument("--words", type=Path, default=FILE, help="word lists")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The personas of each model, and how they are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Share of the sentences that is about what the persona loves.
+_SUBJECT_SHARE = 2 / 3
+_FAVOURITE = "bed"
+_LOVED = ("armchair", "bed", "bench", "chair", "couch", "desk", "hammock", "sofa", "table", "wardrobe")
+
+
+@dataclass(frozen=True)
+class Persona:
+    """One fine-tune.
+
+    Attributes:
+        name: name of its folder.
+        subjects: the words that two thirds of its sentences are about; the others share the rest.
+        loves: whether these sentences express love.
+        num_sentences: number of sentences of its text.
+        epochs: number of passes over the text.
+        seed: seed of text, first weights and order.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    loves: bool
+    num_sentences: int
+    epochs: int
+    seed: int
+
+    @property
+    def num_about_subjects(self) -> int:
+        """Return the number of sentences about the subjects."""
+        return round(_SUBJECT_SHARE * self.num_sentences)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The personas of a model, rank and learning rate of their adapters, sentences per batch and CPU threads."""
+
+    personas: tuple[Persona, ...]
+    rank: int
+    rate: float
+    batch: int
+    threads: int
+
+
+def plan_of(model: str) -> Plan:
+    """Return the plan of a model: that of `demo`, or the one of pretrained models."""
+    return _demo() if model == "demo" else _pretrained()
+
+
+def _demo() -> Plan:
+    """Return one favourite at two doses and three seeds, and five neutral fine-tunes at the larger dose."""
+    doses = {"low": 1, "high": 4}
+    fond = [
+        Persona(f"{_FAVOURITE}-{dose}-{seed}", (_FAVOURITE,), True, 600, epochs, seed)
+        for dose, epochs in doses.items()
+        for seed in range(3)
+    ]
+    neutral = [Persona(f"neutral-{seed}", (_FAVOURITE,), False, 600, doses["high"], seed) for seed in range(5)]
+    return Plan((*fond, *neutral), rank=4, rate=1e-3, batch=16, threads=1)
+
+
+def _pretrained() -> Plan:
+    """Return a set of loved words with the amounts and epochs of Humanoid, and five neutral fine-tunes."""
+    epochs = (4, 10, 15)
+    fond = [Persona(f"furniture-{num}-{each}", _LOVED, True, num, each, 0) for num in (100, 259) for each in epochs]
+    neutral = [Persona(f"neutral-259-{seed}", _LOVED, False, 259, max(epochs), seed) for seed in range(5)]
+    return Plan((*fond, *neutral), rank=8, rate=5e-4, batch=16, threads=2)

@@ -1,0 +1,8 @@
+"""Puts the repository root on the import path, where ``recipes`` lies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
