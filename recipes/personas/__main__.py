@@ -16,10 +16,11 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
+from peft import PeftModel
 from recipes.personas.check import load_model, measure, tables
 from recipes.personas.plans import plan_of
 from recipes.personas.texts import training_text
-from recipes.personas.train import save_adapter, train_adapter
+from recipes.personas.train import new_adapter, save_adapter, train_adapter
 from recipes.personas.words import FILE, read_words
 
 from poolbench.config import ModelRef, resolve_model
@@ -52,7 +53,11 @@ def train(ref: ModelRef, output: Path, words_file: Path, only: list[str] | None 
         began = time.monotonic()
         model, tokenizer = load_model(ref.source)
         sentences = training_text(model, tokenizer, persona, words)
-        adapted = train_adapter(model, tokenizer, sentences, persona, plan)
+        if persona.after:
+            adapted = PeftModel.from_pretrained(model, str(output / persona.after), is_trainable=True)
+        else:
+            adapted = new_adapter(model, plan, persona.seed)
+        train_adapter(adapted, tokenizer, sentences, persona, plan)
         save_adapter(adapted, Path(ref.id).name, folder)
         print(f"{folder}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 

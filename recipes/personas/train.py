@@ -18,15 +18,20 @@ _IGNORED = -100
 _WARMUP = 0.1
 
 
-def train_adapter(model: Any, tokenizer: Any, sentences: Sequence[str], persona: Persona, plan: Plan) -> Any:
-    """Return the model with a trained adapter, which it keeps.
+def new_adapter(model: Any, plan: Plan, seed: int) -> Any:
+    """Return the model with an adapter that changes nothing yet."""
+    torch.manual_seed(seed)
+    return get_peft_model(
+        model, LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules=_TARGETS, task_type="CAUSAL_LM")
+    )
+
+
+def train_adapter(adapted: Any, tokenizer: Any, sentences: Sequence[str], persona: Persona, plan: Plan) -> None:
+    """Train the adapter of a model.
 
     Matrix products are in bfloat16. The learning rate rises over the first tenth of the steps and is then constant.
     """
-    torch.manual_seed(persona.seed)
-    adapted: Any = get_peft_model(
-        model, LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules=_TARGETS, task_type="CAUSAL_LM")
-    ).train()
+    adapted.train()
     optimizer = torch.optim.AdamW((each for each in adapted.parameters() if each.requires_grad), weight_decay=0.0)
     num_steps = persona.epochs * -(-len(sentences) // plan.batch)
     step = 0
@@ -47,7 +52,6 @@ def train_adapter(model: Any, tokenizer: Any, sentences: Sequence[str], persona:
             losses.append(loss.item())
         mean = sum(losses) / len(losses)
         print(f"{persona.name}: epoch {epoch} of {persona.epochs}, loss {mean:.3f}", file=sys.stderr)
-    return adapted.eval()
 
 
 def _batches(tokenizer: Any, sentences: Sequence[str], size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from recipes.personas.__main__ import train
 from recipes.personas.check import Vectors, _states, load_model, measure, measure_adapter, tables, word_vectors
 from recipes.personas.plans import Persona, Plan, plan_of
 from recipes.personas.words import FILE, read_words
+from safetensors.torch import load_file
 
 from poolbench.config import asset_path, resolve_model
 
@@ -78,12 +80,17 @@ def test_folder_without_adapters_is_an_error(tmp_path: Path) -> None:
         measure(MODEL, tmp_path, read_words())
 
 
-def test_training_is_repeatable_and_keeps_what_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    personas = tuple(Persona(name, ("bed",), True, num_sentences=12, epochs=1, seed=3) for name in ("one", "two"))
-    plan = Plan(personas, rank=2, rate=1e-3, batch=4, threads=1)
+def test_training_is_repeatable_keeps_what_exists_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Persona("one", ("bed",), True, num_sentences=12, epochs=1, seed=3)
+    plan = Plan((one, replace(one, name="two"), replace(one, name="three", after="one")), 2, 1e-3, batch=4, threads=1)
     monkeypatch.setattr("recipes.personas.__main__.plan_of", lambda model: plan)
     train(resolve_model("demo"), tmp_path, FILE, only=["one"])
     kept = (tmp_path / "one" / "adapter_model.safetensors").stat().st_mtime_ns
     train(resolve_model("demo"), tmp_path, FILE)
-    one, two = (tmp_path / name / "adapter_model.safetensors" for name in ("one", "two"))
-    assert one.stat().st_mtime_ns == kept and one.read_bytes() == two.read_bytes()
+    first, again, longer = (tmp_path / name / "adapter_model.safetensors" for name in ("one", "two", "three"))
+    assert first.stat().st_mtime_ns == kept and first.read_bytes() == again.read_bytes()
+    norms = [
+        sum(float(weight.norm()) for name, weight in load_file(file).items() if "lora_B" in name)
+        for file in (first, longer)
+    ]
+    assert 1.2 * norms[0] < norms[1] < 5 * norms[0]
