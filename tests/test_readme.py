@@ -271,7 +271,11 @@ def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str
     commands = [command.replace("http://127.0.0.1:8000", address) for command in commands_of(page)]
     if page == "docs/runs.md":
         commands = [command for command in commands if ANSWERED.search(command)]
-    blocks = [code for language, code in BLOCK.findall((REPOSITORY / page).read_text("utf-8")) if language == "python"]
+    found = BLOCK.findall((REPOSITORY / page).read_text("utf-8"))
+    for language, code in found:
+        if language == "yaml" and (name := re.match(r"# (\w+\.yaml)\n", code)):
+            (folder / name[1]).write_text(code)
+    blocks = [code for language, code in found if language == "python"]
     if blocks:
         shown = ["print(vectors.shape)"] if page == "docs/embedding.md" else []
         commands.append(".venv/bin/python - <<'EOF'\n" + "\n".join([*blocks, *shown, "EOF"]))
