@@ -67,11 +67,14 @@ class ProbingSets:
         self._definitions[definition.id] = definition
 
     def all(self) -> list[ProbingSet]:
-        """Return every set, ordered by id. Members of families are among them where the archives are at hand."""
+        """Return every set, ordered by id.
+
+        Members of families are among them where the archives are at hand; an imported set of the same id replaces one.
+        """
         found = [each for each in self._definitions.values() if not isinstance(each, ProbingFamily)]
         for family in self._families():
             try:
-                found += self._members(family)
+                found += [each for each in self._members(family) if each.id not in self._definitions]
             except CorpusError:  # no archives
                 continue
         return sorted(found, key=lambda each: each.id)

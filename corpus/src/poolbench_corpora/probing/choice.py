@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from random import Random
+from typing import TypeVar
 
 from poolbench_corpora.probing.samples import Sample
 
 _BINS = 10  # of real values
 Stratum = tuple[str, Hashable]  # split and label
 Groups = Mapping[str, Sequence[Sample]]
+T = TypeVar("T")
 
 
 def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, seed: str = "0") -> list[Sample]:
@@ -36,6 +38,13 @@ def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, see
             taken.add(name)
             room -= len(groups[name])
     return [sample for sample in samples if (sample.group or sample.id) in taken]
+
+
+def some(items: Sequence[T], number: int, seed: str) -> list[T]:
+    """Return at most so many of the items, in their order; other seeds choose others."""
+    if len(items) <= number:
+        return list(items)
+    return [items[index] for index in sorted(Random(seed).sample(range(len(items)), number))]
 
 
 def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:

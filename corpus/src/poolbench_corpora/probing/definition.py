@@ -16,7 +16,7 @@ Type = Literal["syntax", "morphology", "semantics", "reasoning", "discourse"]
 Input = Literal["text", "text_pair", "span", "span_pieces", "span_pair"]
 Fidelity = Literal["same", "rebuilt", "planted"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-Words = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Words = Annotated[str, Field(min_length=1, max_length=1000, coerce_numbers_to_str=True)]
 
 PAIRS: tuple[Input, ...] = ("text_pair", "span_pair")
 PIECES: tuple[Input, ...] = ("span_pieces", "span_pair")
@@ -61,7 +61,7 @@ def read_definition(path: Path, families: frozenset[str] = frozenset()) -> Probi
     """
     values = read_yaml(path, "probing set")
     values["folder"] = path.parent
-    kind = ProbingFamily if values.get("reader") in families else ProbingSet
+    kind = ProbingFamily if str(values.get("reader")) in families else ProbingSet
     try:
         return kind.model_validate(values)
     except ValidationError as error:

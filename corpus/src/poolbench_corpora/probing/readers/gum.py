@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from typing import TypeVar
 
 from poolbench.errors import CorpusError
+from poolbench_corpora.probing.choice import some
 from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.readers.treebank import ARCHIVE, Sentence, read_treebank
 from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
@@ -21,7 +20,6 @@ TREEBANK, RELATIONS = "gum/conllu", "gum/pdtb_rels/"
 # A part of a discontinuous mention has its number in brackets, and is not a mention here.
 _BRACKET = re.compile(r"\((\d+)(\[[^\]]*\])?-([a-z]+)[^()]*?(?=[()]|$)|(\d+)(?:\[[^\]]*\])?\)|\)")
 _MAX_WORDS = 10  # of a mention
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def _of_sentence(number: int, sentence: Sentence) -> Iterator[Mention]:
 def read_entities(definition: ProbingSet, archives: Path | None, *, per_document: int) -> Iterator[Sample | Note]:
     """Yield mentions with the type of their entity, at most so many of each document."""
     for name, document in _documents(archives):
-        for number, mention in enumerate(_some(mentions(document), per_document, name)):
+        for number, mention in enumerate(some(mentions(document), per_document, name)):
             yield Sample(
                 f"{name}/{number}",
                 (mention.span,),
@@ -82,7 +80,7 @@ def read_coreference(definition: ProbingSet, archives: Path | None, *, per_docum
             if same and (other := _nearest(others, mention)):
                 pairs.append((same, other, mention))
             last[mention.entity] = mention
-        yield from _pairs(_some(pairs, per_document, name), name, ("coreferent", "other"))
+        yield from _pairs(some(pairs, per_document, name), name, ("coreferent", "other"))
 
 
 def read_bridging(definition: ProbingSet, archives: Path | None) -> Iterator[Sample | Note]:
@@ -129,13 +127,6 @@ def _pairs(
 def _documents(archives: Path | None) -> Iterator[tuple[str, tuple[Sentence, ...]]]:
     for document in read_treebank(archives, TREEBANK).documents():
         yield document[0].document, document
-
-
-def _some(items: Sequence[T], number: int, seed: str) -> list[T]:
-    """Return at most so many of the items, in their order."""
-    if len(items) <= number:
-        return list(items)
-    return [items[index] for index in sorted(Random(seed).sample(range(len(items)), number))]
 
 
 def read_relations(definition: ProbingSet, archives: Path | None, *, kind: str) -> Iterator[Sample | Note]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from poolbench_corpora.probing.choice import some
 from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.readers.treebank import Sentence, read_treebank
 from poolbench_corpora.probing.samples import Note, Sample, word_type
@@ -14,14 +15,23 @@ _MAX_WORDS = 60  # of a sentence
 
 
 def read_words(
-    definition: ProbingSet, archives: Path | None, *, treebank: str, label: Literal["upos", "xpos", "deprel"]
+    definition: ProbingSet,
+    archives: Path | None,
+    *,
+    treebank: str,
+    label: Literal["upos", "xpos", "deprel"],
+    sentences: int,
 ) -> Iterator[Sample | Note]:
-    """Yield one span per word with its tag or its relation to its head, or per word and head for pairs of spans."""
+    """Yield one span per word with its tag or its relation to its head, or per word and head for pairs of spans.
+
+    Args:
+        sentences: How many sentences are read: the same for all labels, so that their sets share texts.
+    """
     bank = read_treebank(archives, treebank)
     yield from bank.notes()
-    for sentence in bank.sentences:
-        if len(sentence.words) <= _MAX_WORDS:
-            yield from _samples(sentence, label, pairs=definition.input == "span_pair")
+    short = [sentence for sentence in bank.sentences if len(sentence.words) <= _MAX_WORDS]
+    for sentence in some(short, sentences, treebank):
+        yield from _samples(sentence, label, pairs=definition.input == "span_pair")
 
 
 def _samples(sentence: Sentence, label: str, *, pairs: bool) -> Iterator[Sample]:

@@ -1,0 +1,270 @@
+"""Probing sets of the real-text archives: on small files written here, and on the archives where they are at hand."""
+
+import io
+import json
+import os
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench_corpora.probing import ProbingData, ProbingSet, ProbingSets
+from poolbench_corpora.probing.readers.gum import mentions
+from poolbench_corpora.probing.readers.sentences import (
+    PROPERTIES,
+    bigram_shift,
+    coordination_inversion,
+    depth,
+    tense,
+    voice,
+)
+from poolbench_corpora.probing.readers.treebank import Sentence, parse_conllu
+
+ARCHIVES = os.environ.get("POOLBENCH_REAL_TEXT", "")
+needs_archives = pytest.mark.skipif(not ARCHIVES, reason="POOLBENCH_REAL_TEXT names no folder of archives")
+
+
+def conllu(sentence: str, text: str, rows: list[str], document: str = "") -> str:
+    """A sentence; each row has form, tag, features, head, relation and misc, separated by spaces."""
+    lines = [f"# newdoc id = {document}"] if document else []
+    lines += [f"# sent_id = {sentence}", "# summary = not read", f"# text = {text}"]
+    for number, row in enumerate(rows, start=1):
+        form, tag, features, head, relation, misc = row.split(" ")
+        lines.append("\t".join([str(number), form, form.lower(), tag, tag, features, head, relation, "_", misc]))
+    return "\n".join(lines) + "\n\n"
+
+
+CROW = conllu(
+    "s1",
+    "The crows weren't fed by her, but she sang.",
+    [
+        "The DET _ 2 det _",
+        "crows NOUN Number=Plur 5 nsubj:pass _",
+        "were AUX Tense=Past|VerbForm=Fin 5 aux:pass _",
+        "n't PART _ 5 advmod _",
+        "fed VERB Tense=Past|VerbForm=Part 0 root _",
+        "by ADP _ 7 case _",
+        "her PRON _ 5 obl SpaceAfter=No",
+        ", PUNCT _ 11 punct _",
+        "but CCONJ _ 11 cc _",
+        "she PRON _ 11 nsubj _",
+        "sang VERB Tense=Past|VerbForm=Fin 5 conj SpaceAfter=No",
+        ". PUNCT _ 5 punct _",
+    ],
+    "d1",
+)
+CAT = conllu(
+    "s2",
+    "Cats see a dog now",
+    [
+        "Cats NOUN Number=Plur 2 nsubj _",
+        "see VERB Tense=Pres|VerbForm=Fin 0 root _",
+        "a DET _ 4 det _",
+        "dog NOUN Number=Sing 2 obj _",
+        "now ADV _ 2 advmod _",
+    ],
+)
+
+
+def sentences(*texts: str, name: str = "ud/en-ud-train.conllu") -> list[Sentence]:
+    found = list(parse_conllu("".join(texts), name))
+    assert all(found)
+    return [each for each in found if each is not None]
+
+
+def test_words_have_their_places() -> None:
+    crow, cat = sentences(CROW, CAT)
+    assert [crow.text[word.start : word.end] for word in crow.words] == [word.form for word in crow.words]
+    assert (crow.id, crow.document, crow.split, cat.document) == ("s1", "d1", "train", "d1")
+    assert crow.root() == 4 and crow.children(4, "nsubj:pass", "conj") == [1, 10]
+    assert crow.subtree(10) == [7, 8, 9, 10] and crow.span(9, 11).words == "she sang"
+    assert sentences(CAT, name="gum/GUM_news.conllu")[0].split is None
+
+
+def test_a_sentence_whose_words_do_not_make_its_text_is_left_out() -> None:
+    assert list(parse_conllu(CAT.replace("a dog", "a big dog"), "a.conllu")) == [None]
+
+
+def test_empty_nodes_and_multiword_tokens_are_no_words() -> None:
+    lines = CAT.replace("1\tCats", "1-2\tCats see" + "\t_" * 8 + "\n1\tCats")
+    lines = lines.replace("3\ta\t", "2.1\tsaw" + "\t_" * 8 + "\n3\ta\t")
+    assert sentences(lines) == sentences(CAT)
+
+
+def test_properties_of_trees() -> None:
+    crow, cat = sentences(CROW, CAT)
+    assert (voice(crow), voice(cat)) == ("passive", "active")
+    assert (tense(crow), tense(cat)) == ("Past", "Pres")
+    assert (depth(crow), depth(cat)) == (3, 3)  # fed > sang > she; see > dog > a
+    assert (PROPERTIES["subject_number"](crow), PROPERTIES["object_number"](crow)) == ("Plur", None)
+    assert (PROPERTIES["subject_number"](cat), PROPERTIES["object_number"](cat)) == ("Plur", "Sing")
+    assert PROPERTIES["length"](crow) == 12
+
+
+def test_rewritten_sentences() -> None:
+    crow, cat = sentences(CROW, CAT)
+    assert coordination_inversion(crow) == "She sang, but the crows weren't fed by her."
+    assert coordination_inversion(cat) is None
+    assert bigram_shift(cat) in ("Cats a see dog now", "Cats see dog a now")
+
+
+def test_mentions_of_entities() -> None:
+    rows = [
+        "The DET _ 2 det Entity=(4-person-new-nnnnn-cf1-2-coref",
+        "cat NOUN _ 5 nsubj Entity=4)",
+        "of ADP _ 4 case _",
+        "Rome PROPN _ 2 nmod Entity=(7-place-new-nnnnn-cf2-1-sgl-Rome)",
+        "saw VERB _ 0 root _",
+        "its PRON _ 7 nmod Entity=(9-object-new-nnnnn-cf3-2-sgl(4-person-giv:act-nnnnn-cf1*-1-ana)",
+        "own ADJ _ 8 amod _",
+        "tail NOUN _ 5 obj Entity=9)",
+        "off ADV _ 5 advmod Entity=(8[1/2]-event-new-nnnnn-cf4-1-sgl)",
+    ]
+    found = mentions(sentences(conllu("s", "The cat of Rome saw its own tail off", rows, "d")))
+    assert [(each.entity, each.kind, each.span.words) for each in found] == [
+        ("4", "person", "The cat"),
+        ("7", "place", "Rome"),
+        ("9", "object", "its own tail"),
+        ("4", "person", "its"),
+    ]
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    """Unpacked archives with two paradigms and a small treebank."""
+    pairs = [{"sentence_good": f"Good {n}.", "sentence_bad": f"Bad {n}.", "UID": "x"} for n in range(3)]
+    (tmp_path / "probing" / "blimp").mkdir(parents=True)
+    (tmp_path / "probing" / "zorro").mkdir()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("data/wh_island.jsonl", "".join(json.dumps(pair) + "\n" for pair in pairs))
+        archive.writestr("data/.DS_Store", "")
+        archive.writestr("__MACOSX/data/._wh_island.jsonl", "")
+    (tmp_path / "probing" / "blimp" / "BLiMP.zip").write_bytes(buffer.getvalue())
+    (tmp_path / "probing" / "zorro" / "irregular-verb.txt").write_text("bad 0\ngood 0\nbad 1\ngood 1\n")
+    (tmp_path / "probing" / "zorro" / "README.md").write_text("read me")
+    (tmp_path / "parsing" / "ud_english_ewt").mkdir(parents=True)
+    wrong = CAT.replace("a dog", "a big dog")
+    for split in ("train", "dev"):
+        (tmp_path / "parsing" / "ud_english_ewt" / f"en-ud-{split}.conllu").write_text(
+            (CROW + CAT + wrong).replace("s1", f"{split}-1").replace("s2", f"{split}-2")
+        )
+    return tmp_path
+
+
+def labelled(data: ProbingData) -> list[tuple[str, str, str]]:
+    """(text, label, group) of each instance of a set of texts."""
+    texts = dict(zip(data.passages["passage_id"].to_pylist(), data.passages["text"].to_pylist(), strict=True))
+    return [(texts[row["first"][0]], row["label"], row["group"]) for row in data.instances.to_pylist()]
+
+
+def test_the_archives_decide_which_members_a_family_has(archives: Path) -> None:
+    sets = ProbingSets(archives=archives)
+    island, verb = sets.choose(["blimp-*", "zorro-*"])
+    assert (island.id, island.type, island.phenomenon) == ("blimp-wh_island", "syntax", "island effects")
+    assert (verb.id, verb.type, verb.phenomenon) == ("zorro-irregular-verb", "morphology", "irregular forms")
+    assert labelled(sets.read(island))[:2] == [
+        ("Good 0.", "acceptable", "blimp-wh_island/0000"),
+        ("Bad 0.", "unacceptable", "blimp-wh_island/0000"),
+    ]
+    assert labelled(sets.read(verb))[2:] == [
+        ("good 1", "acceptable", "zorro-irregular-verb/0001"),
+        ("bad 1", "unacceptable", "zorro-irregular-verb/0001"),
+    ]
+    with pytest.raises(UnknownNameError, match="blimp-wh_island"):
+        sets.get("blimp-wh_islands")
+    assert "blimp-wh_island" not in {each.id for each in sets.absent()}
+
+
+def test_an_imported_set_replaces_a_member(archives: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    values = ProbingSets(archives=archives).get("blimp-wh_island").model_dump() | {
+        "reader": "table",
+        "parameters": {"file": "a.csv"},
+    }
+    (own / "a.yaml").write_text(json.dumps(values))
+    sets = ProbingSets(own, archives=archives)
+    assert [each.reader for each in sets.choose(["blimp-*"])] == ["table"]
+
+
+def test_words_of_a_treebank(archives: Path) -> None:
+    sets = ProbingSets(archives=archives)
+    data = sets.read(sets.get("ud-upos"))
+    assert [note.reason for note in data.notes] == ["2 sentences whose words do not make their text are left out"]
+    assert Counter(data.instances["split"].to_pylist()) == {"train": 17, "dev": 17}
+    dev = data.instances.to_pylist()[0]
+    assert (dev["instance_id"], dev["label"], dev["word"]) == ("ud-upos/dev-1/1", "DET", "the")
+    arcs = sets.read(sets.get("ud-dep")).instances
+    assert arcs.num_rows == 34 - 4  # roots have no head
+    assert set(map(len, arcs["second"].to_pylist())) == {1} and arcs["word"].null_count == 30
+
+
+def test_a_treebank_that_is_not_there(archives: Path) -> None:
+    sets = ProbingSets(archives=archives)
+    with pytest.raises(CorpusError, match="holds no treebank below 'gum/conllu/'"):
+        sets.read(sets.get("gum-entities"))
+    with pytest.raises(CorpusError, match="holds no relations below"):
+        sets.read(sets.get("gum-relation-class"))
+    wrong = sets.get("ewt-tense").model_copy(update={"parameters": {"treebank": "ud_english_ewt", "label": "tenses"}})
+    with pytest.raises(UnknownNameError, match="did you mean tense"):
+        sets.read(wrong)
+    with pytest.raises(ConfigError, match="treebank"):
+        sets.read(wrong.model_copy(update={"parameters": {}}))
+
+
+@pytest.fixture(scope="module")
+def real() -> ProbingSets:
+    return ProbingSets(archives=Path(ARCHIVES))
+
+
+REAL = [each.id for each in ProbingSets().all() if each.id.startswith(("ud-", "ewt-", "gum-"))]
+
+
+@needs_archives
+@pytest.mark.parametrize("name", REAL)
+def test_sets_of_the_archives(real: ProbingSets, name: str) -> None:
+    definition: ProbingSet = real.get(name)
+    data = real.read(definition)
+    rows = data.instances.to_pylist()
+    assert 500 <= len(rows) <= definition.max_instances
+    splits = Counter(row["split"] for row in rows)
+    assert splits.keys() == ({"train", "dev", "test"} if name.startswith(("ud-", "ewt-")) else {None})
+    if definition.balanced:
+        for split in splits:
+            counts = Counter(row["label"] for row in rows if row["split"] == split)
+            assert len(counts) == 2 and len(set(counts.values())) == 1
+    if definition.task == "values":
+        assert len({row["value"] for row in rows}) >= 8
+    else:
+        assert len({row["label"] for row in rows}) >= 2
+    assert data.instances.equals(real.read(definition).instances)
+
+
+@needs_archives
+def test_sets_of_words_share_their_texts(real: ProbingSets) -> None:
+    data = [real.read(definition) for definition in real.choose(["ud-*"])]
+    texts = [set(each.passages["text"].to_pylist()) for each in data]
+    assert len(set.union(*texts)) <= 300 and all(len(each) >= 230 for each in texts)
+
+
+@needs_archives
+def test_minimal_pairs_of_the_archives(real: ProbingSets) -> None:
+    blimp, zorro = real.choose(["blimp-*"]), real.choose(["zorro-*"])
+    # The paradigms that the archive's card counts; 57 and 17 of them are sets of the public suite.
+    assert (len(blimp), len(zorro)) == (59, 19)
+    assert not {each.phenomenon for each in (*blimp, *zorro)} & {"minimal pairs"}
+    for definition in (*blimp[::20], *zorro[::9]):
+        data = real.read(definition)
+        assert Counter(data.instances["label"].to_pylist()) == {
+            "acceptable": data.instances.num_rows // 2,
+            "unacceptable": data.instances.num_rows // 2,
+        }
+        assert set(Counter(data.instances["group"].to_pylist()).values()) == {2} and not data.notes
+    first = {label: text for text, label, _ in labelled(real.read(real.get("blimp-principle_A_case_2")))[:2]}
+    assert first == {
+        "acceptable": "Eric imagines himself taking every rug.",
+        "unacceptable": "Eric imagines himself took every rug.",
+    }
