@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_corpora.probing import Note, ProbingSet, ProbingSets, Sample, Span, probing_data, shared_passages
+from poolbench_corpora.probing import (
+    PROBING_SETS,
+    Note,
+    ProbingSet,
+    ProbingSets,
+    Sample,
+    Span,
+    probing_data,
+    shared_passages,
+)
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.choice import choose
 from poolbench_corpora.probing.data import MAX_CHARACTERS, MAX_NOTES
@@ -188,7 +197,7 @@ def test_nothing_else_is_read(text: str) -> None:
 
 
 def test_unknown_names_offer_the_nearest() -> None:
-    sets = ProbingSets()
+    sets = PROBING_SETS
     with pytest.raises(UnknownNameError, match="did you mean planted-depth"):
         sets.get("planted-dept")
     with pytest.raises(UnknownNameError, match="did you mean"):
@@ -239,7 +248,7 @@ def test_own_sets(tmp_path: Path) -> None:
     assert sets.read(sets.get("mine")).instances["label"].to_pylist() == ["a", "b"]
     (tmp_path / "again.yaml").write_text("\n".join(lines))
     with pytest.raises(ConfigError, match="'mine' is taken"):
-        ProbingSets(tmp_path)
+        ProbingSets(tmp_path).all()
 
 
 @pytest.mark.parametrize(
@@ -255,7 +264,7 @@ def test_wrong_definitions_name_file_and_field(tmp_path: Path, line: str, reason
     fields = {**FIELDS, line.partition(":")[0]: line.partition(": ")[2]}
     (tmp_path / "mine.yaml").write_text("\n".join(f"{key}: {value}" for key, value in fields.items()))
     with pytest.raises(ConfigError, match="mine.yaml: " + reason):
-        ProbingSets(tmp_path)
+        ProbingSets(tmp_path).all()
 
 
 @pytest.mark.parametrize(

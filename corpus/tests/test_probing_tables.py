@@ -221,6 +221,7 @@ def test_import_of_a_folder(tmp_path: Path) -> None:
         "negation-spans", "next-sentence-prediction", "protoroles-awareness", "senteval-past_present", "upos",
     ]  # fmt: skip
     reasons = {note.where: note.reason for note in done.notes}
+    assert "no such set" in reasons["negation-spans"]
     assert "SENTENCE_PAIR_CROSS" in reasons["joined"]
     assert "no texts" in reasons["empty"] and "No such file" in reasons["no-config"]
     assert [note.reason for note in done.notes if "upos" in note.where] == [
@@ -273,6 +274,24 @@ def test_import_of_a_zip_archive(tmp_path: Path) -> None:
     for name in done.sets:
         here, there = (tmp_path / place / name / "samples.csv" for place in ("into/to", "again"))
         assert here.read_bytes() == there.read_bytes()
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    path = zipped(download(tmp_path / "from"), tmp_path / "a.zip", {})
+    content = bytearray(path.read_bytes())
+    start = content.index(b"samples.csv") + 12
+    content[start : start + 20] = b"\xff" * 20
+    path.write_bytes(content)
+    with pytest.raises(CorpusError, match="a.zip is neither"):
+        import_suite(path, tmp_path / "to")
+
+
+def test_two_folders_of_one_name(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_set(tmp_path / "from" / folder, "passive", "SENTENCE", TEXTS)
+    done = import_suite(tmp_path / "from", tmp_path / "to")
+    assert done.sets == ["passive"]
+    assert "b/passive: another folder has this name" in str(done.notes[-1])
 
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ A set is a definition (`sets/<id>.yaml`) whose reader yields samples; `probing_d
 definition allows, and returns the tables of distinct passages and of instances.
 """
 
-from poolbench_corpora.probing.catalog import ProbingSets, SuiteSet, suite_sets
+from poolbench_corpora.probing.catalog import PROBING_SETS, ProbingSets, SuiteSet, suite_sets
 from poolbench_corpora.probing.data import (
     PROBING_INSTANCES,
     PROBING_PASSAGES,
@@ -20,6 +20,7 @@ from poolbench_corpora.probing.samples import Note, Sample, Span
 __all__ = [
     "PROBING_INSTANCES",
     "PROBING_PASSAGES",
+    "PROBING_SETS",
     "Imported",
     "Note",
     "ProbingData",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def suite_sets() -> dict[str, SuiteSet]:
 
 
 class ProbingSets:
-    """Probing sets by id.
+    """Probing sets by id; definitions are read at first use, and ConfigError is raised for wrong ones.
 
     Args:
         folders: Folders of definitions, searched after those of this package.
@@ -56,15 +56,17 @@ class ProbingSets:
 
     def __init__(self, *folders: Path, archives: Path | None = None) -> None:
         self.archives = archives
-        self._definitions: dict[str, ProbingSet] = {}
-        for folder in (SETS, *folders):
-            for path in _definition_files(folder):
-                self._add(read_definition(path, FAMILIES), path)
+        self._folders = (SETS, *folders)
 
-    def _add(self, definition: ProbingSet, path: Path) -> None:
-        if definition.id in self._definitions:
-            raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
-        self._definitions[definition.id] = definition
+    @cached_property
+    def _definitions(self) -> dict[str, ProbingSet]:
+        found: dict[str, ProbingSet] = {}
+        for path in (path for folder in self._folders for path in _definition_files(folder)):
+            definition = read_definition(path, FAMILIES)
+            if definition.id in found:
+                raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
+            found[definition.id] = definition
+        return found
 
     def all(self) -> list[ProbingSet]:
         """Return every set, ordered by id.
@@ -163,12 +165,5 @@ def _definition_files(folder: Path) -> Sequence[Path]:
     return found
 
 
-@cache
-def _built_in() -> ProbingSets:
-    return ProbingSets()
-
-
-def __getattr__(name: str) -> ProbingSets:
-    if name == "PROBING_SETS":  # read at first use
-        return _built_in()
-    raise AttributeError(name)
+PROBING_SETS = ProbingSets()
+"""The sets of this package, read at first use."""

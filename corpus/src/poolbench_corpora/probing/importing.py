@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ MAX_FILE = 2_000_000_000
 """Most bytes of one file of a zip archive, as it is written and not as the archive declares it."""
 MAX_TOTAL = 20_000_000_000
 MAX_ENTRIES = 20_000
+_UNKNOWN = "unknown"
 _COPIED = 1 << 20  # bytes at once
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
@@ -80,7 +82,9 @@ def _import_one(path: Path, target: Path, licence: str, done: Imported) -> None:
     name = path.parent.name
     try:
         if not _NAME.fullmatch(name):
-            raise CorpusError(f"{path.parent}: the name of the folder is no id of a set")
+            raise CorpusError(f"{path.parent}: the name of the folder is not an id of a set")
+        if name in done.sets:
+            raise CorpusError(f"{path.parent}: another folder has this name, and was imported")
         config = read_yaml(path.with_name(CONFIG), "configuration of the suite")
         kind = _input_of(config, path)
         task = "values" if config.get("num_labels") == 1 else "classes"
@@ -116,7 +120,7 @@ def _definition_of(name: str, kind: Input, task: str, licence: str) -> dict[str,
     return {
         "id": name,
         "type": known.type if known else "syntax",
-        "phenomenon": known.phenomenon if known else "unknown",
+        "phenomenon": known.phenomenon if known else _UNKNOWN,
         "input": kind,
         "task": task,
         "source": known.source if known else "an imported folder",
@@ -146,6 +150,8 @@ def _write(path: Path, target: Path, values: dict[str, Any], done: Imported) -> 
         return
     (target / f"{name}.yaml").write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), "utf-8")
     done.sets.append(name)
+    if values["phenomenon"] == _UNKNOWN:
+        done.notes.append(Note(name, f"the public suite has no such set; write type and phenomenon in {name}.yaml"))
     done.notes += [Note(note.where or name, note.reason) for note in data.notes]
 
 
@@ -160,7 +166,7 @@ def _unpacked(source: Path, target: Path, notes: list[Note]) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(source) as archive:
                 _unpack(archive, Path(folder), source, notes)
-        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
             raise CorpusError(f"{source} is neither a folder nor a zip archive that can be read ({error})") from error
         yield Path(folder)
 
