@@ -282,7 +282,7 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     start = content.index(b"samples.csv") + 12
     content[start : start + 20] = b"\xff" * 20
     path.write_bytes(content)
-    with pytest.raises(CorpusError, match="a.zip is neither"):
+    with pytest.raises(CorpusError, match="neither a folder nor a zip"):
         import_suite(path, tmp_path / "to")
 
 

@@ -17,7 +17,7 @@ from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
 
 RANDOM = "random"
-"""The label of patterns that get the labels 0 and 1 in turn, in random order within each group."""
+"""The label of a pattern that gets the label 0 in a random half of the groups, and 1 in the others."""
 
 
 class Pattern(StrictModel):
@@ -49,20 +49,24 @@ def read_grammar(definition: ProbingSet, archives: Path | None, **parameters: An
     except ValidationError as error:
         raise ConfigError(f"probing set {definition.id!r}: {error}") from None
     lexicon = load_lexicon("corpus")
-    for number in range(given.groups):
+    coins = [str(number % 2) for number in range(given.groups)]
+    Random(f"{definition.revision}:{definition.id}").shuffle(coins)
+    for number, coin in enumerate(coins):
         rng = Random(f"{definition.revision}:{definition.id}:{number}")
         domain = lexicon.domains[number % len(lexicon.domains)]
         words = {**given.words, "roles": tuple(map(plural, domain.slots["role"]))}
         patterns = given.patterns[number // len(lexicon.domains) % len(given.patterns)]
-        yield from _group(definition, patterns, Writer(lexicon, domain, rng, words), f"{number:04d}", rng)
+        yield from _group(
+            definition, patterns, Writer(lexicon, domain, rng, words), f"{number:04d}", rng.random(), coin
+        )
 
 
 def _group(
-    definition: ProbingSet, patterns: Sequence[Pattern], writer: Writer, group: str, rng: Random
+    definition: ProbingSet, patterns: Sequence[Pattern], writer: Writer, group: str, shift: float, coin: str
 ) -> Iterator[Sample]:
+    """Yield the samples of one group; `shift` is the place of an exchange of words, `coin` the random label."""
     texts = [text for pattern in patterns for text in (pattern.text, pattern.second)]
     written = writer.sentences(*texts)
-    shift, turn = rng.random(), rng.randrange(2)  # one place, and one order of random labels, for the whole group
     for number, pattern in enumerate(patterns):
         sentence, second = written[2 * number], written[2 * number + 1].text
         text = exchange(sentence.text, shift) if pattern.shift else sentence.text
@@ -71,7 +75,7 @@ def _group(
                 f"{group}-{number}-{place}",
                 first,
                 pair,
-                label=str((number + turn) % 2) if label == RANDOM else label,
+                label=coin if label == RANDOM else label,
                 value=pattern.value,
                 group=group,
                 word=word_type(*first),
