@@ -1,11 +1,12 @@
 """Winning rate, discriminability and rank resolution by hand and by brute force."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, published_winning_rate
 
 
 def brute_force(scores):
@@ -43,6 +44,41 @@ def test_winning_rate_without_opponents_is_nan():
     np.testing.assert_array_equal(mean_winning_rate(np.ones((3, 2))), [0.5, 0.5, 0.5])
     with pytest.raises(StatisticError, match="models by datasets"):
         mean_winning_rate(np.ones(3))
+
+
+#: Models A, B, C on three datasets, in the rows of the published table.
+TABLE = np.array([[0.9, 0.8, 0.8], [0.5, 0.6, np.nan], [0.7, 0.7, 0.4]])
+
+
+def test_published_winning_rates_by_hand():
+    np.testing.assert_allclose(mean_winning_rate(TABLE.T), [3.5 / 5, 3 / 5, 0.5 / 4])
+    np.testing.assert_allclose(published_winning_rate(TABLE.T), [2 / 3, 2 / 3, 0])
+    np.testing.assert_allclose(published_winning_rate(TABLE.T, "column"), [2 / 3, 1 / 3, 1 / 2])
+
+
+@pytest.mark.parametrize("scale", ["row", "column"])
+def test_published_winning_rates_agree_with_data_frames(scale):
+    """The public site ranks the rows of a pandas table; NaN of its divisions by zero is left out of its means."""
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(rng.normal(size=(30, 6)).round(1))
+    table[rng.random(table.shape) < 0.2] = np.nan
+    table.loc[3] = 0.5  # all models tie
+    table.loc[4] = np.nan
+    ranks = table.rank(axis=1, method="max")
+    scaled = ranks.apply(lambda line: (line - line.min()) / (line.max() - line.min()), axis=1 if scale == "row" else 0)
+    found = published_winning_rate(table.to_numpy().T, scale)
+    np.testing.assert_allclose(found, scaled.mean())
+    order = rng.permutation(30)
+    np.testing.assert_allclose(published_winning_rate(table.to_numpy()[order].T, scale), found)
+
+
+def test_published_winning_rates_of_ranks_without_a_spread_are_nan():
+    scores = np.array([[1.0, 1.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(published_winning_rate(scores), [np.nan, np.nan])
+    steady = np.array([[2.0, 3.0, 1.0], [1.0, 2.0, 5.0], [0.0, 1.0, 0.5]])
+    assert np.isnan(published_winning_rate(steady[:, :2], "column")).all()
+    with pytest.raises(StatisticError, match="models by datasets"):
+        published_winning_rate(np.ones(3))
 
 
 def test_discriminability_agrees_with_scipy():

@@ -1,7 +1,8 @@
 """Winning rates of models over datasets, and how stable the order of the models is."""
 
 import math
-from typing import NamedTuple
+import warnings
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -27,14 +28,39 @@ def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
 
 def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs won (ties one half) and the pairs played by each model on each dataset, [N, M] each."""
-    scores_MN = np.asarray(scores, dtype=np.float64)
-    if scores_MN.ndim != 2:
-        raise StatisticError(Status.TOO_FEW, f"scores must be models by datasets, got shape {scores_MN.shape}")
+    scores_MN = _by_dataset(scores)
     present = ~np.isnan(scores_MN)
     met_NM = (present * (present.sum(axis=0) - 1)).T.astype(np.float64)
     first, second = scores_MN[:, None], scores_MN[None, :]
     won_NM = ((first > second) + 0.5 * (first == second)).sum(axis=1).T - 0.5 * present.T
     return won_NM, met_NM
+
+
+def published_winning_rate(scores: np.ndarray, scale: Literal["row", "column"] = "row") -> np.ndarray:
+    """Return the winning rate of each model as the public leaderboard computes it [M].
+
+    The models are ranked on each dataset, the worst is 1, and tied models share the highest of their ranks. Ranks are
+    scaled to 0 ... 1 between their minimum and maximum, and averaged over the datasets. Missing scores are skipped.
+    Ranks without a spread have no scale: a dataset that ties all its models is skipped (`row`), and a model with the
+    same rank everywhere is NaN (`column`).
+
+    Example: the models A, B, C have the scores .9 .8 .8 on the first dataset, .5 .6 and none on the second, and .7 .7
+    .4 on the third. Their ranks are 3 2 2, 1 2 and none, 3 3 1. `row` gives .667 .667 .000, `column` .667 .333 .500,
+    and `mean_winning_rate` .700 .600 .125.
+
+    Args:
+        scores: M models by N datasets, higher is better, NaN if missing.
+        scale: `row`, minimum and maximum of the dataset (a row of the published table); `column`, of the model.
+
+    Raises:
+        StatisticError: `too_few` unless `scores` has two dimensions.
+    """
+    ranks_MN = stats.rankdata(_by_dataset(scores), method="max", axis=0, nan_policy="omit")
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of rows that are missing throughout
+        axis = 0 if scale == "row" else 1
+        low, high = np.nanmin(ranks_MN, axis=axis, keepdims=True), np.nanmax(ranks_MN, axis=axis, keepdims=True)
+        return np.asarray(np.nanmean((ranks_MN - low) / (high - low), axis=1))
 
 
 def discriminability(scores: np.ndarray) -> np.ndarray:
@@ -92,6 +118,14 @@ def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int 
         tau=float(np.mean(taus)) if taus else math.nan,
         published=float(1.96 * np.std(changes, ddof=1) / math.sqrt(len(scores_MN))),
     )
+
+
+def _by_dataset(scores: np.ndarray) -> np.ndarray:
+    """Return the scores in float64 [M, N]; raise StatisticError `too_few` unless they have two dimensions."""
+    scores_MN = np.asarray(scores, dtype=np.float64)
+    if scores_MN.ndim != 2:
+        raise StatisticError(Status.TOO_FEW, f"scores must be models by datasets, got shape {scores_MN.shape}")
+    return scores_MN
 
 
 def _ranks(rates: np.ndarray) -> np.ndarray:
