@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import PROBE_TARGETS, table_from_rows, vector_column
+from poolbench.contracts.tables import INSTANCES, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.http.api import build_api
@@ -90,20 +90,21 @@ def test_the_cards_own_sizes_are_far_below_the_limits(rows: int) -> None:
     cost.of_concept(rows, 4_096, domains, ProbeParams()).require(cost.REQUEST)
     cost.of_concept(rows, 32 * 4_096, domains, ProbeParams(fold_seeds=tuple(range(1, 11))), 3).require(cost.TASK)
     cost.of_task(100_000, 4_096, 20, TaskParams(seeds=(0, 1, 2))).require(cost.TASK)
+    cost.of_task(100_000, 4_096, 20, TaskParams(protocol="released")).require(cost.TASK)
 
 
 def test_a_task_that_costs_too_much_fails_and_is_not_tried_again(tmp_path: Path) -> None:
     artifacts = Artifacts(FolderStore(tmp_path / "store"))
     rows, width = 20_000, 16
     names = [str(row) for row in range(rows)]
-    targets = [{"instance_id": name, "label": f"class {name}", "group": name} for name in names]
-    artifacts.write_table("targets", table_from_rows(targets, PROBE_TARGETS))
+    instances = [{"instance_id": name, "first": [name], "label": f"class {name}", "group": name} for name in names]
+    artifacts.write_table("instances", table_from_rows(instances, INSTANCES))
     found = {"passage_id": pa.array(names), "vector": vector_column(np.zeros((rows, width)))}
     columns = {"applied": [True] * rows, "token_share": pa.array([1.0] * rows, pa.float32()), "status": ["ok"] * rows}
     artifacts.write_table("vectors", pa.table({**found, **columns, "reason": pa.nulls(rows, pa.string())}))
     task = Task(
         kind="prober.task",
-        inputs={"targets": "targets", "vectors/A1_mean/0": "vectors"},
+        inputs={"instances": "instances", "vectors/A1_mean/0/0": "vectors"},
         outputs={"measures/A1_mean/0": "measures"},
         params={"seeds": list(range(100))},
     )

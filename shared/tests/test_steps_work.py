@@ -59,7 +59,7 @@ PROBE = task(
     ["measures/A/1", "scores/A/1", "measures/B/1"],
 )
 SCORE = task("scorer.score", ["scorer/a", "scorer/b", "texts/A", "texts/B"], ["scores/A", "scores/B"])
-TASK = task("prober.task", ["targets", "vectors/A", "pair/A"], ["measures/A"], seeds=[1, 2])
+TASK = task("prober.task", ["instances", "vectors/A/1/0", "vectors/A/1/1"], ["measures/A/1"], seeds=[1, 2])
 TRAIN = task("scorer.train", ["passages/scorer"], ["scorer", "measures"], concept="a", base="minilm", mode="head")
 DEMO = "demo@r1/float32"
 
@@ -83,10 +83,10 @@ DEMO = "demo@r1/float32"
         (TRAIN, {"passages/scorer": Shape(400)}, Work(400, "passages", "minilm, head")),
         (
             TASK,
-            {"targets": Shape(300), "vectors/A": Shape(300, 16), "pair/A": Shape(300, 16)},
-            Work(2 * 600, "vectors", "4 values of C, permuted control, code lengths, width 16"),
+            {"instances": Shape(300), "vectors/A/1/0": Shape(200, 16), "vectors/A/1/1": Shape(200, 16)},
+            Work(2 * 300, "instances", "4 values of C, permuted control, code lengths, width 16"),
         ),
-        (TASK, {"targets": Shape(300)}, None),
+        (TASK, {"instances": Shape(300)}, None),
         (GENERATE, {}, None),
         (task("scorer.score", ["texts/A"], ["scores/A"]), {"texts/A": Shape(60)}, None),
         (task("pooler.pool", ["annotations"], ["A1_mean/1"]), {"annotations": Shape(60)}, None),

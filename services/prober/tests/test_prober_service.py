@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import MEASURES, PROBE_TARGETS, WORDS, table_from_rows, vector_matrix, vectors_schema
+from poolbench.contracts.tables import INSTANCES, MEASURES, WORDS, table_from_rows, vector_matrix, vectors_schema
 from poolbench.contracts.tables import WORD_SHIFTS as WORD_SHIFTS_SCHEMA
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
 from poolbench.http.api import build_api
-from poolbench.steps.prober import SHIFT_MEASURES, VALENCE, WORD_SHIFTS, ValenceParams
+from poolbench.steps.prober import SHIFT_MEASURES, TASK, VALENCE, WORD_SHIFTS, TaskParams, ValenceParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
@@ -116,32 +116,85 @@ def test_parts_are_read_out_and_neighbours_get_the_same_directions(artifacts, ma
     assert artifacts.read_table("near.S3").equals(own, check_metadata=True)
 
 
-def test_a_task_is_probed_on_every_set_of_vectors_and_a_broken_one_takes_only_itself_down(tmp_path, make_vectors_table):
-    rng = np.random.default_rng(0)
-    store, ids = Artifacts(FolderStore(tmp_path)), [f"i{row}" for row in range(120)]
-    labels = [["noun", "verb", "other"][row % 3] for row in range(120)]
-    columns = {name: [None] * 120 for name in PROBE_TARGETS.names} | {"instance_id": ids, "label": labels}
-    store.write_table("targets", pa.table(columns, schema=PROBE_TARGETS))
-    first = rng.normal(size=(120, 5)) + 4 * np.eye(3, 5)[np.arange(120) % 3]
-    store.write_table("good", make_vectors_table(ids, first))
-    store.write_table("second", make_vectors_table(ids, rng.normal(size=(120, 5))))
-    store.write_table("twice", make_vectors_table([ids[0], *ids[:-1]], first))
-    inputs = {
-        "targets": "targets",
-        "vectors/A1_mean/2": "good",
-        "pair/A1_mean/2": "second",
-        "vectors/broken/2": "twice",
+@pytest.fixture
+def probing_task(tmp_path, make_vectors_table):
+    """A store with the instances of a task of pairs, and the vectors of their passages in shards; and its inputs."""
+    rng, store = np.random.default_rng(0), Artifacts(FolderStore(tmp_path))
+    ids = [f"i{row}" for row in range(120)]
+    columns = {
+        **{name: [None] * 120 for name in INSTANCES.names},
+        "instance_id": ids,
+        "first": [[f"{name}a", f"{name}b"] for name in ids],
+        "second": [[f"{name}c"] for name in ids],
+        "label": [["noun", "verb", "other"][row % 3] for row in range(120)],
     }
-    outputs = {f"measures/{cell}/2": f"out.{cell}" for cell in ("A1_mean", "broken")}
-    params = {"task": "pos", "num_bootstrap": 20}
-    run(create(), Task(kind="prober.task", inputs=inputs, outputs=outputs, params=params), store)
-    rows = {row["metric"]: row for row in store.read_table("out.A1_mean").to_pylist()}
+    store.write_table("instances", pa.table(columns, schema=INSTANCES))
+    first = rng.normal(size=(120, 5)) + 4 * np.eye(3, 5)[np.arange(120) % 3]
+    noise = rng.normal(size=(120, 5))
+    passages = [f"{name}{part}" for part in "abc" for name in ids]
+    matrix = np.concatenate([first + noise, first - noise, rng.normal(size=(120, 5))])
+    for shard, rows in enumerate((slice(0, 200), slice(150, 360))):  # they overlap
+        store.write_table(f"shard{shard}", make_vectors_table(passages[rows], matrix[rows]))
+    store.write_table("twice", make_vectors_table(["i0a", "i0a"], matrix[:2]))
+    inputs = {"instances": "instances", "vectors/broken/2/0": "twice"}
+    return store, inputs | {f"vectors/A1_mean/2/{shard}": f"shard{shard}" for shard in (0, 1)}
+
+
+def test_a_task_is_probed_on_every_cell_and_a_broken_one_takes_only_itself_down(probing_task):
+    store, inputs = probing_task
+    params = TaskParams(task="pos", num_bootstrap=20)
+    roles = [f"{part}/{cell}/2" for part in ("measures", "predictions") for cell in ("A1_mean", "broken")]
+    task = TASK.task(params, inputs, roles)
+    run(create(), task, store)
+    rows = {row["metric"]: row for row in store.read_table(task.outputs["measures/A1_mean/2"]).to_pylist()}
     assert rows["probe.macro_f1"]["value"] > 0.7
     assert rows["probe.compression"]["value"] > 1
-    broken = store.read_table("out.broken").to_pylist()
+    assert (rows["probe.left_out"]["value"], rows["probe.seen_share"]["value"]) == (0, 0)
+    predictions = store.read_table(task.outputs["predictions/A1_mean/2"]).to_pylist()
+    test = [row for row in predictions if row["split"] == "test"]
+    hits = [row["predicted"] == row["truth"] for row in test]
+    assert np.mean(hits) == pytest.approx(rows["probe.accuracy"]["value"]) and len(hits) == rows["probe.accuracy"]["n"]
+    broken = store.read_table(task.outputs["measures/broken/2"]).to_pylist()
     assert {row["metric"] for row in broken} == set(rows)
     assert {row["status"] for row in broken} == {"failed"}
     assert "1 rows are duplicates" in broken[0]["reason"]
+    nothing = store.read_table(task.outputs["predictions/broken/2"]).to_pylist()
+    assert {row["predicted"] for row in nothing} == {None} and len(nothing) == 120
+
+    store.delete(task.outputs["predictions/A1_mean/2"])
+    run(create(), task, store)
+    assert store.read_table(task.outputs["predictions/A1_mean/2"]).to_pylist() == predictions
+
+
+def test_names_and_order_of_shards_change_neither_keys_nor_figures(probing_task):
+    store, inputs = probing_task
+    outputs = ["measures/A1_mean/2", "predictions/A1_mean/2"]
+    swapped = inputs | {"vectors/A1_mean/2/0": "shard1", "vectors/A1_mean/2/1": "shard0", "vectors/other/2/x": "shard0"}
+    found = []
+    for number, roles in enumerate((inputs, swapped)):
+        params = TaskParams(task=f"name {number}", num_bootstrap=20)
+        task = TASK.task(params, roles, outputs)
+        run(create(), task, store)
+        found.append((dict(task.outputs), [store.read_table(key).to_pylist() for key in task.outputs.values()]))
+        for key in task.outputs.values():
+            store.delete(key)
+    assert found[0] == found[1]
+
+
+def test_predictions_depend_neither_on_resamples_nor_on_code_lengths():
+    inputs = {"instances": "i", "vectors/A1_mean/2/0": "v"}
+
+    def keys(**params):
+        parsed = TASK.parse(params)
+        return [TASK.key(f"{part}/A1_mean/2", parsed, inputs) for part in ("predictions", "measures")]
+
+    base = keys()
+    assert [a == b for a, b in zip(base, keys(num_bootstrap=5, compression=False), strict=True)] == [True, False]
+    assert [a == b for a, b in zip(base, keys(seeds=[1]), strict=True)] == [False, False]
+    released = keys(protocol="released")
+    assert released == keys(protocol="released", seeds=[0, 1, 2, 3, 4]) and not set(released) & set(base)
+    assert TASK.parse({"protocol": "paper"}).seeds == (0, 1, 2, 3, 4)
+    assert TASK.parse({}).seeds == (0,)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import PROBE_TARGETS
+from poolbench.contracts.tables import INSTANCES
 from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors, joined
-from poolbench_prober.tasks import Targets, task_measures
+from poolbench_prober.tasks import Targets, TaskProbes, task_measures
 from poolbench_prober.tasks.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
@@ -25,13 +25,15 @@ def targets_table(labels=None, values=None, splits=None, groups=None, words=None
     nothing = [None] * count
     columns = {
         "instance_id": [f"i{row}" for row in range(count)],
+        "first": [[f"p{row}"] for row in range(count)],
+        "second": nothing,
         "label": nothing if labels is None else [str(label) for label in labels],
         "value": nothing if values is None else list(values),
         "split": nothing if splits is None else list(splits),
         "group": nothing if groups is None else [str(group) for group in groups],
         "word": nothing if words is None else list(words),
     }
-    return pa.table(columns, schema=PROBE_TARGETS)
+    return pa.table(columns, schema=INSTANCES)
 
 
 def three_classes(count=300, width=12, shift=2.0, seed=0):
@@ -44,7 +46,8 @@ def three_classes(count=300, width=12, shift=2.0, seed=0):
 
 
 def found(targets, vectors, params=PLAIN):
-    return {m.metric: m for m in task_measures(targets, PooledVectors.from_matrix(vectors), params)}
+    probes = TaskProbes.of(targets, PooledVectors.from_matrix(vectors), params)
+    return {m.metric: m for m in task_measures(probes)}
 
 
 @pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
@@ -116,7 +119,8 @@ def test_regression_finds_a_linear_value_and_chance_without_one():
     rows = found(targets, vectors)
     assert rows["probe.pearson"].value > 0.98
     assert rows["probe.selectivity"].value > 0.7
-    assert set(rows) == {"probe.pearson", "probe.selectivity", "probe.collapsed"}
+    rest = {"probe.left_out", "probe.seen_share", "probe.pearson_unseen"}
+    assert set(rows) == {"probe.pearson", "probe.selectivity", "probe.collapsed"} | rest
     nothing = found(targets, rng.normal(size=(300, 10)))
     assert abs(nothing["probe.pearson"].value) < 0.35
 
@@ -197,7 +201,7 @@ def test_span_pairs_are_vectors_one_behind_the_other():
     assert (pair.width, int(pair.usable.sum()), pair.usable[3]) == (8, 199, False)
     labels = np.where(first[:, 0] > 0, np.where(second[:, 0] > 0, "both", "first"), "none")
     targets = Targets.from_table(targets_table(labels))
-    rows = {m.metric: m for m in task_measures(targets, pair, PLAIN)}
+    rows = {m.metric: m for m in task_measures(TaskProbes.of(targets, pair, PLAIN))}
     alone = found(targets, np.nan_to_num(first))
     assert rows["probe.accuracy"].value > alone["probe.accuracy"].value + 0.1
     with pytest.raises(InputError, match="same instances"):
@@ -261,7 +265,7 @@ def test_bad_targets_are_refused():
         Targets.from_table(targets_table([0, 1], splits=["train", "valid"]))
     with pytest.raises(InputError, match=r"groups lie in several splits \(1 times\)"):
         Targets.from_table(targets_table([0, 1, 0], splits=["train", "test", "test"], groups=["a", "a", "b"]))
-    words = targets_table([0, 1]).set_column(2, "value", [["long", "short"]]).set_column(1, "label", [[None, None]])
+    words = targets_table([0, 1]).set_column(4, "value", [["long", "short"]]).set_column(3, "label", [[None, None]])
     with pytest.raises(InputError, match="must be numbers"):
         Targets.from_table(words)
     with pytest.raises(InputError, match="word of every instance"):

@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tasks import Targets, task_measures
+from poolbench_prober.tasks import Targets, TaskProbes, task_measures
 from poolbench_prober.tasks.value_code import Bins, value_code_lengths, with_share
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -116,7 +116,8 @@ def test_a_regression_has_the_figures_and_no_published_one():
     vectors, values = linear(0.2, count=300, width=8)
     targets = Targets(tuple(map(str, range(300))), (), values, np.arange(300))
     params = TaskParams(num_bootstrap=10, seeds=(0, 1))
-    rows = {m.metric: m for m in task_measures(targets, PooledVectors.from_matrix(vectors), params)}
+    probes = TaskProbes.of(targets, PooledVectors.from_matrix(vectors), params)
+    rows = {m.metric: m for m in task_measures(probes)}
     assert rows["probe.compression"].value > 1.5
     assert rows["probe.compression"].n == 210
     assert rows["probe.uniform_bits"].value == pytest.approx(4 * 210)

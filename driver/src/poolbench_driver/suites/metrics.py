@@ -15,6 +15,10 @@ COMMON = (
     MetricInfo("probe.pearson", "Pearson correlation of prediction and value on the test split", True, -1, 1),
     MetricInfo("probe.selectivity", "score of the probe minus score of its control task", True),
     MetricInfo("probe.collapsed", "share of the seeds whose probe predicts one value for all", False, 0, 1),
+    MetricInfo("probe.left_out", "number of instances without a vector", False, 0),
+    MetricInfo("probe.seen_share", "share of the test instances that are whole in train too", None, 0, 1),
+    MetricInfo("probe.macro_f1_unseen", "mean F1 over the classes, on the other test instances", True, 0, 1),
+    MetricInfo("probe.pearson_unseen", "Pearson correlation on the other test instances", True, -1, 1),
     MetricInfo(
         "probe.compression", "uniform over online code length, regularisation chosen a block", True, 0, version=2
     ),

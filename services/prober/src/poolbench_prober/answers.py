@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.tables import PROBE_TARGETS
+from poolbench.contracts.tables import INSTANCES
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
 from poolbench.statistics import connected_groups
@@ -22,7 +22,7 @@ from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pair
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest
 from poolbench_prober.solver import fit_probes
-from poolbench_prober.tasks import Targets, task_measures
+from poolbench_prober.tasks import Targets, TaskProbes, task_measures
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
@@ -35,7 +35,10 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
         classes = 1 if targets.is_regression else len(np.unique(targets.values))
         cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.REQUEST)
         return ProbeAnswer(
-            task=request.kind, measures=_shown(task_measures(targets, vectors, params)), scores=[], folds=[]
+            task=request.kind,
+            measures=_shown(task_measures(TaskProbes.of(targets, vectors, params))),
+            scores=[],
+            folds=[],
         )
     passages = _passages(request)
     _require_own_params(request)
@@ -105,7 +108,7 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
 
 
 def _targets(request: ProbeRequest) -> Targets:
-    """Return the request as PROBE_TARGETS, checked like a task's targets (InputError). A pair is a group."""
+    """Return the instances of the request, checked like those of a task (InputError). A pair is a group."""
     count, regression = len(request.labels), request.kind == "regression"
     if request.domains is not None:
         raise InputError(f"domains belong to the task concept; this one is a {request.kind}")
@@ -114,15 +117,18 @@ def _targets(request: ProbeRequest) -> Targets:
     nothing = [None] * count
     # 1 and 1.0 are the same class.
     names = [str(int(x) if isinstance(x, float) and x.is_integer() else x) for x in request.labels]
+    ids = [str(row) for row in range(count)]
     columns = {
-        "instance_id": [str(row) for row in range(count)],
+        "instance_id": ids,
+        "first": [[name] for name in ids],
+        "second": nothing,
         "label": nothing if regression else names,
         "value": [_real(label) for label in request.labels] if regression else nothing,
         "split": request.splits or nothing,
         "group": list(map(str, _groups(request))),
         "word": request.words or nothing,
     }
-    return Targets.from_table(pa.table(columns, schema=PROBE_TARGETS))
+    return replace(Targets.from_table(pa.table(columns, schema=INSTANCES)), parts=None)
 
 
 def _real(label: int | float | str) -> float:

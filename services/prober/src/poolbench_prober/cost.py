@@ -9,6 +9,7 @@ import numpy as np
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
 from poolbench.steps.prober import ProbeParams, TaskParams
+from poolbench_prober.tasks.published import RECIPES
 
 _GIB = 2**30
 #: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.
@@ -88,7 +89,10 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
     """Return the cost of a task with `num_classes` classes; 1 for a regression."""
-    fits = len(params.c_values) + 1 + bool(params.control)
+    if params.protocol == "corrected":
+        fits = len(params.c_values) + 1 + bool(params.control)
+    else:
+        fits = RECIPES[params.protocol].schedule.num_epochs * (1 + bool(params.control))
     coded = _BLOCKS * len(params.compression_c) if params.compression else 0
     probes = len(params.seeds) * num_classes * (fits + coded)
     columns = num_classes * max(1, len(params.c_values))

@@ -17,7 +17,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
-from poolbench.steps.roles import SplitCell
+from poolbench.steps.roles import Cell, SplitCell
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
@@ -26,12 +26,13 @@ from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
 from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.instances import instance_vectors
 from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
-from poolbench_prober.inputs.vectors import Identified, PooledVectors, common_component, joined, without_component
+from poolbench_prober.inputs.vectors import PooledVectors, common_component, without_component
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.tables import directions_table, measures_table, scores_table
-from poolbench_prober.tasks import Targets, task_measures
+from poolbench_prober.tasks import Targets, TaskProbes, predictions_table, task_measures
 from poolbench_prober.valence import shifts
 
 if TYPE_CHECKING:
@@ -98,17 +99,21 @@ class ProberService:
             io.write_table(role, measures_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
-        """Write the measures of one probing task for every set of vectors where they are missing."""
+        """Write the measures and predictions of one probing task for every cell where they are missing."""
         params = steps.TASK.params_of(task)
-        targets = Targets.from_table(io.table(steps.TARGETS()))
-        outputs = list(steps.TASK_MEASURES.among(io.missing))
-        for done, (output, at) in enumerate(outputs):
-            io.progress(done, len(outputs), f"{params.task} {at.name}")
-            roles = [role for role in (steps.TASK_VECTORS(at.name), steps.PAIR_VECTORS(at.name)) if role in task.inputs]
-            vectors = joined([_pooled(io.table(role), targets) for role in roles])
-            classes = 1 if targets.is_regression else len(np.unique(targets.values))
+        targets = Targets.from_table(io.table(steps.INSTANCES()))
+        families = (steps.MEASURES, steps.PREDICTIONS)
+        cells = sorted({cell for family in families for _, cell in family.among(io.missing)})
+        for done, cell in enumerate(cells):
+            io.progress(done, len(cells), f"{params.task} {cell.strategy}/{cell.layer}")
+            vectors = _of_instances(io, task, cell, targets)
+            classes = 1 if targets.is_regression else len(targets.classes)
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
-            io.write_table(output, measures_table(task_measures(targets, vectors, params)))
+            probes = TaskProbes.of(targets, vectors, params)
+            if steps.PREDICTIONS(*cell) in io.missing:
+                io.write_table(steps.PREDICTIONS(*cell), predictions_table(probes))
+            if steps.MEASURES(*cell) in io.missing:
+                io.write_table(steps.MEASURES(*cell), measures_table(task_measures(probes)))
             self._num_cells += 1
 
     def valence(self, task: Task, io: TaskIO) -> None:
@@ -213,6 +218,18 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: 
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
 
 
+def _of_instances(io: TaskIO, task: Task, cell: Cell, targets: Targets) -> PooledVectors:
+    """Return the vectors of the instances from all shards of a cell; shards that do not fit fail only their own cell.
+
+    Shards are read in the order of their keys, so that their names play no part.
+    """
+    shards = sorted((task.inputs[role], role) for role, at in steps.TASK_VECTORS.among(task.inputs) if at[:2] == cell)
+    try:
+        return instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
+    except InputError as error:
+        return PooledVectors.failed(len(targets.ids), 1, error)
+
+
 def _random_states(task: Task) -> list[str]:
     """Return the names of the random states; raise InputError for a state with another name."""
     names = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
@@ -222,13 +239,13 @@ def _random_states(task: Task) -> list[str]:
     return names
 
 
-def _pooled(table: pa.Table, instances: Identified) -> PooledVectors:
+def _pooled(table: pa.Table, passages: Passages) -> PooledVectors:
     """Return the vectors of a table; a table that does not fit fails only its own cell."""
     try:
-        return PooledVectors.from_table(table, instances)
+        return PooledVectors.from_table(table, passages)
     except InputError as error:
         width = table.schema.field("vector").type.list_size // parts_of(table)[0]
-        return PooledVectors.failed(len(instances.ids), width, error)
+        return PooledVectors.failed(len(passages.ids), width, error)
 
 
 def create() -> ProberService:

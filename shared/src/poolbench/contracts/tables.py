@@ -88,10 +88,12 @@ PROBE_SCORES = pa.schema(
     ]
 )
 
-#: What a probing task asks of each instance: a text, a span, or a pair of them, whatever its vectors stand for.
-PROBE_TARGETS = pa.schema(
+#: What a probing task asks of each instance: a text, a span, or a pair of them. Lists of passages are averaged.
+INSTANCES = pa.schema(
     [
-        ("instance_id", pa.string()),  # `passage_id` of its vectors
+        ("instance_id", pa.string()),
+        ("first", pa.list_(pa.string())),  # passage_ids of the vectors; more than one: a span of pieces
+        ("second", pa.list_(pa.string())),  # those of the second of a pair, concatenated; empty throughout without
         ("label", pa.string()),  # class; null in a regression
         ("value", pa.float64()),  # real value; null where there are classes
         ("split", pa.string()),  # train, dev or test; null throughout where none is given
@@ -191,6 +193,29 @@ def parts_of(table: pa.Table) -> tuple[int, str | None]:
     if b"readout" not in notes:
         return 1, None
     return int(notes[b"num_parts"]), notes[b"readout"].decode()
+
+
+def predictions_schema(answer: pa.DataType) -> pa.Schema:
+    """Return the schema of the predictions of a probing task, one row per seed and instance of dev or test.
+
+    An instance without a vector has one row with status and reason, and neither seed nor predictions. `answer` is the
+    type of a label, or float64 in a regression.
+    """
+    return pa.schema(
+        [
+            ("instance_id", pa.string()),
+            ("split", pa.string()),  # dev or test; of an instance without a vector as given, or null
+            ("seed", pa.int64()),
+            ("seen", pa.bool_()),  # the same passages, in the same order, are an instance of train
+            ("truth", answer),
+            ("predicted", answer),
+            ("control_truth", answer),  # null without a control task
+            ("control_predicted", answer),  # null also where the control probe failed
+            ("status", pa.string()),
+            ("reason", pa.string()),
+            ("quoted", QUOTED),
+        ]
+    )
 
 
 #: Arrow type of kept states by their dtype. Arrow has no bfloat16: its bits are stored as they are, in uint16.

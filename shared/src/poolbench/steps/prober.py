@@ -1,6 +1,6 @@
 """Steps of the prober: pooled vectors to probes, directions and D1."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -30,10 +30,18 @@ CONCEPT_VECTORS = Role("train/{concept}", OfConcept)
 COMMON_COMPONENT = Role("component", Single)
 NULLS = Role("nulls", Single)
 
-TARGETS = Role("targets", Single)
-TASK_VECTORS = Role("vectors/{name}", Named)
-PAIR_VECTORS = Role("pair/{name}", Named)
-TASK_MEASURES = Role("measures/{name}", Named)
+
+class OfShard(NamedTuple):
+    """A part of the vectors of a pooling strategy at a layer; parts may overlap."""
+
+    strategy: str
+    layer: int
+    shard: str
+
+
+INSTANCES = Role("instances", Single)
+TASK_VECTORS = Role("vectors/{strategy}/{layer}/{shard}", OfShard)
+PREDICTIONS = Role("predictions/{strategy}/{layer}", Cell)
 
 
 class OfReading(NamedTuple):
@@ -44,7 +52,7 @@ class OfReading(NamedTuple):
 
 WORD_TEXTS = Role("words", Single)
 #: Vectors of one state of the model: `before`, `after`, `random/0`, `random/1` ...
-STATE_VECTORS = TASK_VECTORS
+STATE_VECTORS = Role("vectors/{name}", Named)
 READ_DIRECTION = Role("direction", Single)
 SHIFT_MEASURES = Role("measures/{reading}", OfReading)
 WORD_SHIFTS = Role("words/{reading}", OfReading)
@@ -95,15 +103,24 @@ class ProbeParams(SinkParams):
         return self
 
 
+TaskProtocol = Literal["corrected", "released", "paper"]
+#: Seeds of the published protocols of a task.
+PUBLISHED_SEEDS = (0, 1, 2, 3, 4)
+
+
 class TaskParams(StrictModel):
     """Parameters of `prober.task`; each of them changes the figures.
 
     Attributes:
         task: Name of the task, for messages.
-        seeds: Seeds of splits, control labels, shuffles and resamples; a value is the mean over them.
+        protocol: `corrected`: converged probes; `released`, `paper`: how the code of Holmes, or its paper, trains them.
+        float16: Whether vectors are rounded to float16 first, as the released code does with those of texts.
+        seeds: Seeds of splits, control labels, shuffles and resamples; a value is the mean over them. 0 to 4 by default
+            in the published protocols.
         c_values: Inverse regularisations to choose from on dev; without dev instances `primary_c` is used.
         primary_c: Inverse regularisation where nothing is chosen; also of the plain code length.
-        control: Control task behind the selectivity: `permuted` or `word_type`; None leaves it out.
+        control: Control task behind the selectivity: `permuted` (within train; in the published protocols over all
+            splits) or `word_type`; None leaves it out.
         compression: Whether code lengths are computed.
         compression_c: Inverse regularisations that each block of the online code chooses from.
         num_bootstrap: Resamples of the groups of the test split.
@@ -111,6 +128,8 @@ class TaskParams(StrictModel):
     """
 
     task: Label = ""
+    protocol: TaskProtocol = "corrected"
+    float16: Flag = False
     seeds: Seeds = Field(default=(0,), min_length=1)
     c_values: Regularisations = (0.01, 0.1, 1.0, 10.0)
     primary_c: Regularisation = 1.0
@@ -119,6 +138,14 @@ class TaskParams(StrictModel):
     compression_c: Regularisations = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
     tolerance: Real = Field(default=1e-5, ge=1e-12, le=1e-5)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeds_of_the_protocol(cls, values: Any) -> Any:
+        """Set the seeds of the published protocols where none are given, so that they enter the keys."""
+        if isinstance(values, Mapping) and values.get("protocol", "corrected") != "corrected":
+            return {"seeds": PUBLISHED_SEEDS, **values}
+        return values
 
     def choices(self, num_dev: int) -> tuple[float, ...]:
         """Return the values of C that a probe is fitted with: all where there are dev instances to choose on."""
@@ -212,6 +239,18 @@ def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     return {role: key for role, key in inputs.items() if belongs(role)}
 
 
+def _task_params(part: str) -> KeyParams:
+    """Return the rule of a part: predictions depend neither on resamples nor on code lengths."""
+    unread = {"task"} | ({"num_bootstrap", "compression", "compression_c"} if part == "predictions" else set())
+    return lambda params, _: {**{k: v for k, v in given(params).items() if k not in unread}, "part": part}
+
+
+def _task_inputs(_: TaskParams, at: Cell, inputs: Keys) -> Keys:
+    """Return the instances and the vectors of one cell, numbered by their keys: names of shards move no key."""
+    own = {key for role, key in inputs.items() if (of := TASK_VECTORS.parse(role)) and (of.strategy, of.layer) == at}
+    return {INSTANCES(): inputs[INSTANCES()], **{f"vectors/{n}": key for n, key in enumerate(sorted(own))}}
+
+
 def _shift_params(part: str) -> KeyParams:
     def rule(params: ValenceParams, at: OfReading) -> dict[str, Any]:
         unread = {"name"} | ({"num_bootstrap", "seed"} if part == "words" else set())
@@ -249,12 +288,17 @@ def _probe_work(sized: Sized) -> tuple[float, str]:
 
 
 def _task_work(sized: Sized) -> tuple[float, str]:
-    """Count the vectors that are read, once for each seed. The number of classes is in the targets alone."""
-    read = [role for role in sized.task.inputs if TASK_VECTORS.parse(role) or PAIR_VECTORS.parse(role)]
-    rows = sum(sized.inputs[role].rows for role in read)
-    codes = ", code lengths" if sized.params.compression else ""
-    variant = f"{len(sized.params.c_values)} values of C, {sized.params.control} control{codes}, {sized.read_width}"
-    return rows * len(sized.params.seeds), variant
+    """Count the instances of each cell, once for each seed. The number of classes is in the instances alone."""
+    params = sized.params
+    cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
+    probes = f"{len(params.c_values)} values of C" if params.protocol == "corrected" else params.protocol
+    codes = ", code lengths" if params.compression else ""
+    variant = f"{probes}, {params.control} control{codes}, {sized.read_width}"
+    return sized.inputs[INSTANCES()].rows * len(cells) * len(params.seeds), variant
+
+
+def _predictions_shape(sized: Sized, _: Cell) -> Shape:
+    return Shape(sized.inputs[INSTANCES()].rows * len(sized.params.seeds), row_bytes=24.0)
 
 
 PROBE = Step(
@@ -285,13 +329,16 @@ LAYERS = Step(
 )
 TASK = Step(
     "prober.task",
-    2,
+    3,
     TaskParams,
-    inputs=(TARGETS, TASK_VECTORS, PAIR_VECTORS),
-    outputs=(Output(TASK_MEASURES, shape=measures),),
+    inputs=(INSTANCES, TASK_VECTORS),
+    outputs=(
+        Output(MEASURES, _task_params("measures"), _task_inputs, shape=measures),
+        Output(PREDICTIONS, _task_params("predictions"), _task_inputs, shape=_predictions_shape),
+    ),
     summary="scores, selectivity and code lengths of tasks with several classes or real values; for further suites",
     label="probe tasks",
-    unit="vectors",
+    unit="instances",
     work=_task_work,
 )
 VALENCE = Step(

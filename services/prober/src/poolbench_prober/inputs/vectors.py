@@ -65,7 +65,7 @@ class PooledVectors:
                 f"the vectors must hold each passage once: {len(missing)} of {len(passages.ids)} passages "
                 f"are missing, {table.num_rows - len(row_of)} rows are duplicates"
             )
-        table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids]))
+        table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids], pa.int64()))
         num_parts, readout = parts_of(table)
         matrix = vector_matrix(table["vector"])
         matrix = matrix.astype(np.float64) if readout is None else matrix
@@ -91,6 +91,12 @@ class PooledVectors:
         matrix = np.full((count, width), np.nan)
         why = CellError(error.status, str(error), quoted=error.quoted)
         return cls(matrix, nothing, nothing, (why,) * count)
+
+    def in_float16(self) -> PooledVectors:
+        """Return the vectors rounded to float16; a row with a number beyond its range is not usable."""
+        with np.errstate(over="ignore"):
+            matrix = self.matrix_nW.astype(np.float16).astype(np.float64)
+        return replace(self, matrix_nW=matrix, usable=self.usable & _finite_rows(matrix))
 
     @property
     def width(self) -> int:

@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import PROBE_TARGETS, require_columns
-from poolbench.errors import CellError, InputError
+from poolbench.contracts.tables import INSTANCES, require_columns
+from poolbench.errors import CellError, InputError, shown
 from poolbench.statistics import connected_groups
 from poolbench.statuses import Status
+from poolbench_prober.inputs.instances import Parts
 
 SPLITS = ("train", "dev", "test")
 #: Shares of train, dev and test where a data set comes without a split.
@@ -29,6 +30,7 @@ class Targets:
         groups: Group of each instance; a group is in one split [n].
         splits: `train`, `dev` or `test` of each instance [n]; None where no split is given.
         words: Word type of each instance, for control labels that are constant per type; None without.
+        parts: Passages of the first and, in pairs, of the second part of each instance [n]; None where unknown.
     """
 
     ids: tuple[str, ...]
@@ -37,14 +39,15 @@ class Targets:
     groups: np.ndarray
     splits: np.ndarray | None = None
     words: np.ndarray | None = None
+    parts: tuple[Parts, ...] | None = None
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the instances in `table` (PROBE_TARGETS); raise InputError for a malformed or inconsistent column."""
-        require_columns(table, PROBE_TARGETS, "the targets")
-        columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in PROBE_TARGETS.names}
+        """Return the instances in `table` (INSTANCES); raise InputError for a malformed or inconsistent column."""
+        require_columns(table, INSTANCES, "the instances")
+        columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in INSTANCES.names}
         ids = columns["instance_id"]
-        if not ids or len(set(ids)) != len(ids):
+        if not ids or None in ids or len(set(ids)) != len(ids):
             distinct = f"{len(ids)}, {len(set(ids))} of them different"
             raise InputError(f"instance ids must be present and unique; got {distinct}")
         classes, values = _values(columns["label"], columns["value"])
@@ -58,6 +61,7 @@ class Targets:
             groups=groups,
             splits=splits,
             words=_all_or_none("word", columns["word"]),
+            parts=_parts(ids, columns["first"], columns["second"]),
         )
 
     @property
@@ -74,7 +78,15 @@ class Targets:
             groups=self.groups[rows],
             splits=None if self.splits is None else self.splits[rows],
             words=None if self.words is None else self.words[rows],
+            parts=None if self.parts is None else tuple(self.parts[row] for row in rows),
         )
+
+    def seen(self, train: np.ndarray) -> np.ndarray | None:
+        """Return whether the whole input of each instance is one of train [n]; None where inputs are unknown."""
+        if self.parts is None:
+            return None
+        known = {self.parts[row] for row in train}
+        return np.array([parts in known for parts in self.parts])
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
         """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
@@ -126,7 +138,7 @@ def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple
         classes, codes = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
         return tuple(classes.tolist()), codes
     if any(label is not None for label in labels) or any(value is None for value in values):
-        raise InputError("every instance needs a label, or every instance a value; the targets mix or lack them")
+        raise InputError("every instance needs a label, or every instance a value; the instances mix or lack them")
     try:
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -134,6 +146,20 @@ def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple
     if not np.isfinite(numbers).all():
         raise InputError(f"{int((~np.isfinite(numbers)).sum())} of {len(numbers)} values are not finite")
     return (), numbers
+
+
+def _parts(ids: list[str], first: list[list[str] | None], second: list[list[str] | None]) -> tuple[Parts, ...]:
+    """Return the parts of each instance. Raise InputError for an empty or repeated part, or pairs beside others."""
+    pairs = any(second)
+    parts = tuple(
+        tuple(tuple(part or ()) for part in ((one, other) if pairs else (one,)))
+        for one, other in zip(first, second, strict=True)
+    )
+    for instance, found in zip(ids, parts, strict=True):
+        if not all(part and None not in part and len(set(part)) == len(part) for part in found):
+            what = "first and second" if pairs else "first"
+            raise InputError(f"instance {shown(instance)}: {what} must name one or more passages, each once")
+    return parts
 
 
 def _all_or_none(name: str, column: list[str | None], known: tuple[str, ...] | None = None) -> np.ndarray | None:
@@ -151,13 +177,16 @@ def control_values(targets: Targets, train: np.ndarray, kind: str, seed: int) ->
 
     Args:
         kind: `permuted`, labels shuffled within train and true elsewhere, for tasks on texts; `word_type`, one
-            label for each word type, drawn from the labels of train, for tasks on tokens.
+            label for each word type, drawn from the labels of train, for tasks on tokens; `permuted_all`, labels
+            shuffled over all splits, as the published protocols do.
 
     Raises:
         InputError: If `word_type` is requested without word types.
     """
     rng = np.random.default_rng((seed, 1))
     values = targets.values.copy()
+    if kind == "permuted_all":
+        return np.asarray(rng.permutation(values))
     if kind == "permuted":
         values[train] = rng.permutation(values[train])
         return values

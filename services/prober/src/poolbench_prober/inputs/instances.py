@@ -1,0 +1,96 @@
+"""Vectors of the instances of a task, from the vectors of their passages in any number of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array
+
+from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
+from poolbench_prober.inputs.vectors import PooledVectors, joined
+
+#: Passages of the first and, in a pair, of the second part of an instance.
+Parts = tuple[tuple[str, ...], ...]
+
+
+def instance_vectors(instances: Sequence[Parts], tables: Iterable[pa.Table]) -> PooledVectors:
+    """Return one row per instance: each part is the mean of its passages, and the parts of a pair are concatenated.
+
+    An instance without the vector of one of its passages is not usable, and has the reason. A passage may be in several
+    tables; the first finite vector counts.
+
+    Args:
+        instances: The parts of each instance [n].
+        tables: VECTORS of any passages, in any order.
+
+    Raises:
+        InputError: If there is no table, one holds a passage twice, has a readout, or has another width.
+    """
+    passages = _Passages.read({passage for parts in instances for part in parts for passage in part}, tables)
+    return joined([passages.means([parts[number] for parts in instances]) for number in range(len(instances[0]))])
+
+
+@dataclass(frozen=True)
+class _Ids:
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Passages:
+    """Vectors of passages; one without a vector has a row of NaN and its reason.
+
+    Attributes:
+        row_of: Row of each passage id.
+        vectors: One row per passage [p, D].
+    """
+
+    row_of: dict[str, int]
+    vectors: PooledVectors
+
+    @classmethod
+    def read(cls, wanted: set[str], tables: Iterable[pa.Table]) -> Self:
+        """Return the vectors of the wanted passages; raise InputError as `instance_vectors`."""
+        row_of = {passage: row for row, passage in enumerate(sorted(wanted))}
+        errors: list[CellError | None] = [_missing(passage) for passage in row_of]
+        matrix_pD: np.ndarray | None = None
+        applied, found = np.zeros((2, len(row_of)), dtype=bool)
+        for table in tables:
+            held = tuple(passage for passage in dict.fromkeys(table["passage_id"].to_pylist()) if passage in row_of)
+            read = PooledVectors.from_table(table, _Ids(held))
+            if read.readout is not None:
+                raise InputError(f"vectors of a task are read as they are; these have the readout {read.readout}")
+            if matrix_pD is None:
+                matrix_pD = np.full((len(row_of), read.width), np.nan)
+            if read.width != matrix_pD.shape[1]:
+                raise InputError(f"the shards have vectors of the widths {matrix_pD.shape[1]} and {read.width}")
+            for number, row in enumerate(row_of[passage] for passage in held):
+                if not found[row]:
+                    matrix_pD[row], applied[row] = read.matrix_nW[number], read.applied[number]
+                    found[row], errors[row] = read.usable[number], read.errors[number]
+        if matrix_pD is None:
+            raise InputError("there are no vectors; give at least one shard")
+        return cls(row_of, PooledVectors(matrix_pD, found, applied, tuple(errors)))
+
+    def means(self, parts: Sequence[tuple[str, ...]]) -> PooledVectors:
+        """Return the mean of the passages of each part [n, D]; a part needs all of its passages."""
+        rows = [[self.row_of[passage] for passage in part] for part in parts]
+        ends, flat = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
+        shares = np.repeat(1 / np.diff(ends), np.diff(ends))
+        weights_np = csr_array((shares, flat, ends), shape=(len(rows), len(self.row_of)))
+        of = self.vectors
+        return PooledVectors(
+            matrix_nW=weights_np @ of.matrix_nW,
+            usable=np.logical_and.reduceat(of.usable[flat], ends[:-1]),
+            applied=np.logical_and.reduceat(of.applied[flat], ends[:-1]),
+            errors=tuple(next((of.errors[row] for row in part if not of.usable[row]), None) for part in rows),
+        )
+
+
+def _missing(passage: str) -> CellError:
+    name = repr(passage)
+    return CellError(Status.FAILED, f"no table holds a vector of passage {name}", quoted=[name])

@@ -1,0 +1,57 @@
+"""The two published recipes, and the probe of a problem by one of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from poolbench.errors import CellError
+from poolbench.statuses import Status
+from poolbench_prober.tasks.problem import Fitted, Problem
+from poolbench_prober.tasks.published.losses import Loss, cross_entropy, cross_entropy_of_softmax, smooth_l1
+from poolbench_prober.tasks.published.training import Schedule, Trained, train
+
+
+class Recipe(NamedTuple):
+    """A published way to train a probe on vectors that are not standardised."""
+
+    schedule: Schedule
+    classes: Loss  # loss of a classification; of real values it is smooth L1
+
+
+#: The released code: a softmax before a loss that contains one, and an early stop.
+RELEASED = Recipe(Schedule(1e-3, weight_decay=0.0, batch=16, patience=5), cross_entropy_of_softmax)
+#: The paper: AdamW with PyTorch's usual weight decay, and all epochs.
+PAPER = Recipe(Schedule(5e-4, weight_decay=0.01, batch=64), cross_entropy)
+RECIPES = {"released": RELEASED, "paper": PAPER}
+
+
+def fit(problem: Problem) -> Fitted:
+    """Return the probe of the recipe that the parameters name; all bits are the same for any number of threads.
+
+    Raises:
+        CellError: `too_few` without dev instances, on which the epoch is chosen; `non_finite` as `train`.
+
+    Reference: Waldis et al. (2024), "Holmes", section 4, and the code released with it.
+    """
+    if not len(problem.rows["dev"]):
+        raise CellError(Status.TOO_FEW, "the published protocols choose an epoch on dev, and there is no dev instance")
+    recipe = RECIPES[problem.params.protocol]
+    # A BLAS adds up in another order on more threads. Overflows end in a loss that is not finite.
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        trained = train_probe(problem, recipe)
+        outputs_nK = trained.outputs(problem.vectors_nD.astype(np.float32))
+    details = {"epoch": trained.epoch, "num_epochs": len(trained.dev_losses), "dev_loss": min(trained.dev_losses)}
+    return Fitted(outputs_nK[:, 0] if problem.is_regression else outputs_nK.argmax(axis=1), details)
+
+
+def train_probe(problem: Problem, recipe: Recipe) -> Trained:
+    """Return the trained probe of a problem."""
+    answers = problem.values.astype(np.float32 if problem.is_regression else np.int64)
+    parts = [problem.rows[split] for split in ("train", "dev")]
+    train_set, dev_set = ((problem.vectors_nD[rows].astype(np.float32), answers[rows]) for rows in parts)
+    loss = smooth_l1 if problem.is_regression else recipe.classes
+    rng = np.random.default_rng((problem.seed, 2))
+    return train(train_set, dev_set, max(1, problem.num_classes), loss, recipe.schedule, rng)
