@@ -3,6 +3,7 @@
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
     folders     build, import and validate folders of corpora
+    probing     sets of labelled texts and spans for linguistic probing
     hub         corpora from datasets of the Hugging Face hub
     own         concepts and texts that users bring
     audit       what a probe could read instead of the concept

@@ -132,6 +132,8 @@ def rank_rows(rows: list[Row], spec: BoardSpec) -> tuple[list[Row], list[Row], l
 def _boards(rows: list[Row], spec: BoardSpec) -> Iterator[RankBoard]:
     for metric in spec.ranked:
         for complete in (False, True):
-            found = rank_board(rows, metric, entrant=spec.entrant, block=spec.block, complete=complete)
+            found = rank_board(
+                rows, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete
+            )
             if found is not None:
                 yield found

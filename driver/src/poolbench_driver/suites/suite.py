@@ -48,12 +48,14 @@ class BoardSpec:
         shown: Metrics that the leaderboard has columns of, the primary one first.
         entrant: Column of result rows that names what is compared.
         block: Column of result rows over which ranks are averaged.
+        averaged: Whether cells are means over models and layers. Not where an entrant is one model at one layer.
     """
 
     ranked: tuple[str, ...]
     shown: tuple[str, ...]
     entrant: str = "strategy"
     block: str = "concept"
+    averaged: bool = True
 
     @property
     def primary(self) -> str:

@@ -43,7 +43,12 @@ def require_one_quantity(cells: Iterable[Cell], metric: str, entrant: str = "str
 
 
 def cell_table(
-    cells: Iterable[Cell], metric: str, higher_is_better: bool, entrant: str = "strategy", block: str = "concept"
+    cells: Iterable[Cell],
+    metric: str,
+    higher_is_better: bool,
+    entrant: str = "strategy",
+    block: str = "concept",
+    averaged: bool = True,
 ) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
     """Return the value by entrant and block, and the dropped blocks with the reason.
 
@@ -61,7 +66,7 @@ def cell_table(
             dropped[cell[block]] = cell["status"]
             continue
         value = worst if cell["status"] in WORST_STATUSES else cell["value"]
-        unit = (cell.get("model"), cell.get("layer"))
+        unit = (cell.get("model"), cell.get("layer")) if averaged else (None, None)
         gathered[cell[entrant], cell[block]][unit].append(np.nan if value is None else float(value))
         units[cell[block]].add(unit)
     return {key: _average(values, units[key[1]]) for key, values in gathered.items()}, dropped

@@ -68,6 +68,7 @@ def rank_board(
     *,
     entrant: str = "strategy",
     block: str = "concept",
+    averaged: bool = True,
     complete: bool = False,
 ) -> RankBoard | None:
     """Rank the entrants in each block and average over blocks.
@@ -80,6 +81,7 @@ def rank_board(
         metric: Metric to rank; its metadata says whether high is good.
         entrant: Column that names what is compared.
         block: Column that names what ranks are averaged over.
+        averaged: Whether a cell is the mean over models and layers; else an entrant is one model at one layer.
         complete: Drop every block in which an entrant has no cell.
 
     Returns:
@@ -90,7 +92,7 @@ def rank_board(
     """
     cells, better = list(cells), is_higher_better(metric)
     require_one_quantity(cells, metric, entrant)
-    table, dropped = cell_table(cells, metric, better, entrant, block)
+    table, dropped = cell_table(cells, metric, better, entrant, block, averaged)
     blocks = sorted({each for _, each in table} - set(dropped))
     names = sorted({name for name, _ in table})
     values = np.array([[table.get((name, each), np.nan) for name in names] for each in blocks])

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.report.drawing import ACCENT, COLOURS, GREY, INK, LINES, svg
+from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, LINES, svg
 from poolbench_driver.suites.humanoid import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 from poolbench_driver.suites.markdown import table

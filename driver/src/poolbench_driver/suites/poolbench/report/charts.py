@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from poolbench.contracts import Row
-from poolbench_driver.report.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, svg
 from poolbench_driver.suites.boards.ranking import RankBoard
+from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, svg
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import Board, Entrant
 from poolbench_driver.suites.poolbench.report.ranks import tells_apart

@@ -1,0 +1,85 @@
+"""The suite Holmes: what does a representation know about language, and which pooling carries it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from poolbench.config import BUDGETS
+from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Report, Suite, Tables
+
+if TYPE_CHECKING:
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.records import RunFolder
+    from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
+    from poolbench_driver.suites.source import RowSource
+
+SCORE, RATE = "holmes.score", "holmes.winning_rate"
+
+
+class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
+    """Linguistic probing: sets of labelled texts and spans, over models, layers and pooling strategies."""
+
+    id = "holmes"
+    summary = "linguistic probing: which model, layer and pooling carry which property of language?"
+    reference = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
+    config = HolmesConfig
+    metrics = (
+        MetricInfo(SCORE, "macro-F1 of a probing set, or Pearson correlation where it asks for values", True, -1, 1),
+        MetricInfo(RATE, "share of (probing set, other entrant) pairs won, ties one half", True, 0, 1, variants=True),
+    )
+    board = BoardSpec(
+        ranked=(SCORE,),
+        shown=(SCORE, "probe.selectivity", "probe.compression"),
+        entrant="entrant",
+        block="task",
+        averaged=False,
+    )
+
+    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the amounts of a preset."""
+        return {"budget": BUDGETS[name].model_dump(mode="json")}
+
+    def check(self, config: HolmesConfig) -> None:
+        """Raise UnknownNameError or CorpusError for probing sets and strategies that are not there."""
+        from poolbench_driver.suites.holmes.plan import chosen_sets, strategies_of
+
+        chosen_sets(config)
+        strategies_of(config)
+
+    def resolve(self, config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
+        """Return what is measured: model, strategies, and the instances of every set."""
+        from poolbench_driver.suites.holmes.plan import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: HolmesScope) -> HolmesPlan:
+        """Return the plan: every distinct text is read once, and each set is probed at every layer and strategy."""
+        from poolbench_driver.suites.holmes.plan import plan
+
+        return plan(scope)
+
+    def describe(self, plan: HolmesPlan) -> Description:
+        """Return what a dry run says about a plan."""
+        sets, cells = len(plan.scope.sets), len(plan.scope.strategies) * len(plan.scope.layers)
+        return Description(
+            [f"{sets} probing sets, {cells} entrants"], {"sets": list(plan.scope.sets), "entrants": cells}
+        )
+
+    def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
+        """Return one row for each set, entrant and figure, winning rates, and the predictions of the test splits."""
+        from poolbench_driver.suites.holmes.rows import assemble
+
+        return assemble(plan, source)
+
+    def report(self, folder: RunFolder) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.holmes.report import report
+
+        return report(folder)
+
+
+SUITES.add(Holmes())

@@ -1,0 +1,42 @@
+"""The settings of a run of linguistic probing."""
+
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from poolbench.config import FINAL, LayerChoice
+from poolbench_driver.config import NO_FOLDER, ConceptsConfig
+
+
+def _fraction(value: Any) -> Any:
+    """Return a fraction such as `1/32` as a number."""
+    try:
+        return float(Fraction(value)) if isinstance(value, str) else value
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("a share such as 1/32 is needed") from None
+
+
+class HolmesConfig(ConceptsConfig):
+    """What a run of linguistic probing is asked. Concepts, steering and scorers are not read.
+
+    Attributes:
+        sets: Ids of probing sets, or patterns such as `blimp-*`; without any, all sets of the corpus.
+        corpus: Its source is `planted`, `real` (the archives), or a folder of definitions.
+        strategies: Pooling strategies, each at every layer an entrant of its own.
+        layers: Layers, by default the states after the last norm.
+        flash: Share of the training instances that is probed, in whole groups.
+        seeds: Number of seeds of splits, control labels and shuffles.
+    """
+
+    sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    strategies: tuple[str, ...] | None = ("A1_mean",)
+    layers: tuple[LayerChoice, ...] | None = (FINAL,)
+    flash: Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_fraction)] = None
+    seeds: int = Field(default=1, ge=1, le=20)
+
+    @property
+    def data_name(self) -> str:
+        """Return the source of the sets."""
+        source = self.corpus.source
+        return f"{self.suite}-{source if source in NO_FOLDER else 'folder'}"

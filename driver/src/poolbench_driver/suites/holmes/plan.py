@@ -1,0 +1,233 @@
+"""From the settings of a run to its tasks: probing sets, shards of distinct passages, and one probing task per set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from poolbench.contracts.keys import digest
+from poolbench.errors import CorpusError
+from poolbench.pooling.registry import StrategySpec, select_strategies
+from poolbench.steps import prober as steps
+from poolbench.steps.base import Keys
+from poolbench.steps.common import StrategyParam
+from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams
+from poolbench.steps.local import PASSAGES as STORED
+from poolbench.steps.local import TABLE, PassagesParams
+from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
+from poolbench.steps.roles import Cell
+from poolbench_corpora.probing import ProbingData, ProbingSet, ProbingSets, shared_passages
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import NO_FOLDER
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.models import ModelInfo, annotator_version, describe_model
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.suites.holmes.config import HolmesConfig
+
+#: Passages of one extraction.
+SHARD = 2000
+#: Expected tokens of a text, for estimates.
+_TEXT_TOKENS = 20.0
+
+
+class Probed(NamedTuple):
+    """A probing set, read through a strategy at a layer."""
+
+    set: str
+    strategy: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class HolmesScope:
+    """A resolved run.
+
+    Attributes:
+        sets: Definitions of the sets that could be read.
+        data: Their instances and passages.
+        notes: Sets that could not be read, and samples that were left out, with the reasons.
+    """
+
+    config: HolmesConfig
+    model: ModelInfo
+    strategies: tuple[StrategySpec, ...]
+    sets: Mapping[str, ProbingSet]
+    data: Mapping[str, ProbingData]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def layers(self) -> list[int]:
+        """Return the layers that are read."""
+        return self.model.layers(self.config.layers)
+
+    @property
+    def facts(self) -> PlanFacts:
+        """Return what the frame knows of a plan of it."""
+        revisions = digest({name: each.instances.to_pylist() for name, each in self.data.items()}, 16)
+        notes = self.notes[:_SHOWN] + ((f"{len(self.notes) - _SHOWN} more notes",) if len(self.notes) > _SHOWN else ())
+        source = self.config.corpus.source if self.config.corpus.source in NO_FOLDER else "folder"
+        return PlanFacts(self.model, source, revisions, "probing", passage_tokens=_TEXT_TOKENS, notes=notes)
+
+
+#: Notes that a run prints before it starts.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Probes(Stage):
+    """Keys of measures and predictions."""
+
+    keys: Mapping[Probed, Keys]
+
+
+@dataclass(frozen=True)
+class HolmesPlan(Plan):
+    """Keys of measures and predictions, by set, strategy and layer."""
+
+    scope: HolmesScope
+    probes: Mapping[Probed, Keys]
+
+
+def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
+    """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
+    source = config.corpus.source
+    catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
+    if config.sets:
+        return catalogue, catalogue.choose(config.sets)
+    if source not in NO_FOLDER:
+        return catalogue, [each for each in catalogue.all() if each.folder == Path(source)]
+    planted = source == "planted"
+    found = [each for each in catalogue.all() if (each.fidelity == "planted") is planted]
+    return catalogue, found
+
+
+def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
+    """Return the strategies of a run; raise UnknownNameError."""
+    return select_strategies(config.strategies or None)
+
+
+def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
+    """Return the scope of a run. Raise CorpusError if no set can be read."""
+    model = model or describe_model(config, session.services)
+    catalogue, sets = chosen_sets(config)
+    data, notes = catalogue.read_all(sets, config.seed)
+    if not data:
+        raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
+    left_out = [str(note) for note in notes] + [str(note) for each in data.values() for note in each.notes]
+    data = {name: _thinned(each, config) for name, each in data.items()}
+    known = {each.id: each for each in sets if each.id in data}
+    return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
+
+
+def _thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
+    """Keep a share of the training groups: those whose hash is smallest, so that a smaller share is part of a larger.
+
+    Where a source gives no splits, the share is of all groups.
+    """
+    if config.flash is None:
+        return data
+    rows = data.instances.to_pylist()
+    groups = sorted(
+        {row["group"] for row in rows if row["split"] in (None, "train")}, key=lambda g: _hash(g, config.seed)
+    )
+    kept = set(groups[: max(2, round(config.flash * len(groups)))])
+    chosen = [row for row in rows if row["split"] in ("dev", "test") or row["group"] in kept]
+    used = {name for row in chosen for name in (*row["first"], *row["second"])}
+    passages = [row for row in data.passages.to_pylist() if row["passage_id"] in used]
+    return ProbingData(
+        pa.Table.from_pylist(passages, data.passages.schema),
+        pa.Table.from_pylist(chosen, data.instances.schema),
+        data.notes,
+    )
+
+
+def _hash(group: str, seed: int) -> str:
+    return hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()
+
+
+def plan(scope: HolmesScope) -> HolmesPlan:
+    """Return the plan of a run."""
+    stage = _plan_probes(scope)
+    return HolmesPlan(scope.config, joined([stage]), scope.facts, scope, stage.keys)
+
+
+def _plan_probes(scope: HolmesScope) -> Probes:
+    """Plan the reading of all passages in shards, and one task for each set and layer."""
+    draft, found = Draft(), dict[Probed, Keys]()
+    shards, place = list[dict[Cell, str]](), dict[str, int]()
+    for number, passages in enumerate(_shards(shared_passages(scope.data.values()))):
+        shards.append(_read(scope, draft, passages))
+        place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
+    for name, data in scope.data.items():
+        instances = draft.add_local(_stored(f"instances of {name}", data.instances))
+        used = sorted({place[row] for row in data.passages["passage_id"].to_pylist()})
+        for layer in scope.layers:
+            cells = [Cell(spec.id, layer) for spec in scope.strategies]
+            inputs = {steps.INSTANCES(): instances}
+            inputs |= {steps.TASK_VECTORS(*cell, f"{n}"): shards[n][cell] for cell in cells for n in used}
+            params = steps.TaskParams(
+                task=name,
+                seeds=tuple(range(scope.config.seed, scope.config.seed + scope.config.seeds)),
+                control="word_type" if _has_words(data) else "permuted",
+                num_bootstrap=scope.config.budget.num_bootstrap,
+            )
+            roles = [role(*cell) for cell in cells for role in (steps.MEASURES, steps.PREDICTIONS)]
+            made = draft.add(steps.TASK, params, inputs, roles)
+            found |= {
+                Probed(name, *cell): {
+                    "measures": made[steps.MEASURES(*cell)], "predictions": made[steps.PREDICTIONS(*cell)]
+                }
+                for cell in cells
+            }  # fmt: skip
+    return Probes(draft.done(), found)
+
+
+def _read(scope: HolmesScope, draft: Draft, passages: pa.Table) -> dict[Cell, str]:
+    """Plan the vectors of one shard; return their keys."""
+    inputs = {PASSAGES(): draft.add_local(_stored("passages", passages))}
+    if any(spec.reads_annotations for spec in scope.strategies):
+        pipeline = scope.config.annotator
+        params = AnnotateParams(pipeline=pipeline, pipeline_version=annotator_version(pipeline))
+        given = {PASSAGES(): inputs[PASSAGES()], IDF_PASSAGES(): inputs[PASSAGES()]}
+        inputs[ANNOTATIONS()] = draft.add(ANNOTATE, params, given, [ANNOTATIONS()])[ANNOTATIONS()]
+    reading = {
+        **scope.model.params,
+        **({"add_bos": True} if scope.config.add_bos else {}),
+        **scope.config.sink_settings,
+    }
+    params_of = [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(()))) for spec in scope.strategies]
+    extraction = ExtractParams(
+        **reading, include_bos=scope.config.include_bos, strategies=params_of, layers=scope.layers
+    )
+    roles = {Cell(spec.id, layer): VECTORS(spec.id, layer) for spec in scope.strategies for layer in scope.layers}
+    made = draft.add(EXTRACT, extraction, inputs, roles.values())
+    return {cell: made[role] for cell, role in roles.items()}
+
+
+def _shards(passages: pa.Table) -> Iterator[pa.Table]:
+    """Yield portions of passages; the spans of one text stay together, so that it is read once."""
+    portion: list[dict[str, object]] = []
+    for _, spans in groupby(passages.to_pylist(), key=lambda row: row["text"]):
+        portion += spans
+        if len(portion) >= SHARD:
+            yield pa.Table.from_pylist(portion, passages.schema)
+            portion = []
+    if portion:
+        yield pa.Table.from_pylist(portion, passages.schema)
+
+
+def _stored(label: str, table: pa.Table) -> LocalStep:
+    """Return the step that stores a table, under a hash of its rows."""
+    params = PassagesParams(concept="probing", split="probing", rows=digest(table.to_pylist(), 16))
+    return LocalStep(STORED.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)
+
+
+def _has_words(data: ProbingData) -> bool:
+    return data.instances["word"].null_count < data.instances.num_rows

@@ -1,0 +1,113 @@
+"""The suite holmes: settings, shards of distinct passages, thinning, winning rates, rows."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from poolbench.config import resolve_model
+from poolbench.contracts import Row
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.statuses import Status
+from poolbench.steps import prober as steps
+from poolbench.steps.extractor import EXTRACT
+from poolbench_corpora.probing import ProbingData
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.suites.holmes import plan as planning
+from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
+from poolbench_driver.suites.holmes.rows import winning_rates
+from poolbench_driver.suites.load import load_run_config
+
+MODEL = ModelInfo(resolve_model("demo"), 6, 256)
+SETS = ("planted-pos", "planted-role", "planted-random")
+
+
+def _scope(**settings: Any) -> HolmesScope:
+    config = HolmesConfig(suite="holmes", **{"sets": SETS, **settings})
+    catalogue, sets = chosen_sets(config)
+    data, _ = catalogue.read_all(sets, config.seed)
+    data = {name: planning._thinned(each, config) for name, each in data.items()}
+    return HolmesScope(config, MODEL, tuple(strategies_of(config)), {each.id: each for each in sets}, data, ())
+
+
+def _plan(**settings: Any) -> HolmesPlan:
+    return plan(_scope(**settings))
+
+
+def test_a_share_is_a_fraction_or_a_number() -> None:
+    assert load_run_config(None, {"suite": "holmes", "flash": "1/32"}).flash == 1 / 32
+    assert load_run_config(None, {"suite": "holmes", "flash": 0.5}).flash == 0.5
+    for wrong in ("1/0", "x", 0, 2):
+        with pytest.raises(ConfigError, match="flash"):
+            load_run_config(None, {"suite": "holmes", "flash": wrong})
+
+
+def test_sets_are_chosen_by_id_pattern_or_corpus() -> None:
+    _, planted = chosen_sets(HolmesConfig(suite="holmes"))
+    assert len(planted) == 15 and {each.fidelity for each in planted} == {"planted"}
+    assert {each.type for each in planted} == {"syntax", "morphology", "semantics", "reasoning", "discourse"}
+    _, some = chosen_sets(HolmesConfig(suite="holmes", sets=("planted-p*", "planted-random")))
+    assert {"planted-pos", "planted-random"} <= {each.id for each in some} < {each.id for each in planted}
+    with pytest.raises(UnknownNameError, match="planted-pos"):
+        chosen_sets(HolmesConfig(suite="holmes", sets=("planted-poss",)))
+
+
+def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "SHARD", 300)
+    made = _plan(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
+    shards = [made.local[task.inputs["passages"]].build() for task in made.tasks.values() if task.kind == EXTRACT.kind]
+    texts = [set(shard["text"].to_pylist()) for shard in shards]
+    assert len(shards) > 1 and sum(map(len, texts)) == len(set().union(*texts))
+    probes = [task for task in made.tasks.values() if task.kind == steps.TASK.kind]
+    assert len(probes) == 3 * 2 and len(made.probes) == 3 * 2 * 2
+    for task in probes:
+        names = {row for each in task.inputs.values() if each in made.local for row in _ids(made.local[each].build())}
+        assert names
+    words = {steps.TASK.params_of(task).task: steps.TASK.params_of(task).control for task in probes}
+    assert words["planted-pos"] == "word_type" and words["planted-random"] == "permuted"
+
+
+def _ids(table: pa.Table) -> list[str]:
+    return [name for row in table["first"].to_pylist() for name in row] if "first" in table.column_names else []
+
+
+def test_a_smaller_share_is_part_of_a_larger_one_in_whole_groups() -> None:
+    def instances(data: ProbingData) -> set[str]:
+        return set(data.instances["instance_id"].to_pylist())
+
+    whole, half, tenth = (_scope(flash=share).data["planted-role"] for share in (None, 0.5, 0.1))
+    assert instances(tenth) < instances(half) < instances(whole)
+    groups = {row["group"] for row in half.instances.to_pylist()}
+    members = [row for row in whole.instances.to_pylist() if row["group"] in groups]
+    assert len(members) == len(instances(half))
+    assert half.passages.num_rows < whole.passages.num_rows
+
+
+def _scores(values: dict[str, tuple[float | None, ...]]) -> list[Row]:
+    return [
+        {
+            "metric": "holmes.score", "entrant": entrant, "task": f"set-{number}", "value": value, "layer": 6,
+            "strategy": "A1_mean", "strategy_version": 1,
+        }
+        for entrant, own in values.items()
+        for number, value in enumerate(own)
+    ]  # fmt: skip
+
+
+def test_winning_rates_by_hand() -> None:
+    """The example of three models on three sets: .700, .600 and .125."""
+    rows = _scores({"A": (0.9, 0.5, 0.7), "B": (0.8, 0.6, 0.7), "C": (0.8, None, 0.4)})
+    sets = {f"set-{number}": f"phenomenon {number}" for number in range(3)}
+    types = {"set-0": "syntax", "set-1": "syntax", "set-2": "semantics"}
+    found = {(row["metric"], row["entrant"]): row for row in winning_rates(rows, sets, types)}
+    overall = [found["holmes.winning_rate", name]["value"] for name in "ABC"]
+    assert overall == pytest.approx([0.7, 0.6, 0.125])
+    assert found["holmes.winning_rate.semantics", "A"]["value"] == pytest.approx(0.75)
+    assert found["holmes.winning_rate.semantics", "A"]["ci_low"] is None
+    assert found["holmes.winning_rate", "A"]["ci_low"] <= 0.7 <= found["holmes.winning_rate", "A"]["ci_high"]
+
+
+def test_one_entrant_has_no_winning_rate() -> None:
+    (row, *_) = winning_rates(_scores({"A": (0.9, 0.5)}), {"set-0": "x", "set-1": "y"}, {"set-0": "s", "set-1": "s"})
+    assert (row["value"], row["status"]) == (None, Status.TOO_FEW)
