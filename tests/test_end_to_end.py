@@ -285,6 +285,35 @@ def test_fine_tunes_that_do_not_fit_fail_alone(running: Running, tmp_path: Path)
     assert "layers.7" in found[other.name]["reason"] and "belongs to another one" in found[other.name]["reason"]
 
 
+def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running) -> None:
+    """Static word vectors are at chance where both classes have the same words; a killed run ends as it would have."""
+    output = running.output / "probing"
+    command = ["run", "--suite", "holmes", "--sets", "planted-role,planted-random,planted-pos"]
+    command = [str(DRIVER), *command, "--output", str(output), "--display", "json"]
+    process = subprocess.Popen(command, env=running.environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
+    process.kill()
+    process.communicate()
+    done, again = (running.call(command, LONG_S) for _ in range(2))
+    digest = re.search(r"results digest: (\w+)", done.stdout)
+    assert sent(again) == [] and digest and digest[0] in again.stdout, done.stderr[-3000:]
+    rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
+    score = {(row["task"], row["entrant"]): row["value"] for row in rows if row["metric"] == "holmes.score"}
+    assert score["planted-role", "demo A1_mean embedding"] < 0.6 < 0.9 < score["planted-role", "demo A1_mean final"]
+    assert score["planted-pos", "demo A1_mean final"] > 0.8
+    bits = {
+        row["entrant"]: row["value"]
+        for row in rows
+        if row["metric"] == "probe.compression" and row["task"] == "planted-random"
+    }
+    assert 0.85 < bits["demo A1_mean final"] < 1.1
+    rates = [row for row in rows if row["metric"] == "holmes.winning_rate"]
+    assert min(rates, key=lambda row: row["value"])["layer"] == -1
+    texts = pq.read_table(output / "latest" / "predictions.parquet").to_pylist()
+    assert {row["set"] for row in texts} == {"planted-role", "planted-random", "planted-pos"}
+
+
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:
     """After a run, so that vLLM's engine and every worker is there."""
     cluster = load(running.state)

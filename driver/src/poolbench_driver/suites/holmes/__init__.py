@@ -40,8 +40,9 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
     )
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the amounts of a preset."""
-        return {"budget": BUDGETS[name].model_dump(mode="json")}
+        """Return the amounts of a preset. The demo compares two strategies at three layers, to have a board."""
+        compared = {"strategies": ["A1_mean", "P1_last_token"], "layers": ["embedding", 0.5, "final"]}
+        return {"budget": BUDGETS[name].model_dump(mode="json")} | (compared if name == "demo" else {})
 
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError or CorpusError for probing sets and strategies that are not there."""
