@@ -306,8 +306,8 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     score = {(row["task"], row["entrant"]): row["value"] for row in rows if row["metric"] == "holmes.score"}
     assert score["planted-role", "demo A1_mean embedding"] < 0.6 < 0.9 < score["planted-role", "demo A1_mean final"]
     assert score["planted-pos", "demo A1_mean final"] > 0.8
-    (random,) = (row for row in rows if (row["metric"], row["task"], row["entrant"]) == RANDOM_LABELS)
-    assert 0.85 < random["value"] < 1.1
+    (labels,) = (row for row in rows if (row["metric"], row["task"], row["entrant"]) == RANDOM_LABELS)
+    assert 0.85 < labels["value"] < 1.1
     rates = [row for row in rows if row["metric"] == "holmes.winning_rate"]
     assert min(rates, key=lambda row: row["value"])["layer"] == -1
     texts = pq.read_table(output / "latest" / "predictions.parquet").to_pylist()
