@@ -304,7 +304,8 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     assert sent(again) == [] and digest and digest[0] in again.stdout, done.stderr[-3000:]
     rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
     score = {(row["task"], row["entrant"]): row["value"] for row in rows if row["metric"] == "holmes.score"}
-    assert score["planted-role", "demo A1_mean embedding"] < 0.6 < 0.9 < score["planted-role", "demo A1_mean final"]
+    assert score["planted-role", "demo A1_mean embedding"] < 0.6
+    assert score["planted-role", "demo A1_mean final"] > 0.9
     assert score["planted-pos", "demo A1_mean final"] > 0.8
     (labels,) = (row for row in rows if (row["metric"], row["task"], row["entrant"]) == RANDOM_LABELS)
     assert 0.85 < labels["value"] < 1.1

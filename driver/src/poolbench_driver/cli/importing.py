@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from poolbench_corpora.probing.importing import Imported
 
 app = typer.Typer(help="Import what others computed.", no_args_is_help=True)
 
@@ -71,6 +74,36 @@ def scorers(
         said = done.error or f"{done.answer['id']}: {label} means {done.concept}"
         typer.echo(said, err=done.error is not None)
     return 1 if failed else 0
+
+
+Source = Annotated[Path, typer.Argument(help="Folder or file that was downloaded.")]
+Target = Annotated[Path, typer.Argument(help="Folder for the probing sets; `run --suite holmes --corpus` names it.")]
+
+
+@app.command()
+def holmes(source: Source, target: Target = Path("probing/holmes")) -> int:
+    """Import the probing sets of the public suite: its download, as a folder or zip archive."""
+    from poolbench_corpora.probing.importing import import_suite
+
+    return _imported(import_suite(source, target), target)
+
+
+@app.command()
+def senteval(source: Source, target: Target = Path("probing/senteval")) -> int:
+    """Import probing tasks of SentEval: one of its text files, or a folder of them."""
+    from poolbench_corpora.probing.importing import import_senteval
+
+    return _imported(import_senteval(source, target), target)
+
+
+def _imported(done: Imported, target: Path) -> int:
+    """Say what was imported and what was left out; return 1 if no set was."""
+    for note in done.notes:
+        typer.echo(str(note), err=True)
+    typer.echo(f"{len(done.sets)} probing sets in {target}")
+    if done.sets:
+        typer.echo(f"probe them: poolbench-driver run --suite holmes --corpus {target}")
+    return 0 if done.sets else 1
 
 
 def _ask_label(question: str) -> str:

@@ -68,6 +68,27 @@ def _suites(_: Path) -> Rows:
     return [{"id": suite.id, "summary": suite.summary} for suite in SUITES.all()]
 
 
+def _probing_sets(_: Path) -> Rows:
+    """Return the sets that can be probed here, then those of the public suite that cannot, with their sources."""
+    from poolbench_corpora.probing import PROBING_SETS
+
+    here = [
+        {
+            "id": s.id, "type": s.type, "phenomenon": s.phenomenon, "input": s.input, "fidelity": s.fidelity,
+            "source": s.source, "licence": s.licence,
+        }
+        for s in PROBING_SETS.all()
+    ]  # fmt: skip
+    absent = [
+        {
+            "id": s.id, "type": s.type, "phenomenon": s.phenomenon, "input": s.input, "fidelity": "absent",
+            "source": s.source, "licence": "",
+        }
+        for s in PROBING_SETS.absent()
+    ]  # fmt: skip
+    return [*here, *absent]
+
+
 def _scorers(_: Path) -> Rows:
     from poolbench.storage.scorers import defaults, named_scorers
     from poolbench_driver.cluster.session import open_session
@@ -155,6 +176,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
     "activations": _activations,
     "runs": _runs,
     "suites": _suites,
+    "probing-sets": _probing_sets,
 }
 
 
@@ -162,6 +184,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
 NARROW = {
     "strategies": ("id", "family", "board", "summary"),
     "runs": ("id", "model", "concepts", "state", "updated_at"),
+    "probing-sets": ("id", "type", "phenomenon", "fidelity"),
     "directions": ("concept", "strategy", "layer", "d1", "gain", "fluent up to", "model"),
 }
 

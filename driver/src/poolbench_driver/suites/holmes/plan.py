@@ -102,7 +102,7 @@ def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
     if config.sets:
         return catalogue, catalogue.choose(config.sets)
     if source not in NO_FOLDER:
-        return catalogue, [each for each in catalogue.all() if each.folder == Path(source)]
+        return catalogue, [each for each in catalogue.all() if each.folder == Path(source)]  # as they were named
     planted = source == "planted"
     found = [each for each in catalogue.all() if (each.fidelity == "planted") is planted]
     return catalogue, found
