@@ -27,7 +27,7 @@ def _scope(**settings: Any) -> HolmesScope:
     config = HolmesConfig(suite="holmes", **{"sets": SETS, **settings})
     catalogue, sets = chosen_sets(config)
     data, _ = catalogue.read_all(sets, config.seed)
-    data = {name: planning._thinned(each, config) for name, each in data.items()}
+    data = {name: planning.thinned(each, config) for name, each in data.items()}
     return HolmesScope(config, MODEL, tuple(strategies_of(config)), {each.id: each for each in sets}, data, ())
 
 
@@ -72,16 +72,27 @@ def _ids(table: pa.Table) -> list[str]:
     return [name for row in table["first"].to_pylist() for name in row] if "first" in table.column_names else []
 
 
-def test_a_smaller_share_is_part_of_a_larger_one_in_whole_groups() -> None:
-    def instances(data: ProbingData) -> set[str]:
-        return set(data.instances["instance_id"].to_pylist())
+def test_a_smaller_share_of_train_is_part_of_a_larger_one_in_whole_groups() -> None:
+    def names(data: ProbingData, *splits: str) -> set[str]:
+        rows = data.instances.to_pylist()
+        return {row["instance_id"] for row in rows if not splits or row["split"] in splits}
 
-    whole, half, tenth = (_scope(flash=share).data["planted-role"] for share in (None, 0.5, 0.1))
-    assert instances(tenth) < instances(half) < instances(whole)
+    (whole,) = _scope(sets=("planted-role",)).data.values()
+    full, half, tenth = (_scope(sets=("planted-role",), flash=share).data["planted-role"] for share in (1, 0.5, 0.1))
+    assert names(full) == names(whole)
+    assert names(tenth, "train") < names(half, "train") < names(full, "train")
+    assert names(tenth, "dev", "test") == names(half, "dev", "test") == names(full, "dev", "test")
+    sizes = {split: len(names(full, split)) / len(names(full)) for split in ("train", "dev", "test")}
+    assert sizes == pytest.approx({"train": 0.7, "dev": 0.1, "test": 0.2}, abs=0.02)
     groups = {row["group"] for row in half.instances.to_pylist()}
     members = [row for row in whole.instances.to_pylist() if row["group"] in groups]
-    assert len(members) == len(instances(half))
+    assert len(members) == len(names(half))
     assert half.passages.num_rows < whole.passages.num_rows
+    labels = [row["label"] for row in tenth.instances.to_pylist() if row["split"] == "train"]
+    assert len(set(labels)) == 2 and abs(labels.count(labels[0]) * 2 - len(labels)) <= 2
+    few = _scope(sets=("planted-role",), flash=0.5, flash_eval=20).data["planted-role"]
+    assert len(names(few, "dev")) <= 20 and len(names(few, "test")) <= 20
+    assert names(few, "test") < names(half, "test") and names(few, "train") == names(half, "train")
 
 
 def _scores(values: dict[str, tuple[float | None, ...]]) -> list[Row]:

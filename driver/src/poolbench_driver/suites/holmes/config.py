@@ -25,7 +25,8 @@ class HolmesConfig(ConceptsConfig):
         corpus: Its source is `planted`, `real` (the archives), or a folder of definitions.
         strategies: Pooling strategies, each at every layer an entrant of its own.
         layers: Layers, by default the states after the last norm.
-        flash: Share of the training instances that is probed, in whole groups.
+        flash: Share of the training groups that is probed; dev and test stay whole.
+        flash_eval: Most instances of dev, and of test.
         seeds: Number of seeds of splits, control labels and shuffles.
     """
 
@@ -33,6 +34,7 @@ class HolmesConfig(ConceptsConfig):
     strategies: tuple[str, ...] | None = ("A1_mean",)
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
     flash: Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_fraction)] = None
+    flash_eval: int | None = Field(default=None, ge=2)
     seeds: int = Field(default=1, ge=1, le=20)
 
     @property

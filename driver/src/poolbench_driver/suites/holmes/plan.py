@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -121,35 +121,59 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
     if not data:
         raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
     left_out = [str(note) for note in notes] + [str(note) for each in data.values() for note in each.notes]
-    data = {name: _thinned(each, config) for name, each in data.items()}
+    data = {name: thinned(each, config) for name, each in data.items()}
     known = {each.id: each for each in sets if each.id in data}
     return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
 
 
-def _thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
-    """Keep a share of the training groups: those whose hash is smallest, so that a smaller share is part of a larger.
+def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
+    """Keep a share of the training groups, and at most so many instances of dev and test, as a run asks.
 
-    Where a source gives no splits, the share is of all groups.
+    Where a source gives no splits, they are drawn here: 70, 10 and 20 % of the groups. Groups are taken in a seeded
+    order that takes turns between labels, so a smaller share is part of a larger one.
     """
-    if config.flash is None:
+    if config.flash is None and config.flash_eval is None:
         return data
-    rows = data.instances.to_pylist()
-    groups = sorted(
-        {row["group"] for row in rows if row["split"] in (None, "train")}, key=lambda g: _hash(g, config.seed)
-    )
-    kept = set(groups[: max(2, round(config.flash * len(groups)))])
-    chosen = [row for row in rows if row["split"] in ("dev", "test") or row["group"] in kept]
-    used = {name for row in chosen for name in (*row["first"], *row["second"])}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in data.instances.to_pylist():
+        groups.setdefault(row["group"], []).append(row)
+    ordered = _taking_turns(groups, config.seed)
+    if all(row["split"] is None for rows in groups.values() for row in rows):
+        _draw_splits(groups, ordered)
+    kept = list[dict[str, Any]]()
+    for split in ("train", "dev", "test"):
+        own = [groups[name] for name in ordered if groups[name][0]["split"] == split]
+        if split == "train":
+            chosen = own[: max(2, round((config.flash or 1.0) * len(own)))]
+        else:
+            sizes = accumulate(map(len, own))
+            chosen = [rows for rows, size in zip(own, sizes, strict=True) if size <= (config.flash_eval or size)]
+        kept += [row for rows in chosen for row in rows]
+    kept += [row for rows in groups.values() for row in rows if rows[0]["split"] is None]
+    used = {name for row in kept for name in (*row["first"], *row["second"])}
     passages = [row for row in data.passages.to_pylist() if row["passage_id"] in used]
     return ProbingData(
         pa.Table.from_pylist(passages, data.passages.schema),
-        pa.Table.from_pylist(chosen, data.instances.schema),
+        pa.Table.from_pylist(kept, data.instances.schema),
         data.notes,
     )
 
 
-def _hash(group: str, seed: int) -> str:
-    return hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()
+def _taking_turns(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> list[str]:
+    """Return groups in a seeded order in which every beginning has about the labels of the whole."""
+    by_label: dict[str, list[str]] = {}
+    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
+        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+    place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
+    return sorted(place, key=lambda name: (place[name], name))
+
+
+def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], ordered: Sequence[str]) -> None:
+    """Give every tenth of the order in turn to dev, twice to test, and seven times to train."""
+    for number, name in enumerate(ordered):
+        split = {3: "test", 6: "dev", 8: "test"}.get(number % 10, "train")
+        for row in groups[name]:
+            row["split"] = split
 
 
 def plan(scope: HolmesScope) -> HolmesPlan:
