@@ -14,6 +14,7 @@ from typing import Any
 from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
@@ -21,10 +22,12 @@ from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
 from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.report.plain import plain_report
 from poolbench_driver.suites.needs import Need, lines, require_all
 from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
 from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
 from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import BoardSpec
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -123,26 +126,31 @@ class Board:
 
     runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
     rows: list[dict[str, Any]]
-    primary: str  # the metric that the runs' suite shows first
+    spec: BoardSpec  # what the runs' suite compares
+
+    @property
+    def primary(self) -> str:
+        """Return the metric that the runs' suite shows first."""
+        return self.spec.primary
 
     @classmethod
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         found = [read_results(folder) for folder in folders]
-        primary = SUITES.get(found[0][0]["suite"]).board.primary
+        spec = SUITES.get(found[0][0]["suite"]).board
         runs = [
             {
                 "run": folder.id,
                 "model": rows[0]["model"],
                 "revision": rows[0]["model_revision"],
                 "layers": sorted(
-                    {row["layer"] for row in rows if row["metric"] == primary and row["layer"] is not None}
+                    {row["layer"] for row in rows if row["metric"] == spec.primary and row["layer"] is not None}
                 ),
                 "results_digest": folder.read_state().get("results_digest"),
             }
             for folder, rows in zip(folders, found, strict=True)
         ]
-        return cls(runs, join_rows(found), primary)
+        return cls(runs, join_rows(found), spec)
 
     @property
     def id(self) -> str:
@@ -150,8 +158,12 @@ class Board:
         return "board-" + hashlib.sha256(json.dumps(sorted(run["run"] for run in self.runs)).encode()).hexdigest()[:8]
 
     def section(self, metric: str) -> list[str]:
-        """Return the ranks on one metric as Markdown: overall, by family, concept family and model."""
-        return ranks_markdown(build_ranks(self.rows, metric))
+        """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""
+        if self.spec.entrant == BoardSpec.entrant:
+            return ranks_markdown(build_ranks(self.rows, metric))
+        measured = [row for row in self.rows if row["metric"] != "rank.mean"]
+        ranks, _, _ = rank_rows(measured, replace(self.spec, ranked=(metric,)))
+        return [plain_report("", [*measured, *ranks], self.spec).markdown] if ranks else []
 
     def write(self, folder: Path) -> Path:
         """Write the board as Markdown and JSON; return the path of the former."""

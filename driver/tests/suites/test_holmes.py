@@ -1,5 +1,6 @@
 """The suite holmes: settings, shards of distinct passages, thinning, winning rates, rows."""
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,14 @@ from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT
 from poolbench_corpora.probing import ProbingData
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
 from poolbench_driver.suites.holmes.rows import winning_rates
 from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.suites.registry import SUITES
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")
@@ -122,3 +125,11 @@ def test_winning_rates_by_hand() -> None:
 def test_one_entrant_has_no_winning_rate() -> None:
     (row, *_) = winning_rates(_scores({"A": (0.9, 0.5)}), {"set-0": "x", "set-1": "y"}, {"set-0": "s", "set-1": "s"})
     assert (row["value"], row["status"]) == (None, Status.TOO_FEW)
+
+
+def test_entrants_of_two_models_stand_on_one_board() -> None:
+    """An entrant is one model at one layer: that others lack its model makes no cell incomplete."""
+    rows = [{**row, "model": row["entrant"], "status": "ok"} for row in _scores({"a": (0.9, 0.8), "b": (0.7, 0.85)})]
+    ranks, boards, _ = rank_rows(rows, SUITES.get("holmes").board)
+    found = {row["entrant"]: row["value"] for row in ranks if json.loads(row["params"])["board"] == "all"}
+    assert found == {"a": 1.5, "b": 1.5} and boards[0]["num_blocks"] == 2
