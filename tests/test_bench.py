@@ -26,6 +26,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "gpu_extract": (ON_CPU, ()),
     "gpu_probe": (ON_CPU, ()),
     "gpu_steer": (ON_CPU, ENGINE),
+    "holmes": ((), ()),
     "probe": ((), ()),
     "queue": ((), redis_server.NEEDED),
     "scale": ((), ()),
