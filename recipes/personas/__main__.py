@@ -24,17 +24,21 @@ from recipes.personas.train import new_adapter, save_adapter, train_adapter
 from recipes.personas.words import FILE, read_words
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.errors import PoolbenchError
 
 
 def main() -> int:
-    """Train or check; return 130 when the user interrupts. The same command continues."""
+    """Train or check; return 1 after an error of the user, and 130 after an interruption."""
     options = _arguments()
-    model = resolve_model(options.model)
     try:
+        model = resolve_model(options.model)
         if options.check:
             print(tables(measure(model.source, options.check, read_words(options.words))))
         else:
             train(model, options.output, options.words, options.only)
+    except (PoolbenchError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
         return 130
