@@ -1,6 +1,8 @@
 """The suite holmes: settings, shards of distinct passages, thinning, winning rates, rows."""
 
 import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,16 +10,17 @@ import pytest
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
-from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT
-from poolbench_corpora.probing import ProbingData
+from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
+from poolbench_driver.suites.holmes.report import Entrant, View
 from poolbench_driver.suites.holmes.rows import winning_rates
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.registry import SUITES
@@ -54,6 +57,32 @@ def test_sets_are_chosen_by_id_pattern_or_corpus() -> None:
     assert {"planted-pos", "planted-random"} <= {each.id for each in some} < {each.id for each in planted}
     with pytest.raises(UnknownNameError, match="planted-pos"):
         chosen_sets(HolmesConfig(suite="holmes", sets=("planted-poss",)))
+
+
+def test_planted_sets_are_never_chosen_beside_real_text(tmp_path: Path) -> None:
+    _, planted = chosen_sets(HolmesConfig(suite="holmes", sets=("*",)))
+    assert {each.fidelity for each in planted} == {"planted"}
+    with pytest.raises(CorpusError, match=r"planted-pos: no such set in corpus real; name another corpus"):
+        chosen_sets(HolmesConfig(suite="holmes", sets=("planted-pos",), corpus={"source": "real"}))
+    definition = "id: own\ntype: syntax\nphenomenon: own\ninput: text\nsource: own\nrevision: '1'\nlicence: CC0-1.0\n"
+    definition += "citation: none\nfidelity: same\nreader: table\nparameters: {file: own.csv}\n"
+    (tmp_path / "own.yaml").write_text(definition)
+    _, own = chosen_sets(HolmesConfig(suite="holmes", sets=("*",), corpus={"source": str(tmp_path)}))
+    assert [each.id for each in own] == ["own"]
+
+
+def test_strategies_that_read_annotations_have_texts_for_document_frequencies() -> None:
+    """The pooler refuses passages without a column `split`, and all strategies of a shard would fail with it."""
+    made = _plan(strategies=("A1_mean", "L5_keyword"))
+    (task,) = (task for task in made.tasks.values() if task.kind == "pooler.annotate")
+    reference = made.local[task.inputs["idf_passages"]].build()
+    texts = set(made.local[task.inputs["passages"]].build()["text"].to_pylist())
+    assert set(reference["text"].to_pylist()) == texts and set(reference["split"].to_pylist()) == {"train"}
+
+
+def test_a_strategy_that_reads_token_counts_is_refused() -> None:
+    with pytest.raises(ConfigError, match="S4_sif: reads token counts"):
+        strategies_of(HolmesConfig(suite="holmes", strategies=("A1_mean", "S4_sif")))
 
 
 def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +127,23 @@ def test_a_smaller_share_of_train_is_part_of_a_larger_one_in_whole_groups() -> N
     assert names(few, "test") < names(half, "test") and names(few, "train") == names(half, "train")
 
 
+@pytest.mark.parametrize("num_labels", [2, 5])
+def test_every_label_is_in_every_split_where_groups_are_named_by_label(num_labels: int) -> None:
+    """With groups in order of their names, dev had one of two labels, and test one of five."""
+    names = [(f"s/{label}-{number:03d}", str(label)) for label in range(num_labels) for number in range(100)]
+    instances = [
+        {"instance_id": name, "first": [name], "second": [], "label": label, "group": name} for name, label in names
+    ]
+    passages = [{"passage_id": name, "text": name, "span": {"start": 0, "end": 1}} for name, _ in names]
+    data = ProbingData(
+        pa.Table.from_pylist(passages, PROBING_PASSAGES), pa.Table.from_pylist(instances, PROBING_INSTANCES)
+    )
+    found = planning.thinned(data, HolmesConfig(suite="holmes", flash=1)).instances.to_pylist()
+    shares = {"train": 70, "dev": 10, "test": 20}
+    counts = Counter((row["split"], row["label"]) for row in found)
+    assert counts == {(split, str(label)): share for split, share in shares.items() for label in range(num_labels)}
+
+
 def _scores(values: dict[str, tuple[float | None, ...]]) -> list[Row]:
     return [
         {
@@ -120,6 +166,14 @@ def test_winning_rates_by_hand() -> None:
     assert found["holmes.winning_rate.semantics", "A"]["value"] == pytest.approx(0.75)
     assert found["holmes.winning_rate.semantics", "A"]["ci_low"] is None
     assert found["holmes.winning_rate", "A"]["ci_low"] <= 0.7 <= found["holmes.winning_rate", "A"]["ci_high"]
+
+
+def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
+    rows = list(winning_rates(_scores({"A": (None,), "B": (None,)}), {"set-0": "x"}, {"set-0": "s"}))
+    found = {row["entrant"]: row for row in rows if row["metric"] == "holmes.winning_rate"}
+    entrants = [Entrant(name, {"holmes.winning_rate": row}, {}, {}) for name, row in found.items()]
+    answer = View("demo", entrants, ["s"], [{"set": "set-0"}], []).answer()
+    assert answer.startswith("No entrant can be compared on the 1 sets, failed:") and "leads" not in answer
 
 
 def test_one_entrant_has_no_winning_rate() -> None:

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from poolbench.contracts.keys import digest
-from poolbench.errors import CorpusError
+from poolbench.errors import ConfigError, CorpusError
 from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.steps import prober as steps
 from poolbench.steps.base import Keys
@@ -99,18 +99,29 @@ def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
     """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
     source = config.corpus.source
     catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
-    if config.sets:
-        return catalogue, catalogue.choose(config.sets)
+    chosen = catalogue.choose(config.sets) if config.sets else catalogue.all()
     if source not in NO_FOLDER:
-        return catalogue, [each for each in catalogue.all() if each.folder == Path(source)]  # as they were named
-    planted = source == "planted"
-    found = [each for each in catalogue.all() if (each.fidelity == "planted") is planted]
+        found = [each for each in chosen if each.folder == Path(source)]  # as they were named
+    else:
+        found = [each for each in chosen if (each.fidelity == "planted") is (source == "planted")]
+    if not found and config.sets:
+        raise CorpusError(
+            f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
+            "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
+        )
     return catalogue, found
 
 
 def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
-    """Return the strategies of a run; raise UnknownNameError."""
-    return select_strategies(config.strategies or None)
+    """Return the strategies of a run; raise UnknownNameError, or ConfigError for one that reads token counts."""
+    found = select_strategies(config.strategies or None)
+    counting = [spec.id for spec in found if spec.reads_counts]
+    if counting:
+        raise ConfigError(
+            f"--strategies {', '.join(counting)}: reads token counts of train passages, and passages of this suite are "
+            "in no split of their own; name other strategies"
+        )
+    return found
 
 
 def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
@@ -137,9 +148,10 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in data.instances.to_pylist():
         groups.setdefault(row["group"], []).append(row)
-    ordered = _taking_turns(groups, config.seed)
+    by_label = _by_label(groups, config.seed)
+    ordered = _taking_turns(by_label)
     if all(row["split"] is None for rows in groups.values() for row in rows):
-        _draw_splits(groups, ordered)
+        _draw_splits(groups, by_label)
     kept = list[dict[str, Any]]()
     for split in ("train", "dev", "test"):
         own = [groups[name] for name in ordered if groups[name][0]["split"] == split]
@@ -159,18 +171,27 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     )
 
 
-def _taking_turns(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> list[str]:
-    """Return groups in a seeded order in which every beginning has about the labels of the whole."""
-    by_label: dict[str, list[str]] = {}
+def _by_label(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> dict[str, list[str]]:
+    """Return the groups of each label in a seeded order, labels in order of the alphabet."""
+    found: dict[str, list[str]] = {}
     for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
-        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+        found.setdefault(str(groups[name][0]["label"]), []).append(name)
+    return dict(sorted(found.items()))
+
+
+def _taking_turns(by_label: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return groups in an order in which every beginning has about the labels of the whole."""
     place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
     return sorted(place, key=lambda name: (place[name], name))
 
 
-def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], ordered: Sequence[str]) -> None:
-    """Give every tenth of the order in turn to dev, twice to test, and seven times to train."""
-    for number, name in enumerate(ordered):
+def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], by_label: Mapping[str, Sequence[str]]) -> None:
+    """Give one of every ten groups to dev, two to test, and seven to train.
+
+    Groups are counted label after label, so that all splits have the labels of the whole. In the order that takes
+    turns, dev would have one of two labels and test one of five, where the groups are named after their labels.
+    """
+    for number, name in enumerate(chain.from_iterable(by_label.values())):
         split = {3: "test", 6: "dev", 8: "test"}.get(number % 10, "train")
         for row in groups[name]:
             row["split"] = split
@@ -186,8 +207,10 @@ def _plan_probes(scope: HolmesScope) -> Probes:
     """Plan the reading of all passages in shards, and one task for each set and layer."""
     draft, found = Draft(), dict[Probed, Keys]()
     shards, place = list[dict[Cell, str]](), dict[str, int]()
-    for number, passages in enumerate(_shards(shared_passages(scope.data.values()))):
-        shards.append(_read(scope, draft, passages))
+    shared = shared_passages(scope.data.values())
+    reference = draft.add_local(_reference(shared)) if any(spec.reads_annotations for spec in scope.strategies) else ""
+    for number, passages in enumerate(_shards(shared)):
+        shards.append(_read(scope, draft, passages, reference))
         place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
     for name, data in scope.data.items():
         instances = draft.add_local(_stored(f"instances of {name}", data.instances))
@@ -213,13 +236,23 @@ def _plan_probes(scope: HolmesScope) -> Probes:
     return Probes(draft.done(), found)
 
 
-def _read(scope: HolmesScope, draft: Draft, passages: pa.Table) -> dict[Cell, str]:
-    """Plan the vectors of one shard; return their keys."""
+def _reference(passages: pa.Table) -> LocalStep:
+    """Return the step that stores the texts that document frequencies come from: all of the run, without labels.
+
+    A text serves several sets and, under other seeds, other splits, so there are no train texts alone. A shard would
+    be another reference for each set of sets.
+    """
+    texts = sorted(set(passages["text"].to_pylist()))
+    return _stored("texts of the run", pa.table({"text": texts, "split": ["train"] * len(texts)}))
+
+
+def _read(scope: HolmesScope, draft: Draft, passages: pa.Table, reference: str) -> dict[Cell, str]:
+    """Plan the vectors of one shard; return their keys. `reference` is empty where no strategy reads annotations."""
     inputs = {PASSAGES(): draft.add_local(_stored("passages", passages))}
-    if any(spec.reads_annotations for spec in scope.strategies):
+    if reference:
         pipeline = scope.config.annotator
         params = AnnotateParams(pipeline=pipeline, pipeline_version=annotator_version(pipeline))
-        given = {PASSAGES(): inputs[PASSAGES()], IDF_PASSAGES(): inputs[PASSAGES()]}
+        given = {PASSAGES(): inputs[PASSAGES()], IDF_PASSAGES(): reference}
         inputs[ANNOTATIONS()] = draft.add(ANNOTATE, params, given, [ANNOTATIONS()])[ANNOTATIONS()]
     reading = {
         **scope.model.params,

@@ -71,6 +71,8 @@ class View:
         if len(self.entrants) == 1:
             return f"{best.name} was probed on {len(self.sets)} sets; name further strategies or layers to compare."
         row = best.overall
+        if row["value"] is None:
+            return f"No entrant can be compared on the {len(self.sets)} sets, {row['status']}: {row['reason']}."
         said = f"{best.name} leads: it wins {best.rate()} % of its comparisons over {len(self.sets)} sets."
         second = self.entrants[1].overall
         if row["ci_low"] is not None and second["value"] is not None and second["value"] >= row["ci_low"]:
@@ -107,7 +109,7 @@ def _view(folder: RunFolder) -> View:
         for row in own:
             others.setdefault(row["metric"], []).append(row)
         entrants.append(Entrant(name, rates, scores, others))
-    entrants.sort(key=lambda each: -(each.overall["value"] or 0.0))
+    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
     notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
     problems = [*_problems(entrants), *notes]
     return View(rows[0]["model"], entrants, sorted({each["type"] for each in sets}), sets, problems)
@@ -123,7 +125,7 @@ def _problems(entrants: Sequence[Entrant]) -> Iterator[str]:
             yield f"{each.name}: {len(nulls)} sets have no score, {nulls[0]['status']}: {nulls[0]['reason']}"
     seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
-        yield f"test instances that occur whole in train: in {len(seen)} sets ({', '.join(sorted(seen)[:3])} ...)"
+        yield f"test instances that occur whole in train: in {len(seen)} sets ({', '.join(sorted(seen)[:3])}{', ...' if len(seen) > 3 else ''})"
 
 
 def _picture(view: View) -> Markup | None:
