@@ -125,7 +125,8 @@ def _problems(entrants: Sequence[Entrant]) -> Iterator[str]:
             yield f"{each.name}: {len(nulls)} sets have no score, {nulls[0]['status']}: {nulls[0]['reason']}"
     seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
-        yield f"test instances that occur whole in train: in {len(seen)} sets ({', '.join(sorted(seen)[:3])}{', ...' if len(seen) > 3 else ''})"
+        more = ", ..." if len(seen) > 3 else ""
+        yield f"test instances that occur whole in train: in {len(seen)} sets ({', '.join(sorted(seen)[:3])}{more})"
 
 
 def _picture(view: View) -> Markup | None:
