@@ -182,6 +182,14 @@ def test_changes_that_do_not_fit_are_refused_with_a_reason(adapter: Path, checkp
         load_decoder(DEMO, change=_change(other))
 
 
+def test_an_adapter_of_the_embedding_is_refused(tmp_path: Path) -> None:
+    """Its part of the change would be left out without a word."""
+    settings = LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj", "embed_tokens"])
+    get_peft_model(_base(), settings).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"embed_tokens.*; only LoRA weights of linear layers are read: merge it"):
+        load_decoder(DEMO, change=_change(tmp_path))
+
+
 def test_a_checkpoint_with_another_tokenizer_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     for file in checkpoint.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -19,7 +19,7 @@ from poolbench.steps.extractor import ChangeParams
 #: Settings that make two checkpoints of one architecture comparable.
 _SHAPE = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
 #: Beginning of the names of an adapter's weights; and what follows the name of a module.
-_PEFT, _LOW_RANK = "base_model.model.", ".lora_A."
+_PEFT, _LOW_RANK = "base_model.model.", (".lora_A.", ".lora_B.")
 
 
 def apply_change(model: Any, change: ChangeParams, config: Any, tokenizer: Any, read: Callable[[str], Any]) -> None:
@@ -100,7 +100,13 @@ def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as weights:
             keys += weights.keys()
-    names = sorted({key.removeprefix(_PEFT).partition(_LOW_RANK)[0] for key in keys if _LOW_RANK in key})
+    others = sorted(key for key in keys if not any(part in key for part in _LOW_RANK))
+    if others:
+        raise ModelError(
+            f"adapter {folder} has {others[0].removeprefix(_PEFT)}; only LoRA weights of linear layers are read: "
+            "merge it into a checkpoint and name that"
+        )
+    names = sorted({key.removeprefix(_PEFT).partition(_LOW_RANK[0])[0] for key in keys if _LOW_RANK[0] in key})
     known = {name for name, _ in model.named_modules()}
     absent = [name for name in names if name not in known]
     if absent or not names:
