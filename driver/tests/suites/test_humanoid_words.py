@@ -61,6 +61,7 @@ def test_neutral_words_and_templates_are_the_shipped_ones_where_a_file_has_none(
     own.write_text("domain: [hammer, saw]\npositive: [good]\nnegative: [bad]\n")
     words = read_words(str(own))
     assert (words.name, words.templates, words.notes) == ("own", shipped.templates, ())
+    assert words.licence == ""
     assert set(words.neutral) <= set(shipped.neutral) and len(words.neutral) >= 290
     assert len(shipped.domain) == 40 and len(shipped.neutral) == 300 and not shipped.notes
     assert words.revision != shipped.revision
@@ -73,6 +74,8 @@ def test_neutral_words_and_templates_are_the_shipped_ones_where_a_file_has_none(
         ("domain: [a]\npositive: [c]\n", r"words.yaml:1: the list negative is missing"),
         ("domain: [a]\n\npositve: [c]\n", r"words.yaml:3: unknown list 'positve'.*positive"),
         ("domain: a\n", r"words.yaml:1: domain must be a list"),
+        ("domain: [a]\ndomain: [b]\n", r"words.yaml:2: domain is there twice"),
+        ("name: [a]\n", r"words.yaml:1: name must be a text"),
         ("domain: [a\npositive: [b]\n", r"words.yaml:\d: not YAML"),
         ("- a\n", r"words.yaml:1: lists of words by name are needed"),
         ("domain: [a]\npositive: [x]\nnegative: [x]\n", r"words.yaml:2: the list positive is empty"),

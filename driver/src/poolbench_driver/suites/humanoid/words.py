@@ -40,6 +40,7 @@ class WordLists:
     """Words and templates.
 
     Attributes:
+        licence: Licence of the words; empty where the file has none.
         domain: Words whose preference is measured.
         positive, negative: Words that are liked, and disliked.
         neutral: Words whose mean vector is subtracted, so that what all words share does not count.
@@ -102,11 +103,11 @@ def read_words(file: str | None) -> WordLists:
             raise ConfigError(
                 f"{path}:{line}: the list {name} is {'empty' if name in own else 'missing'}; give it words"
             )
-    name, licence = (own[each][0][0][0] if each in own else path.stem for each in _TEXTS)
+    name, licence = (own[each][0][0][0] if each in own else "" for each in _TEXTS)
     domain, positive, negative, neutral, templates = (
         tuple(word for word, _ in own[each][0]) for each in (*_NEEDED, "neutral", "templates")
     )
-    return WordLists(name, licence, domain, positive, negative, neutral, templates, tuple(notes))
+    return WordLists(name or path.stem, licence, domain, positive, negative, neutral, templates, tuple(notes))
 
 
 #: Entries with their lines, and the line of the list.
@@ -130,10 +131,14 @@ def _read(path: Path) -> tuple[_Lists, list[str]]:
     found, notes = _Lists(), list[str]()
     for key, value in root.value:
         name, line = str(key.value), key.start_mark.line + 1
+        if name in found:
+            raise ConfigError(f"{path}:{line}: {name} is there twice; write one {name}")
         if name not in known:
             raise ConfigError(f"{path}:{line}: {unknown_name_message('list', name, known)}")
         if name in _TEXTS or name == "version":
-            found[name] = ([(str(value.value), line)], line)
+            if not isinstance(value, yaml.ScalarNode):
+                raise ConfigError(f"{path}:{line}: {name} must be a text, got a list; write one text")
+            found[name] = ([(value.value, line)], line)
             continue
         if not isinstance(value, yaml.SequenceNode):
             raise ConfigError(f"{path}:{line}: {name} must be a list, got {shown(value.value)}")
