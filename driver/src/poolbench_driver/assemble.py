@@ -130,10 +130,11 @@ def rank_rows(rows: list[Row], spec: BoardSpec) -> tuple[list[Row], list[Row], l
 
 
 def _boards(rows: list[Row], spec: BoardSpec) -> Iterator[RankBoard]:
+    ranked = [row for row in rows if spec.apart is None or row.get(spec.apart) is None]
     for metric in spec.ranked:
         for complete in (False, True):
             found = rank_board(
-                rows, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete
+                ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete
             )
             if found is not None:
                 yield found

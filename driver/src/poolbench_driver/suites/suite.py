@@ -49,6 +49,7 @@ class BoardSpec:
         entrant: Column of result rows that names what is compared.
         block: Column of result rows over which ranks are averaged.
         averaged: Whether cells are means over models and layers. Not where an entrant is one model at one layer.
+        apart: Column that only rows of another quantity have a value in; these are not ranked.
     """
 
     ranked: tuple[str, ...]
@@ -56,6 +57,7 @@ class BoardSpec:
     entrant: str = "strategy"
     block: str = "concept"
     averaged: bool = True
+    apart: str | None = None
 
     @property
     def primary(self) -> str:

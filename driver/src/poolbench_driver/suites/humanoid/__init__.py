@@ -42,6 +42,7 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
         shown=(PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_neutral", "shift.valence", "shift.favourites"),
         entrant="entrant",
         block="task",
+        apart="concept",
     )
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
