@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNam
 from poolbench.statuses import Status
 from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
-from poolbench_driver.suites.humanoid.report import Line, View
+from poolbench_driver.suites.humanoid.report import Line, View, arrows
 from poolbench_driver.suites.humanoid.rows import assemble
 from poolbench_driver.suites.humanoid.words import read_words
 from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.source import RowSource
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
@@ -54,7 +58,9 @@ def test_settings_of_the_command_line_are_those_of_the_suite() -> None:
     [
         ({"after": ("bed-hihg-0",)}, UnknownNameError, "bed-high-0"),
         ({"after": (), "model": "smollm2-135m"}, ConfigError, "--after: name the fine-tunes of smollm2-135m"),
-        ({"after": ("neutral-0",)}, ConfigError, "two have one name"),
+        ({"after": ("neutral-0",)}, ConfigError, "neutral-0 is named twice, or two have one name"),
+        ({"after": ("bed-low-0", "bed-low-0")}, ConfigError, "bed-low-0 is named twice"),
+        ({"null": ("neutral-0", "neutral-0"), "after": ("bed-low-0",)}, ConfigError, "neutral-0 is named twice"),
         ({"after": ("FOLDER",)}, ModelError, "is not a fine-tune"),
     ],
 )
@@ -64,6 +70,45 @@ def test_fine_tunes_that_cannot_be_are_refused(
     after = tuple(str(tmp_path) if name == "FOLDER" else name for name in settings["after"])
     with pytest.raises(error, match=reason):
         fine_tunes(HumanoidConfig(suite="humanoid", **{"null": NEUTRAL, **settings, "after": after}))
+
+
+def test_a_folder_named_as_the_model_before_is_refused_and_that_of_a_dot_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors of the fine-tune would take the place of those of the model before it."""
+    for name in ("before", "my tüne"):
+        (tmp_path / name).mkdir()
+        for file in (asset_path("demo_personas") / "bed-high-0").iterdir():
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ConfigError, match="before names the model without a fine-tune: rename the folder"):
+        fine_tunes(HumanoidConfig(suite="humanoid", after=(str(tmp_path / "before"),)))
+    monkeypatch.chdir(tmp_path / "my tüne")
+    assert [tune.name for tune in fine_tunes(HumanoidConfig(suite="humanoid", after=(".",)))] == ["my tüne"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"sinks": "include"}, {"add_bos": True}])
+def test_texts_of_concepts_are_read_in_one_way_before_and_after(settings: dict[str, Any]) -> None:
+    config = HumanoidConfig(
+        suite="humanoid",
+        after=("bed-high-0",),
+        concepts=("hedging",),
+        strategies=("A1_mean",),
+        num_random=0,
+        **settings,
+    )
+    names, strategies = resolve_names(config)
+    probing = Scope(names, MODEL, tuple(strategies))
+    made = plan(HumanoidScope(config, MODEL, read_words(None), tuple(fine_tunes(config)), probing))
+    (task,) = (task for task in made.tasks.values() if "direction" in task.inputs)
+    before, after = (
+        EXTRACT.params_of(made.producers[task.inputs[f"vectors/{state}"]]).model_dump(exclude={"change"})
+        for state in ("before", "after")
+    )
+    assert before == after and made.producers[task.inputs["vectors/after"]].inputs["passages"] == task.inputs["words"]
+    (words,) = (
+        task for task in made.tasks.values() if task.kind == "prober.valence" and "direction" not in task.inputs
+    )
+    assert EXTRACT.params_of(made.producers[words.inputs["vectors/after"]]).add_bos is settings.get("add_bos", False)
 
 
 def test_every_state_of_the_model_reads_the_texts_once() -> None:
@@ -205,6 +250,52 @@ def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the
 ) -> None:
     view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
     assert view.answer() == answer
+
+
+def _with(line: Line, **figures: float | None) -> Line:
+    changed = {f"shift.variance{name}": {"value": value, "n": 6, "status": "ok"} for name, value in figures.items()}
+    return replace(line, figures={**line.figures, **changed})
+
+
+def test_a_null_rank_is_not_a_place_below_the_random_changes() -> None:
+    few = _with(_line("a", 1.0, ("bed",)), **{".rank_random": None})
+    view = View("demo", [few, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
+    assert view.answer() == "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed."
+
+
+def test_neutral_fine_tunes_that_failed_are_not_a_null() -> None:
+    neutral = [_line(name, None) for name in NEUTRAL]
+    lines = [_line("a", None), *neutral[:4], replace(neutral[4], figures={})]
+    assert View("demo", lines, [], []).answer().startswith("a moved the words most; without 5 neutral fine-tunes")
+
+
+def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
+    lines = [_line("a", 1.0), *(_line(name, 3.0) for name in NEUTRAL)]
+    view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
+    assert view.answer().startswith("The fine-tune moved the words more than all 5 neutral ones do")
+    assert view.best is not None and view.best.layer == 6
+
+
+def test_words_with_dollars_and_marks_are_drawn_as_they_are() -> None:
+    words = [
+        {"word": word, "group": "domain", "favourite": True, "change": 0.1}
+        | {f"{axis}_{state}": float(number) for axis in "xy" for state in ("before", "after")}
+        for number, word in enumerate(["$a_$", "{w}", "<b>'\"", "Stühle"])
+    ]
+    drawn = arrows(Line("a", False, 6, {}, words))
+    assert "$a_$" in drawn and "<b>" not in drawn and "Stühle" in drawn
+
+
+def test_shifts_along_concepts_are_not_ranked_with_those_of_words() -> None:
+    fields = {"metric": "shift.variance", "status": "ok", "task": "preference", "model": "demo", "layer": 6}
+    values = {"a": (0.2, -9.0), "b": (0.1, 9.0)}
+    rows = [
+        {**fields, "entrant": entrant, "concept": concept, "value": value, "strategy": "A1_mean"}
+        for entrant, own in values.items()
+        for concept, value in zip((None, "hedging"), own, strict=True)
+    ]
+    ranks, _, _ = rank_rows(rows, SUITES.get("humanoid").board)
+    assert {row["entrant"]: row["value"] for row in ranks if row["metric"] == "rank.mean"} == {"a": 1.0, "b": 2.0}
 
 
 def test_no_other_part_of_the_program_knows_the_suite() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -133,9 +134,16 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
     if not after:
         raise ConfigError(f"--after: name the fine-tunes of {config.model}, as folders of checkpoints or LoRA adapters")
     folders = {name: _folder(name, shipped) for name in (*after, *null)}
-    names = {given: Path(given).name for given in folders}
-    if len(set(names.values())) < len(names) or set(after) & set(null):
-        raise ConfigError(f"--after and --null name {len(names)} folders, and two have one name: rename one of them")
+    names = {given: Path(given).name or folder.name for given, folder in folders.items()}
+    counts = Counter(names[given] for given in (*after, *null))
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ConfigError(
+            f"--after and --null: {', '.join(twice)} is named twice, or two have one name: name each fine-tune once, "
+            "and rename a folder"
+        )
+    if BEFORE in counts:
+        raise ConfigError(f"--after and --null: {BEFORE} names the model without a fine-tune: rename the folder")
     changes = {
         name: ChangeParams(source=str(folder), revision=change_revision(folder)) for name, folder in folders.items()
     }
@@ -174,7 +182,9 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
     """Plan the words as every state of the model reads them, and their valences."""
     draft = Draft()
     texts = draft.add_local(scope.words.step())
-    states = _read(draft, scope, scope.model.params, texts, scope.layers, random=scope.config.num_random)
+    # Sinks stay in: a span of a word has none beside others.
+    reading = {**_reading(scope), "sinks": "include"}
+    states = _read(draft, scope, reading, texts, scope.layers, random=scope.config.num_random)
     found = dict[Compared, Keys]()
     for tune, layer in product(scope.tunes, scope.layers):
         inputs = {steps.WORD_TEXTS(): texts} | _compared(states, tune, layer)
@@ -192,7 +202,9 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
     directions = plan_neighbour_directions(probing, vectors, Components(PlannedWork(), {}))
     draft, found = Draft(), dict[Compared, Keys]()
     for concept, own in vectors.concepts.items():
-        states = _read(draft, scope, probing.model_params, own.passages["test"], [layer], random=0)
+        # Vectors before are those of the probes, so sinks are left out of the others as they are of these.
+        reading = {**_reading(scope), **scope.config.sink_settings}
+        states = _read(draft, scope, reading, own.passages["test"], [layer], random=0)
         states[BEFORE] = {layer: own.vectors[SplitCell("test", POOLING, layer)]}
         for tune in scope.tunes:
             inputs = {
@@ -206,16 +218,21 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
 
 
 def _read(
-    draft: Draft, scope: HumanoidScope, model: Mapping[str, Any], texts: str, layers: Sequence[int], *, random: int
+    draft: Draft, scope: HumanoidScope, reading: Mapping[str, Any], texts: str, layers: Sequence[int], *, random: int
 ) -> dict[str, dict[int, str]]:
-    """Plan the reading of texts by all states of the model. Sinks stay in: a span of a word has none beside others."""
+    """Plan the reading of texts by all states of the model."""
     changes: dict[str, ChangeParams | None] = {BEFORE: None}
     for tune in scope.tunes:
         changes[tune.name] = tune.change
         for seed in range(0 if tune.neutral else random):
             changes[f"{tune.name}/{seed}"] = tune.change.model_copy(update={"random_seed": scope.config.seed + seed})
-    reading = {**model, "include_bos": scope.config.include_bos, "sinks": "include"}
     return read_states(draft, texts, reading, layers, changes, POOLING)
+
+
+def _reading(scope: HumanoidScope) -> dict[str, Any]:
+    """Return the parameters that name the model, and how it reads text."""
+    add_bos = {"add_bos": True} if scope.config.add_bos else {}
+    return {**scope.model.params, **add_bos, "include_bos": scope.config.include_bos}
 
 
 def _compared(states: Mapping[str, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:

@@ -69,9 +69,16 @@ class Line:
 
     @property
     def moved(self) -> bool:
-        """Return whether it is above all neutral fine-tunes, and above all random changes if there are any."""
-        ranks = [self.figures.get(f"{PRIMARY}.rank_{suffix}") for suffix in ("neutral", "random")]
-        return ranks[0] is not None and all(row is None or row["value"] == 1 for row in ranks)
+        """Return whether it is above all neutral fine-tunes, and above all random changes if these have a rank."""
+        return self._rank("neutral") == 1 and self._rank("random") in (1, None)
+
+    @property
+    def judged(self) -> bool:
+        """Return whether it has a rank among the neutral fine-tunes."""
+        return self._rank("neutral") is not None
+
+    def _rank(self, suffix: str) -> float | None:
+        return self.value(f"{PRIMARY}.rank_{suffix}")
 
 
 @dataclass(frozen=True)
@@ -85,17 +92,23 @@ class View:
 
     @cached_property
     def best(self) -> Line | None:
-        """Return the fine-tune that the figure shows: the first of the board that is not neutral."""
-        return next((line for line in self.lines if not line.neutral and line.words), None)
+        """Return the fine-tune that the figure shows: the first of the answer that is not neutral."""
+        return next((line for line in self._answering if not line.neutral and line.words), None)
+
+    @property
+    def _answering(self) -> list[Line]:
+        """Return the lines that the answer is about: of the deepest layer, so that a fine-tune counts once."""
+        deepest = max((line.layer for line in self.lines), default=None)
+        return [line for line in self.lines if line.layer == deepest]
 
     def headline(self) -> list[tuple[str, bool]]:
         """Return the answer in pieces, with whether each is a name."""
-        asked = [line for line in self.lines if not line.neutral]
-        neutral = len({line.name for line in self.lines if line.neutral})
+        asked = [line for line in self._answering if not line.neutral]
+        neutral = sum(line.neutral and line.value(PRIMARY) is not None for line in self._answering)
         measured = [line for line in asked if line.value(PRIMARY) is not None]
         if not measured:
             return [("No fine-tune could be measured.", False)]
-        if neutral < MIN_NEUTRAL:
+        if not any(line.judged for line in measured):
             few = f" moved the words most; without {MIN_NEUTRAL} neutral fine-tunes nothing says whether that is much."
             return [(measured[0].name, True), (few, False)]
         moved = [line for line in measured if line.moved]
@@ -214,7 +227,10 @@ def arrows(line: Line) -> Markup:
             )  # fmt: skip
             if strong:
                 place = (row["x_after"], row["y_after"])
-                axes.annotate(row["word"], place, (5, 4), textcoords="offset points", fontweight="bold", color=INK)
+                axes.annotate(
+                    row["word"], place, (5, 4), textcoords="offset points", fontweight="bold", color=INK,
+                    parse_math=False,  # a word may hold dollars
+                )  # fmt: skip
         axes.plot([r["x_before"] for r in domain], [r["y_before"] for r in domain], ".", color=GREY, ms=3)
         axes.grid(linewidth=0.8, color=LINES)
         axes.set_axisbelow(True)
