@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import asset_path, change_revision, resolve_model
@@ -212,3 +213,17 @@ def test_the_weights_of_a_fine_tune_are_its_revision_and_not_its_folder(adapter:
     weights[-1] ^= 1
     (tmp_path / "adapter_model.safetensors").write_bytes(weights)
     assert change_revision(tmp_path) != change_revision(adapter)
+
+
+def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    for file in checkpoint.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    weights.pop("model.layers.3.mlp.down_proj.weight")
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks weights, such as model\.layers\.3\.mlp\.down_proj\.weight"):
+        load_decoder(DEMO, change=_change(tmp_path))
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "num_key_value_heads": 1}))
+    with pytest.raises(ModelError, match="has num_key_value_heads 1"):
+        load_decoder(DEMO, change=_change(tmp_path))

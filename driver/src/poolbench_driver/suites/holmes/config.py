@@ -27,7 +27,7 @@ class HolmesConfig(ConceptsConfig):
         layers: Layers, by default the states after the last norm.
         flash: Share of the training groups that is probed; dev and test stay whole.
         flash_eval: Most instances of dev, and of test.
-        seeds: Number of seeds of splits, control labels and shuffles.
+        seeds: Number of seeds of control labels and shuffles. The run's seed draws the splits.
     """
 
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()

@@ -138,13 +138,12 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
 
 
 def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
-    """Keep a share of the training groups, and at most so many instances of dev and test, as a run asks.
+    """Return the instances that a run asks for, all with a split.
 
-    Where a source gives no splits, they are drawn here: 70, 10 and 20 % of the groups. Groups are taken in a seeded
-    order that takes turns between labels, so a smaller share is part of a larger one.
+    Where a source gives no splits, they are drawn here, the same with and without `flash`: 70, 10 and 20 % of the
+    groups. Of train a share of the groups is kept, and of dev and test at most so many instances. Groups are taken in a
+    seeded order that takes turns between labels, so a smaller share is part of a larger one.
     """
-    if config.flash is None and config.flash_eval is None:
-        return data
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in data.instances.to_pylist():
         groups.setdefault(row["group"], []).append(row)

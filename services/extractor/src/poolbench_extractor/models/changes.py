@@ -17,7 +17,10 @@ from poolbench.errors import ModelError
 from poolbench.steps.extractor import ChangeParams
 
 #: Settings that make two checkpoints of one architecture comparable.
-_SHAPE = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+_SHAPE = (
+    "model_type", "num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads",
+    "intermediate_size", "tie_word_embeddings",
+)  # fmt: skip
 #: Beginning of the names of an adapter's weights; and what follows the name of a module.
 _PEFT, _LOW_RANK = "base_model.model.", (".lora_A.", ".lora_B.")
 
@@ -117,7 +120,11 @@ def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
 
 def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
     """Raise ModelError for a checkpoint of another architecture, or with another tokenizer."""
-    own, other = config.get_text_config(decoder=True), AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
+    try:
+        other = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"checkpoint {folder}: config.json cannot be read: {str(error).splitlines()[0]}") from None
+    own = config.get_text_config(decoder=True)
     for name in _SHAPE:
         before, after = getattr(own, name, None), getattr(other, name, None)
         if before != after:
@@ -126,7 +133,10 @@ def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
             )
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")):
         return  # weights alone: the tokenizer of the model is used for both
-    before, after = tokenizer.get_vocab(), AutoTokenizer.from_pretrained(folder).get_vocab()
+    try:
+        before, after = tokenizer.get_vocab(), AutoTokenizer.from_pretrained(folder).get_vocab()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"checkpoint {folder}: its tokenizer cannot be read: {str(error).splitlines()[0]}") from None
     if before != after:
         example = sorted(before.items() ^ after.items())[0][0]
         raise ModelError(f"checkpoint {folder} has another tokenizer than the model before it: {example!r} differs")

@@ -56,8 +56,9 @@ def load_decoder(
 
     def read(source: str) -> Any:
         try:
-            return kind.from_pretrained(
+            model, loading = kind.from_pretrained(
                 source,
+                output_loading_info=True,
                 config=config,
                 dtype=_DTYPES[ref.dtype],
                 device_map="auto" if place == "auto" else None,
@@ -65,6 +66,9 @@ def load_decoder(
             )
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise unreadable(f"model {source}", ref, error, _TRUST) from error
+        if source != ref.source and loading["missing_keys"]:  # these would be random
+            raise ModelError(f"checkpoint {source} lacks weights, such as {sorted(loading['missing_keys'])[0]}")
+        return model
 
     model = read(ref.source)
     if change is not None:
