@@ -50,9 +50,8 @@ def load_decoder(
     if place == "auto" and not importlib.util.find_spec("accelerate"):
         raise ModelError("a model over several devices (device auto) needs the package accelerate")
 
-    kind, wrap = (
-        (AutoModelForTextEncoding, wrap_encoder) if is_encoder(config) else (AutoModelForCausalLM, wrap_decoder)
-    )
+    kind: Any = AutoModelForTextEncoding if is_encoder(config) else AutoModelForCausalLM
+    wrap = wrap_encoder if is_encoder(config) else wrap_decoder
 
     def read(source: str) -> Any:
         try:
