@@ -75,7 +75,7 @@ def check(context: TokenContext, outcome: Outcome, spec: StrategySpec) -> None:
     if not isinstance(outcome, Reduction):  # one row of weights, or several
         assert outcome.values.shape[-1] == context.num_positions
         assert np.isfinite(outcome.values).all()
-        if not spec.collapses_with_bos:
+        if not (spec.collapses_with_bos or spec.whole_text):
             assert not outcome.values[..., context.special].any(), "weight on a special token"
         if spec.board == "card":
             assert (outcome.values >= 0).all()
