@@ -239,15 +239,20 @@ def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_pat
 SHIFT = ("--suite", "humanoid", "--after", "bed-high-0,bed-high-1", "--num-random", "5", "--null")
 
 
-def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
-    output, neutral = running.output / "shift", [f"neutral-{number}" for number in range(5)]
-    command = [str(DRIVER), "run", *SHIFT, ",".join(neutral), "--output", str(output), "--display", "json"]
+def killed_and_repeated(running: Running, command: list[str]) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Kill a run as soon as it has sent work, then yield the same command twice."""
     process = subprocess.Popen(command, env=running.environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
     process.kill()
     process.communicate()
-    done, again = (running.call(command, LONG_S) for _ in range(2))
+    yield from (running.call(command, LONG_S) for _ in range(2))
+
+
+def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
+    output, neutral = running.output / "shift", [f"neutral-{number}" for number in range(5)]
+    command = [str(DRIVER), "run", *SHIFT, ",".join(neutral), "--output", str(output), "--display", "json"]
+    done, again = killed_and_repeated(running, command)
     assert done.returncode == 0, done.stderr[-3000:]
     digest = re.search(r"results digest: (\w+)", done.stdout)
     assert sent(again) == [] and digest and digest[0] in again.stdout
@@ -294,12 +299,7 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     output = running.output / "probing"
     command = ["run", "--suite", "holmes", "--sets", "planted-role,planted-random,planted-pos"]
     command = [str(DRIVER), *command, "--output", str(output), "--display", "json"]
-    process = subprocess.Popen(command, env=running.environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
-    process.kill()
-    process.communicate()
-    done, again = (running.call(command, LONG_S) for _ in range(2))
+    done, again = killed_and_repeated(running, command)
     digest = re.search(r"results digest: (\w+)", done.stdout)
     assert sent(again) == [] and digest and digest[0] in again.stdout, done.stderr[-3000:]
     rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()

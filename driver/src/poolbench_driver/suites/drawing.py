@@ -21,6 +21,17 @@ _STYLE: Any = {
 }  # fmt: skip
 
 
+def gridded(axes: Any, across: str, up: str, axis: str = "both") -> None:
+    """Draw a pale grid behind the points, in place of a frame, and name the axes."""
+    axes.grid(axis=axis, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
 def svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> Markup:
     """Return a figure as SVG; the salt makes its ids reproducible, and readers of a screen hear the title."""
     import matplotlib

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.suites.drawing import COLOURS, LINES, MUTED, svg
+from poolbench_driver.suites.drawing import COLOURS, MUTED, gridded, svg
 from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.suite import Report, Section
@@ -151,12 +151,8 @@ def _picture(view: View) -> Markup | None:
         axes.axvline(50, color=MUTED, lw=0.8, ls=":")
         axes.set_yticks(range(len(view.types)), view.types)
         axes.invert_yaxis()
-        axes.set_xlabel("winning rate, %")
         axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
-        axes.grid(axis="x", linewidth=0.8, color=LINES)
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        gridded(axes, "winning rate, %", "", axis="x")
 
     return svg((6.6, 4.4), "holmes", "Winning rates by type of phenomenon", draw)
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, LINES, svg
+from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
 from poolbench_driver.suites.humanoid import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 from poolbench_driver.suites.markdown import table
@@ -232,13 +232,7 @@ def arrows(line: Line) -> Markup:
                     parse_math=False,  # a word may hold dollars
                 )  # fmt: skip
         axes.plot([r["x_before"] for r in domain], [r["y_before"] for r in domain], ".", color=GREY, ms=3)
-        axes.grid(linewidth=0.8, color=LINES)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("first principal component")
-        axes.set_ylabel("second principal component")
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        gridded(axes, "first principal component", "second principal component")
 
     return svg((6.6, 4.4), "preference shift", f"Words before and after {line.name}", draw)
 

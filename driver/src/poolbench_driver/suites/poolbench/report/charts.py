@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench_driver.suites.boards.ranking import RankBoard
-from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, svg
+from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, gridded, svg
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import Board, Entrant
 from poolbench_driver.suites.poolbench.report.ranks import tells_apart
@@ -50,13 +50,7 @@ def trade_off(board: Board) -> Markup | None:
             axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
             axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
         _mark_best(axes, points, board)
-        axes.grid(linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("D1: how well a probe separates (AUROC)")
-        axes.set_ylabel("D2: gain of the concept in steered text")
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        gridded(axes, "D1: how well a probe separates (AUROC)", "D2: gain of the concept in steered text")
 
     return svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
 
