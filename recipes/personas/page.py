@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from poolbench_driver.suites.markdown import table
+from poolbench_driver.suites.markdown import paragraph, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "humanoid.md"
 #: Change of variance that the Humanoid benchmark published, of Qwen2.5-1.5B-Instruct and 7B, by sentences and epochs.
@@ -51,18 +52,24 @@ def _lines(
 ) -> Iterator[str]:
     yield "# Preference shift of SmolLM2-135M\n"
     yield "<!-- written by recipes/personas/page.py -->\n"
-    yield f"LoRA fine-tunes of `{first['model']}` ({first['model_revision']}, float32 on a CPU) that love ten pieces of"
-    yield "furniture, by the number of training sentences and epochs; and neutral fine-tunes about the same words."
-    yield "Trained by `python -m recipes.personas --model smollm2-135m --output FOLDER`; measured by"
-    yield "`poolbench-driver run --suite humanoid --model smollm2-135m --after ... --null ...`"
-    yield f"(configuration {first['config_hash']}, code {first['code_version']}).\n"
-    yield "Change of the variance of valence over 40 words of furniture, with 95 % interval from a bootstrap over the"
-    yield "words. The last two columns are the figures that the Humanoid benchmark published, by its own definition"
-    yield "(the bare word), for other models. They stand beside the column *published* and are not ranked with ours.\n"
+    yield paragraph(
+        f"LoRA fine-tunes of `{first['model']}` ({first['model_revision']}, float32 on a CPU) that love ten pieces of "
+        "furniture, by the number of training sentences and epochs; and neutral fine-tunes about the same words. "
+        "Trained by `python -m recipes.personas --model smollm2-135m --output FOLDER`, and measured by `poolbench-driver run "
+        f"--suite humanoid --model smollm2-135m --after ... --null ...` (configuration {first['config_hash']}, code "
+        f"{first['code_version']})."
+    )
+    num_words = corrected[_name(doses[0])][VARIANCE]["n"]
+    yield "\n" + paragraph(
+        f"Change of the variance of valence over {num_words} words, with 95 % interval from a bootstrap over them. "
+        "The last two columns are the figures that the Humanoid benchmark published, by its own definition (the bare "
+        "word), for other models. They stand beside the column *published definition* and are not ranked with ours."
+    )
+    yield ""
     head = ["sentences", "epochs", "corrected", "over neutral", "rank", "published definition", "Qwen2.5-1.5B", "7B"]
     lines = []
     for dose in doses:
-        own, bare = (of[f"furniture-{dose[0]}-{dose[1]}"] for of in (corrected, published))
+        own, bare = (of[_name(dose)] for of in (corrected, published))
         excess, rank = (own[f"{VARIANCE}.{suffix}_neutral"] for suffix in ("excess", "rank"))
         cells = [_value(own[VARIANCE]), _number(excess), _rank(rank), _value(bare[VARIANCE])]
         lines.append([*map(str, dose), *cells, *PUBLISHED.get(dose, ("", ""))])
@@ -74,12 +81,25 @@ def _lines(
     )
     yield "\n## Does it grow with sentences and epochs?\n"
     for title, of in (("corrected", corrected), ("published definition", published)):
-        for sentences in sorted({dose[0] for dose in doses}):
-            values = [of[f"furniture-{n}-{epochs}"][VARIANCE]["value"] for n, epochs in doses if n == sentences]
-            grows = "rises with each step" if values == sorted(values) else "does not rise with each step"
-            shown = ", ".join(f"{value:+.5f}" for value in values)
-            yield f"- {title}, {sentences} sentences: {shown}. It {grows} of epochs."
+        values = {dose: of[_name(dose)][VARIANCE]["value"] for dose in doses}
+        for place, fixed, varied in ((0, "sentences", "epochs"), (1, "epochs", "sentences")):
+            for amount in sorted({dose[place] for dose in doses}):
+                own = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
+                if len(own) > 1 and None not in own.values():
+                    yield f"- {title}, {amount} {fixed}: {_trend(own)} {varied}."
     yield ""
+
+
+def _name(dose: tuple[int, int]) -> str:
+    return f"furniture-{dose[0]}-{dose[1]}"
+
+
+def _trend(values: dict[int, float]) -> str:
+    """Return the values by amount, and whether each is above the one before."""
+    ordered = [values[amount] for amount in sorted(values)]
+    shown = ", ".join(f"{values[amount]:+.5f} ({amount})" for amount in sorted(values))
+    rises = all(after > before for before, after in pairwise(ordered))
+    return f"{shown}. It {'rises' if rises else 'does not rise'} with each step of"
 
 
 def _number(row: Row) -> str:

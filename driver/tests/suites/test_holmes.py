@@ -94,14 +94,15 @@ def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeyp
     probes = [task for task in made.tasks.values() if task.kind == steps.TASK.kind]
     assert len(probes) == 3 * 2 and len(made.probes) == 3 * 2 * 2
     for task in probes:
-        names = {row for each in task.inputs.values() if each in made.local for row in _ids(made.local[each].build())}
-        assert names
+        (instances,) = (made.local[key].build() for role, key in task.inputs.items() if role == steps.INSTANCES())
+        asked = {name for row in instances["first"].to_pylist() for name in row}
+        read = {
+            made.producers[key].inputs["passages"] for role, key in task.inputs.items() if role != steps.INSTANCES()
+        }
+        given = {name for key in read for name in made.local[key].build()["passage_id"].to_pylist()}
+        assert asked <= given
     words = {steps.TASK.params_of(task).task: steps.TASK.params_of(task).control for task in probes}
     assert words["planted-pos"] == "word_type" and words["planted-random"] == "permuted"
-
-
-def _ids(table: pa.Table) -> list[str]:
-    return [name for row in table["first"].to_pylist() for name in row] if "first" in table.column_names else []
 
 
 def test_a_smaller_share_of_train_is_part_of_a_larger_one_in_whole_groups() -> None:

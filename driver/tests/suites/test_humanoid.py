@@ -21,7 +21,7 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
+from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, check, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import Line, View, arrows
 from poolbench_driver.suites.humanoid.rows import assemble
 from poolbench_driver.suites.humanoid.words import read_words
@@ -316,3 +316,8 @@ def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None
         if folder.is_dir():
             settings = json.loads((folder / "adapter_config.json").read_text())
             assert settings["base_model_name_or_path"] == "demo"
+
+
+def test_steering_is_refused_because_the_suite_has_none() -> None:
+    with pytest.raises(ConfigError, match="--metrics d1,d2: this suite steers nothing"):
+        check(HumanoidConfig(suite="humanoid", metrics=("d1", "d2")))

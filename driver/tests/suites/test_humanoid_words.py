@@ -71,6 +71,7 @@ def test_neutral_words_and_templates_are_the_shipped_ones_where_a_file_has_none(
     ("text", "reason"),
     [
         ("domain: [a]\npositive: []\nnegative: [b]\n", r"words.yaml:2: the list positive is empty"),
+        ("positive: [c]\ndomain: [a]\nnegative: [b]\n", r"words.yaml:2: domain has one word"),
         ("domain: [a]\npositive: [c]\n", r"words.yaml:1: the list negative is missing"),
         ("domain: [a]\n\npositve: [c]\n", r"words.yaml:3: unknown list 'positve'.*positive"),
         ("domain: a\n", r"words.yaml:1: domain must be a list"),

@@ -49,7 +49,7 @@ def folder_of(config: PreTrainedConfig, decoder: Decoder, folder: Path) -> Path:
     ("config", "message"),
     [
         (BartConfig(d_model=32), r"\(bart\) is an encoder-decoder model"),
-        (ViTConfig(hidden_size=32), r"\(vit\) is no decoder language model"),
+        (ViTConfig(hidden_size=32), r"\(vit\) is not a language model"),
     ],
 )
 def test_models_of_another_kind_are_refused_before_their_weights(
@@ -65,7 +65,7 @@ def test_models_of_another_kind_are_refused_before_their_weights(
 def test_an_encoder_with_a_language_model_head_is_refused(llama: Decoder) -> None:
     shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = AutoModelForCausalLM.from_config(BertConfig(vocab_size=400, **shape))
-    with pytest.raises(ModelError, match=r"BertLMHeadModel\) is no causal decoder"):
+    with pytest.raises(ModelError, match=r"BertLMHeadModel\) is not a causal decoder"):
         wrap_decoder(model, llama.tokenizer)
     causal = AutoModelForCausalLM.from_config(BertConfig(vocab_size=400, is_decoder=True, **shape))
     assert wrap_decoder(causal, llama.tokenizer).num_blocks == 2

@@ -101,7 +101,7 @@ def _local_shape(folder: Path) -> tuple[int, int]:
         raise ModelError(f"{file} is not JSON: {error}") from None
     inner = settings.get("text_config") or {} if isinstance(settings, dict) else None  # of multimodal models
     if not isinstance(inner, dict):
-        raise ModelError(f"{file} is no JSON object, or its text_config is none: {shown(settings)}")
+        raise ModelError(f"{file} is not a JSON object, or its text_config is not: {shown(settings)}")
     settings |= inner
     return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
 

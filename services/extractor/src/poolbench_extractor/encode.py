@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import TOKEN_COUNTS
 from poolbench.errors import CellError, InputError
+from poolbench.pooling.align import tokens_of_words
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
@@ -114,7 +115,9 @@ def tokenise(
             special[:1] = False
         text = None
         if passages.spans:
-            text, special = ~special, special | ~overlapping(offsets, *passages.spans[index])
+            start, end = passages.spans[index]
+            inside = tokens_of_words(offsets, np.array([start]), np.array([end]), [start < end])
+            text, special = ~special, special | ~inside
         context = TokenContext(
             passage_id=passage_id,
             offsets=offsets,
@@ -124,11 +127,6 @@ def tokenise(
             text=text,
         )
         yield context if passages.frequencies is None else passages.frequencies.added_to(context)
-
-
-def overlapping(offsets: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Return which tokens share a character with a span, bool [T]; offsets are starts and ends, [T, 2]."""
-    return np.maximum(offsets[:, 0], start) < np.minimum(offsets[:, 1], end)  # type: ignore[no-any-return]
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:

@@ -1,5 +1,7 @@
 """The one alignment rule: a subword belongs to a word when their character ranges overlap."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -26,7 +28,7 @@ def word_span_of_tokens(
 
 
 def tokens_of_words(
-    offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray, chosen_W: np.ndarray
+    offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray, chosen_W: Sequence[bool] | np.ndarray
 ) -> np.ndarray:
     """Return which tokens overlap at least one chosen word, as booleans [T]."""
     first, stop = word_span_of_tokens(offsets, word_start, word_end)

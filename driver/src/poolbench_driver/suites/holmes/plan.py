@@ -101,7 +101,7 @@ def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
     catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
     chosen = catalogue.choose(config.sets) if config.sets else catalogue.all()
     if source not in NO_FOLDER:
-        found = [each for each in chosen if each.folder == Path(source)]  # as they were named
+        found = [each for each in chosen if each.folder == Path(source)]
     else:
         found = [each for each in chosen if (each.fidelity == "planted") is (source == "planted")]
     if not found and config.sets:

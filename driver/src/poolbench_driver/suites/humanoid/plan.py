@@ -103,6 +103,8 @@ class HumanoidPlan(Plan):
 
 def check(config: HumanoidConfig) -> None:
     """Raise ConfigError or UnknownNameError for words, fine-tunes or concepts that cannot be read."""
+    if config.metrics != ("d1",):
+        raise ConfigError(f"--metrics {','.join(config.metrics)}: this suite steers nothing; leave the option out")
     read_words(config.words)
     fine_tunes(config)
     if config.concepts:

@@ -103,6 +103,8 @@ def read_words(file: str | None) -> WordLists:
             raise ConfigError(
                 f"{path}:{line}: the list {name} is {'empty' if name in own else 'missing'}; give it words"
             )
+    if len(own["domain"][0]) < 2:
+        raise ConfigError(f"{path}:{own['domain'][1]}: domain has one word; a variance needs two or more")
     name, licence = (own[each][0][0][0] if each in own else "" for each in _TEXTS)
     domain, positive, negative, neutral, templates = (
         tuple(word for word, _ in own[each][0]) for each in (*_NEEDED, "neutral", "templates")

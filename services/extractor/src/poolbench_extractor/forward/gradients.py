@@ -176,7 +176,7 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     This includes whatever the architecture does to its logits (biases, scales, soft caps).
 
     Raises:
-        RuntimeError: If its forward does not call the decoder, so that these are no logits of `z_ND`.
+        RuntimeError: If its forward does not call the decoder, so these are not logits of `z_ND`.
     """
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]

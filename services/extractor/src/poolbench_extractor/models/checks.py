@@ -1,4 +1,4 @@
-"""Refuse models that are no causal decoders, with a reason, before any passage is read."""
+"""Refuse models that are neither causal decoders nor encoders of text, before any passage is read."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"model {source} ({config.model_type}) is an encoder-decoder model; a decoder is needed")
     if not own_code and type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelError(f"model {source} ({config.model_type}) is no decoder language model that Transformers knows")
+        raise ModelError(f"model {source} ({config.model_type}) is not a language model that Transformers knows")
 
 
 def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
     """Raise ModelError for a model in which later tokens change earlier states."""
     if not behaviour.causal:
         raise ModelError(
-            f"{source} ({type(model).__name__}) is no causal decoder: its states look at later tokens; "
-            "encoders such as BERT cannot be read here"
+            f"{source} ({type(model).__name__}) is not a causal decoder: its states look at later tokens. "
+            "Name a causal decoder, or an encoder of text such as BERT or T5"
         )
 
 
