@@ -208,13 +208,14 @@ def _valence(_: Model, sized: Sized) -> Range:
 
 
 #: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
-#: the number of classes, which is in its targets and in no plan.
+#: the number of classes, which is in its targets and in no plan; `extractor.features` on the widths of autoencoders.
 FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     pooler.ANNOTATE.kind: _annotate,
     pooler.POOL.kind: None,
     extractor.EXTRACT.kind: _extract,
     extractor.CALIBRATE.kind: _calibrate,
     extractor.COUNT.kind: _count,
+    extractor.FEATURES_OF.kind: None,
     prober.PROBE.kind: _probe,
     prober.LAYERS.kind: _probe,
     prober.TASK.kind: None,

@@ -92,11 +92,20 @@ def extract_encoded(
     return work.finish()
 
 
-class _Extraction:
-    """The outputs of one extraction while batches complete.
+def shared_forwards(encoded: Sequence[Encoded]) -> dict[int, list[Encoded]]:
+    """Return the passages that can be run, by the index of the first with the same tokens.
 
     Passages with the same tokens, such as several spans of one text, share one forward pass.
     """
+    sharing: dict[bytes, list[Encoded]] = {}
+    for passage in encoded:
+        if passage.error is None:
+            sharing.setdefault(passage.token_ids.tobytes(), []).append(passage)
+    return {passages[0].index: passages for passages in sharing.values()}
+
+
+class _Extraction:
+    """The outputs of one extraction while batches complete."""
 
     def __init__(
         self,
@@ -114,11 +123,7 @@ class _Extraction:
             for layer, requests in self._wanted.items()
         }
         self._kept = {layer: StateKeeper(encoded, decoder.width, sink) for layer, sink in keep.items()}
-        sharing: dict[bytes, list[Encoded]] = {}
-        for passage in encoded:
-            if passage.error is None:
-                sharing.setdefault(passage.token_ids.tobytes(), []).append(passage)
-        self._sharing = {passages[0].index: passages for passages in sharing.values()}
+        self._sharing = shared_forwards(encoded)
 
     @property
     def texts(self) -> list[Encoded]:

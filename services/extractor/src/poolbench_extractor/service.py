@@ -17,6 +17,8 @@ from transformers.utils.logging import disable_progress_bar
 from poolbench.contracts.bounds import ModelName, Revision, require_at_most
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
+from poolbench.directions.sae import SparseAutoencoder
+from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError, shown
 from poolbench.http.openapi import BINARY, Responses, errors, example
 from poolbench.models.folders import requested_model
@@ -25,11 +27,16 @@ from poolbench.pooling.kept import words_by_passage
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import (
     ANNOTATIONS,
+    AUTOENCODER,
     CALIBRATE,
+    COORDINATES,
     COUNT,
     EXTRACT,
+    FEATURES,
+    FEATURES_OF,
     FREQUENCIES,
     PASSAGES,
+    RANDOM_FEATURES,
     STATES,
     VECTORS,
     ExtractParams,
@@ -40,9 +47,12 @@ from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, M
 from poolbench_extractor.core import calibrate
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
+from poolbench_extractor.features import Encoder, autoencoder, coordinates, random_twin, read_features
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from fastapi import APIRouter
 
     from poolbench.worker.taskio import TaskIO
@@ -55,7 +65,12 @@ class ExtractorService:
     pauses_for_requests = True
 
     def __init__(self, deployment: ExtractorSettings) -> None:
-        self.handlers = {EXTRACT.kind: self.extract, CALIBRATE.kind: self.calibrate, COUNT.kind: self.count}
+        self.handlers = {
+            EXTRACT.kind: self.extract,
+            FEATURES_OF.kind: self.features,
+            CALIBRATE.kind: self.calibrate,
+            COUNT.kind: self.count,
+        }
         self._deployment = deployment
         self._models = DecoderCache(deployment)
 
@@ -73,6 +88,37 @@ class ExtractorService:
             with reporting(decoder.device, io):
                 tables = core.extract(decoder, passages, wanted, keep=sinks, reading=reading, progress=io.progress)
             io.write_tables(tables, meta)
+
+    def features(self, task: Task, io: TaskIO) -> None:
+        """Write pooled features of autoencoders, random directions and coordinates, as far as they are missing."""
+        params = FEATURES_OF.params_of(task)
+        decoder = self._models.get(params.reference())
+        encoders: dict[str, Encoder] = (
+            {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
+        )
+        for role, at in AUTOENCODER.among(task.inputs):
+            roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
+            if not roles:
+                continue
+            sae = read_autoencoder(io, role, decoder)
+            own = autoencoder(sae, decoder.device)
+            twin = (
+                random_twin(own, decoder.width, params.seed, decoder.device) if RANDOM_FEATURES(*at) in roles else own
+            )
+            encoders |= {role: own if FEATURES.parse(role) else twin for role in sorted(roles)}
+        passages = read_passages(task, io)
+        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
+        with reporting(decoder.device, io):
+            tables = read_features(
+                decoder,
+                passages,
+                encoders,
+                params.layer,
+                marks=marks_of(io.table(PASSAGES())),
+                reading=reading,
+                progress=io.progress,
+            )
+        io.write_tables(tables, {"model_revision": decoder.revision})
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
         """Write the median residual norms on the fixed calibration texts."""
@@ -170,6 +216,21 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
     spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
     return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans)
+
+
+def read_autoencoder(io: TaskIO, role: str, decoder: Decoder) -> SparseAutoencoder:
+    """Return an autoencoder of a task; raise InputError if it reads another width than the model has."""
+    sae = SparseAutoencoder.from_bytes(io.file(role, WEIGHTS_FILE), io.file(role, CONFIG_FILE))
+    if sae.width != decoder.width:
+        raise InputError(f"{role}: the autoencoder reads width {sae.width}; {decoder.source} has {decoder.width}")
+    return sae
+
+
+def marks_of(passages: pa.Table) -> list[list[tuple[int, int]]]:
+    """Return the marked character ranges of each passage; none where the table has no such column."""
+    if "marks" not in passages.column_names:
+        return [[] for _ in range(passages.num_rows)]
+    return [[(mark["start"], mark["end"]) for mark in marks or ()] for marks in passages["marks"].to_pylist()]
 
 
 @contextmanager

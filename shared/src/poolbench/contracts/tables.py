@@ -132,6 +132,24 @@ WORD_SHIFTS = pa.schema(
     ]
 )
 
+#: Features of a sparse autoencoder, pooled over the tokens of a passage. The metadata has `num_features` and
+#: `autoencoder`, its id.
+FEATURES = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("part", pa.string()),  # all; also marked and unmarked where the passage has marks
+        ("num_tokens", pa.int32()),
+        ("features", pa.list_(pa.int32())),  # numbers of the features that are not 0 throughout, ascending
+        ("means", pa.list_(pa.float32())),  # their means over the tokens of the part
+        ("l0", pa.float32()),  # features that are not 0, mean over the tokens
+        ("squared_error", pa.float64()),  # of the reconstruction, summed over the tokens; null where there is none
+        ("squared_norm", pa.float64()),  # of the states about the mean of all tokens of the table, summed
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("quoted", QUOTED),
+    ]
+)
+
 PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
 
 TEXTS = pa.schema(

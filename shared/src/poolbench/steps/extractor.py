@@ -7,9 +7,9 @@ from pydantic import Field
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import Keys, Output, Step, given
+from poolbench.steps.base import KeyParams, Keys, Output, Step, given
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
-from poolbench.steps.roles import Cell, OfConcept, OfLayer, Role, Single
+from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
 from poolbench.steps.work import Shape, Sized
 
 PASSAGES = Role("passages", Single)
@@ -19,6 +19,10 @@ CALIBRATION = Role("calibration", Single)
 CONCEPT_PASSAGES = Role("passages/{concept}", OfConcept)
 STATES = Role("states/{layer}", OfLayer)
 VECTORS = Role("{strategy}/{layer}", Cell)
+AUTOENCODER = Role("sae/{name}", Named)
+FEATURES = Role("features/{name}", Named)
+RANDOM_FEATURES = Role("random/{name}", Named)
+COORDINATES = Role("coordinates", Single)
 
 
 class ReadingParams(ModelParams):
@@ -66,6 +70,18 @@ class ExtractParams(CalibrateParams, SinkParams):
     keep_activations: Flag = False
 
 
+class FeatureParams(ReadingParams, SinkParams):
+    """Parameters of `extractor.features`.
+
+    Attributes:
+        layer: The layer whose states the autoencoders read.
+        seed: Draws the random directions that stand beside an autoencoder.
+    """
+
+    layer: Layer
+    seed: Seed = 0
+
+
 class ImportedParams(SinkParams):
     """What vectors of imported activations depend on: the import, and the strategies."""
 
@@ -91,7 +107,7 @@ def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
     return {**_reading(params), "layer": at.layer}
 
 
-def _states_inputs(_: ExtractParams, __: OfLayer, inputs: Keys) -> Keys:
+def _states_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
     return {PASSAGES(): inputs[PASSAGES()]}
 
 
@@ -183,4 +199,44 @@ CALIBRATE = Step(
     unit="passages",
     work=lambda of: (of.inputs[PASSAGES()].rows, of.params.variant),
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE)
+
+
+def _feature_params(part: str) -> KeyParams:
+    def rule(params: FeatureParams, _: Any) -> dict[str, Any]:
+        kept = {name: value for name, value in given(params).items() if name != "seed" or part == "random"}
+        return {**kept, "part": part}
+
+    return rule
+
+
+def _feature_inputs(_: FeatureParams, at: Named, inputs: Keys) -> Keys:
+    """Return passages and the autoencoder; what it is called in a task moves no key."""
+    return {PASSAGES(): inputs[PASSAGES()], "sae": inputs[AUTOENCODER(*at)]}
+
+
+def _features_shape(sized: Sized, _: Any) -> Shape:
+    """Return the size of pooled features, of which some hundreds are not 0."""
+    return Shape(sized.inputs[PASSAGES()].rows, row_bytes=4_000.0)
+
+
+def _feature_work(sized: Sized) -> tuple[float, str]:
+    num = sum(1 for _ in AUTOENCODER.among(sized.task.inputs))
+    return sized.inputs[PASSAGES()].rows, f"{sized.params.variant}, {num} autoencoders"
+
+
+FEATURES_OF = Step(
+    "extractor.features",
+    1,
+    FeatureParams,
+    inputs=(PASSAGES, AUTOENCODER),
+    outputs=(
+        Output(FEATURES, _feature_params("features"), _feature_inputs, shape=_features_shape),
+        Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=_features_shape),
+        Output(COORDINATES, _feature_params("coordinates"), _states_inputs, shape=_features_shape),
+    ),
+    summary="features of sparse autoencoders, pooled over passages and their marked parts, in one pass over the model",
+    label="read autoencoders",
+    unit="passages",
+    work=_feature_work,
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF)
