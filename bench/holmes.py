@@ -1,23 +1,30 @@
-"""Converged probes of tasks against the recipe released with Holmes, on equal sets and one core.
+"""Probing sets from text to score, and their probes alone, against the code released with Holmes, on one core.
 
-    python bench/holmes.py [--smallest] [--seeds N]
+    python bench/holmes.py [--smallest] [--seeds N] [--model FOLDER] [--sets SET,...]
 
 bench/README.md explains each figure.
 """
 
 import argparse
+import json
+import os
+import resource
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from common import Clock, Parser, write_report
+from common import REPOSITORY, Clock, Parser, turns, write_report
 from probing import adam
 from probing.tasks import SIZES, Size, problem
 from threadpoolctl import threadpool_limits
 
+from poolbench.config import resolve_model
 from poolbench.steps.prober import TaskParams
+from poolbench_corpora.probing import ProbingSets
 from poolbench_prober.tasks import converged, published
 from poolbench_prober.tasks.problem import Problem, score
 
@@ -28,7 +35,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the released recipe; a converged probe has none")
     parser.add_argument("--most-rows", type=int, default=10**9)
     parser.add_argument("--most-columns", type=int, default=10**9)
-    return parser.options(seeds=2, most_rows=300, most_columns=16)
+    parser.add_argument("--model", default="demo", help="preset or folder")
+    parser.add_argument("--sets", default="planted-*", help="probing sets, with commas")
+    parser.add_argument("--instances", type=int, default=400, help="instances of a set, about")
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.options(
+        seeds=2, most_rows=300, most_columns=16, sets="planted-pos,planted-role", instances=40, rounds=1
+    )
 
 
 def main() -> None:
@@ -41,11 +54,67 @@ def main() -> None:
             rows, width = min(size.rows, settings.most_rows), min(size.width, settings.most_columns)
             figures[name] = compare(Size(rows, width, size.classes), settings.seeds)
             print(name, figures[name], flush=True)
+    whole = compare_ways(settings)
+    speeds = {f"width {width}": probes_per_minute(min(width, settings.most_columns), settings) for width in (256, 4096)}
     ratios = {
+        "holmes.vs_reference": whole["vs_reference"],
+        "holmes.forwards": whole["forwards"],
         "holmes.probe_vs_adam": statistics.geometric_mean(each["vs_adam"] for each in figures.values()),
         "holmes.probe_dev_score": min(each["dev_score_vs_adam"] for each in figures.values()),
     }
-    write_report("holmes", settings, ratios, figures)
+    write_report("holmes", settings, ratios, {"probes": figures, "sets": whole, "probes_per_minute": speeds})
+
+
+def compare_ways(settings: argparse.Namespace) -> dict[str, Any]:
+    """Return CPU seconds of both ways on the same sets, each in processes of their own, and their test scores.
+
+    The released code has one process for each set.
+    """
+    model, names = resolve_model(settings.model).source, settings.sets.split(",")
+    chosen = [each.id for each in ProbingSets().choose(names)]
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    found: dict[str, dict[str, Any]] = {}
+    for way in turns(seconds, settings.rounds):
+        parts = [chosen] if way == "ours" else [[name] for name in chosen]
+        runs = [_run(way, model, settings.instances, part) for part in parts]
+        seconds[way].append(sum(cpu_s for cpu_s, _ in runs))
+        found[way] = {"scores": {name: value for _, said in runs for name, value in said["scores"].items()}}
+        found[way]["num_run"] = sum(said["num_run"] for _, said in runs)
+        if way == "ours":
+            found[way]["num_distinct"] = runs[0][1]["num_distinct"]
+        print(way, round(seconds[way][-1], 1), "s", flush=True)
+    ratios = [theirs / ours for ours, theirs in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    return {
+        "vs_reference": statistics.median(ratios),
+        "forwards": found["ours"]["num_run"] / found["ours"]["num_distinct"],
+        "forwards_theirs": found["theirs"]["num_run"] / found["ours"]["num_distinct"],
+        "cpu_s": seconds,
+        "mean_score": {way: statistics.mean(each["scores"].values()) for way, each in found.items()},
+        **found,
+    }
+
+
+def _run(way: str, model: str, instances: int, names: list[str]) -> tuple[float, dict[str, Any]]:
+    """Return CPU seconds of a process, start included, and what it found."""
+    command = [sys.executable, str(REPOSITORY / "bench/probing/ways.py"), way, model, str(instances), *names]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **_ONE_THREAD})
+    if said.returncode:
+        sys.exit(said.stderr)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent, json.loads(said.stdout.splitlines()[-1])
+
+
+#: Both sides have one core.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def probes_per_minute(width: int, settings: argparse.Namespace) -> float:
+    """Return how many probes with a choice among four C fit into a minute of one core: 2,000 instances, two classes."""
+    drawn = problem(Size(min(2_000, settings.most_rows), width, 2), TaskParams())
+    spent = _measure(drawn, lambda each: converged.fit(each, each.params.c_values).predicted, 1)
+    return 60 / spent["cpu_s"]
 
 
 def compare(size: Size, num_seeds: int) -> dict[str, Any]:

@@ -41,7 +41,12 @@ RATIOS: dict[str, dict[str, str]] = {
     "gpu_probe": {"probe.seconds_for_10000": "<= 60"},
     "gpu_steer": _steer(">= .97") | {f"steer.{name}.batch512": ">= .97" for name in ("k1", "k8", "k64", "k256")}
     | {"steer.cold.batch512": ">= .90"},
-    "holmes": {"holmes.probe_vs_adam": ">= 5", "holmes.probe_dev_score": ">= 1"},
+    "holmes": {
+        "holmes.vs_reference": ">= 10",
+        "holmes.forwards": "<= 1.0",
+        "holmes.probe_vs_adam": ">= 5",
+        "holmes.probe_dev_score": ">= 1",
+    },
     "idle": {"idle.cores": "<= .1", "idle.memory_gb": "<= 5"},
     "probe": {"probe.vs_sklearn": ">= 10"},
     "queue": {

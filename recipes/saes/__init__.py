@@ -1,0 +1,1 @@
+"""Sparse autoencoders of a model's layer: `assets/demo_saes`, and those of a pretrained model."""

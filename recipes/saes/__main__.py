@@ -1,0 +1,104 @@
+"""`python -m recipes.saes`: train the sparse autoencoders of a layer, in SAELens's folder format.
+
+python -m recipes.saes --model demo --output FOLDER      # reads the archives in POOLBENCH_REAL_TEXT
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+# The model is a folder: without this, libraries ask a hub about it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from recipes.saes.plans import Plan, plan_of
+from recipes.saes.quality import quality_of
+from recipes.saes.states import Reader
+from recipes.saes.texts import pieces_of
+from recipes.saes.train import Autoencoder, train
+from safetensors.torch import save
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from poolbench.config import ModelRef, resolve_model
+from poolbench.directions.sae import SparseAutoencoder
+from poolbench.errors import PoolbenchError
+
+_WEIGHTS, _CONFIG, _QUALITY = "sae_weights.safetensors", "cfg.json", "quality.json"
+
+
+def main() -> int:
+    """Train; return 1 after an error of the user, and 130 after an interruption."""
+    options = _arguments()
+    try:
+        ref = resolve_model(options.model)
+        plan = plan_of(ref.id)
+        if options.tokens:
+            plan = replace(plan, num_tokens=options.tokens)
+        make(ref, plan, options.layer, options.output)
+    except (PoolbenchError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path) -> None:
+    """Write the autoencoders of a plan and their quality on held-out text into `output`."""
+    model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(ref.source)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
+    reader = Reader(model, tokenizer, layer)
+    texts, held_out = pieces_of(plan.planted)
+    models, scale = train(reader, texts, plan)
+    figures = {}
+    for name, trained in models.items():
+        files = _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name)
+        sae = SparseAutoencoder.from_bytes(files[_WEIGHTS], files[_CONFIG])
+        figures[name] = quality_of(sae, reader, held_out)
+        print(name, json.dumps({key: round(value, 4) for key, value in figures[name].items()}), flush=True)
+        folder = output / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+    (output / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+
+
+def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str) -> dict[str, bytes]:
+    """Return the files of an autoencoder in SAELens's format."""
+    w_enc = trained.w_enc
+    config: dict[str, Any] = {
+        "architecture": {"relu": "standard"}.get(trained.architecture, trained.architecture),
+        "d_in": w_enc.shape[0],
+        "d_sae": w_enc.shape[1],
+        "dtype": plan.dtype,
+        "apply_b_dec_to_input": True,
+        "normalize_activations": "none",
+        "metadata": {"model_name": model, "hook_name": hook, "context_size": 512, "prepend_bos": False},
+    }
+    if trained.architecture == "topk":
+        config["k"] = trained.l0
+    dtype = getattr(torch, plan.dtype)
+    tensors = {name: value.detach().to(dtype).contiguous() for name, value in trained.exported(scale).items()}
+    return {_WEIGHTS: save(tensors), _CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m recipes.saes", description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="demo", help="demo, another preset, or a folder")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the autoencoders")
+    parser.add_argument("--layer", type=int, help="block whose output is read; by default the one at half depth")
+    parser.add_argument("--tokens", type=int, help="tokens that are read, instead of those of the plan")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
