@@ -7,12 +7,32 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import INSTANCES, MEASURES, WORDS, table_from_rows, vector_matrix, vectors_schema
+from poolbench.contracts.tables import FEATURES as FEATURES_SCHEMA
+from poolbench.contracts.tables import (
+    INSTANCES,
+    MEASURES,
+    SUBJECT_SCORES,
+    WORDS,
+    features_schema,
+    table_from_rows,
+    vector_matrix,
+    vectors_schema,
+)
+from poolbench.contracts.tables import STORIES as STORIES_SCHEMA
 from poolbench.contracts.tables import WORD_SHIFTS as WORD_SHIFTS_SCHEMA
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
 from poolbench.http.api import build_api
-from poolbench.steps.prober import SHIFT_MEASURES, TASK, VALENCE, WORD_SHIFTS, TaskParams, ValenceParams
+from poolbench.steps.prober import (
+    CONTRAST,
+    SHIFT_MEASURES,
+    TASK,
+    VALENCE,
+    WORD_SHIFTS,
+    ContrastParams,
+    TaskParams,
+    ValenceParams,
+)
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
@@ -279,6 +299,91 @@ def test_unknown_states_and_readings_are_refused(word_states):
         VALENCE.task(ValenceParams(), inputs, ["measures/other"])
     task = VALENCE.task(ValenceParams(), inputs, ["measures/direction"])
     with pytest.raises(InputError, match="has no input 'direction'"):
+        run(create(), task, store)
+
+
+@pytest.fixture
+def contrasts(tmp_path):
+    """Stories of three subjects and features of two autoencoders in a store, and the inputs of a task on them."""
+    store = Artifacts(FolderStore(tmp_path))
+    names = [f"{subject}{row}" for subject in "abc" for row in (1, 2)]
+    rows = [{"row_id": name, "subject": name[0], "first": f"{name}+", "second": f"{name}-"} for name in names]
+    store.write_table("stories", table_from_rows(rows, STORIES_SCHEMA))
+    rng, inputs = np.random.default_rng(0), {"stories": "stories"}
+    for autoencoder, width in (("wide", 40), ("narrow", 10)):
+        for shard in ("0", "1"):
+            stories = [
+                {"passage_id": row[side], "part": "all", "num_tokens": 5, "features": [0, 3, 7], "means": rng.random(3)}
+                for row in rows[int(shard) :: 2]
+                for side in ("first", "second")
+            ]
+            figures = {"l0": 3.0, "squared_error": 1.0, "squared_norm": 2.0}
+            table = table_from_rows([story | figures for story in stories], FEATURES_SCHEMA)
+            notes = features_schema(width, autoencoder).metadata
+            store.write_table(f"{autoencoder}{shard}", table.replace_schema_metadata(notes))
+            inputs[f"features/{autoencoder}/{shard}"] = f"{autoencoder}{shard}"
+    return store, inputs
+
+
+def test_contrast_writes_what_is_missing_of_each_autoencoder(contrasts):
+    store, inputs = contrasts
+    params = ContrastParams(num_bootstrap=20, seed=3)
+    roles = [f"{part}/{name}" for part in ("measures", "subjects") for name in ("narrow", "wide")]
+    task = CONTRAST.task(params, inputs, roles)
+    assert len(set(task.outputs.values())) == 4
+    run(create(), task, store)
+    for name, width in (("narrow", 10), ("wide", 40)):
+        measures = store.read_table(task.outputs[f"measures/{name}"])
+        assert measures.schema.names == [*MEASURES.names, "details"]
+        rows = {row["metric"]: row for row in measures.to_pylist()}
+        assert rows["ce.num_features"]["value"] == width and rows["ce.contrastive"]["seed"] == 3
+        assert "standard_error" in rows["ce.contrastive"]["details"]
+        subjects = store.read_table(task.outputs[f"subjects/{name}"])
+        assert subjects.schema == SUBJECT_SCORES and subjects["subject"].to_pylist() == ["a", "b", "c"]
+        found = np.mean(subjects["contrastive"].to_pylist())
+        assert found == pytest.approx(rows["ce.contrastive"]["value"])
+    kept = store.manifest(task.outputs["measures/wide"])
+    subjects = store.read_table(task.outputs["subjects/wide"])
+    store.delete(task.outputs["subjects/wide"])
+    store.delete("narrow0")  # the wide one does not read it
+    run(create(), task, store)
+    assert store.manifest(task.outputs["measures/wide"]) == kept
+    assert store.read_table(task.outputs["subjects/wide"]).equals(subjects)
+
+
+def test_keys_of_a_contrast_are_of_the_autoencoder_and_what_is_read(contrasts):
+    _, inputs = contrasts
+
+    def keys(other=None, **params):
+        roles = ["measures/wide", "subjects/wide"]
+        return dict(CONTRAST.task(ContrastParams(**params), other or inputs, roles).outputs)
+
+    plain = keys()
+    renamed = {role.replace("wide/0", "wide/x"): key for role, key in inputs.items()}
+    changed = {
+        "resamples": keys(num_bootstrap=5),
+        "seed": keys(seed=1),
+        "protocol": keys(protocol="published"),
+        "names": keys(renamed),
+        "another autoencoder": keys({**inputs, "features/narrow/0": "x.y"}),
+        "its features": keys({**inputs, "features/wide/0": "x.y"}),
+    }
+    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
+    both = set(plain)
+    assert moved == {
+        "resamples": {"measures/wide"},
+        "seed": both,
+        "protocol": both,
+        "names": set(),
+        "another autoencoder": set(),
+        "its features": both,
+    }
+
+
+def test_a_contrast_without_features_is_refused(contrasts):
+    store, inputs = contrasts
+    task = CONTRAST.task(ContrastParams(), inputs, ["measures/other"])
+    with pytest.raises(InputError, match="no features of 'other'; give features/<autoencoder>/<shard>"):
         run(create(), task, store)
 
 

@@ -207,6 +207,11 @@ def _valence(_: Model, sized: Sized) -> Range:
     return Range.around(0.2 + numbers / hw.SHIFT_NUMBERS_PER_S, *ON_CPU)
 
 
+def _contrast(_: Model, sized: Sized) -> Range:
+    rows = sum(sized.inputs[role].rows for role, _ in prober.STORY_FEATURES.among(sized.task.inputs))
+    return Range.around(0.3 + rows / hw.CONTRASTED_TEXTS_PER_S, *ON_CPU)
+
+
 #: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
 #: the number of classes, which is in its targets and in no plan; `extractor.features` on the widths of autoencoders.
 FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
@@ -220,6 +225,7 @@ FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     prober.LAYERS.kind: _probe,
     prober.TASK.kind: None,
     prober.VALENCE.kind: _valence,
+    prober.CONTRAST.kind: _contrast,
     prober.NULL_DIRECTIONS.kind: _nulls,
     prober.CONCEPT_DIRECTIONS.kind: _directions,
     prober.COMPONENT_OF_ALL.kind: _component,

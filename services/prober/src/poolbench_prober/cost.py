@@ -104,3 +104,8 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
 def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:
     """Return the cost of a preference shift; the plane of both states costs as much as a probe for each dimension."""
     return Cost(rows, width, num_states + 2 * min(2 * rows, width), 1, num_bootstrap)
+
+
+def of_contrast(num_subjects: int, num_bootstrap: int) -> Cost:
+    """Return the cost of the bootstrap of a contrast; its features are counted as they are read."""
+    return Cost(num_subjects, 1, 1, 1, num_bootstrap)

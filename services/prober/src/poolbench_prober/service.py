@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
+from poolbench_prober.contrast import contrast
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
@@ -50,6 +52,7 @@ class ProberService:
             steps.TASK.kind: self.task,
             steps.LAYERS.kind: self.layers,
             steps.VALENCE.kind: self.valence,
+            steps.CONTRAST.kind: self.contrast,
             steps.NULL_DIRECTIONS.kind: self.nulls,
             steps.CONCEPT_DIRECTIONS.kind: self.directions,
             steps.COMPONENT_OF_ALL.kind: self.component,
@@ -137,6 +140,22 @@ class ProberService:
             tables = {
                 steps.SHIFT_MEASURES(reading): measures_table(shift.measures),
                 steps.WORD_SHIFTS(reading): shift.words,
+            }
+            io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
+
+    def contrast(self, task: Task, io: TaskIO) -> None:
+        """Write the missing scores of each autoencoder on pairs of stories, from all shards of its features."""
+        params = steps.CONTRAST.params_of(task)
+        stories = io.table(steps.STORIES())
+        families = (steps.CONTRAST_MEASURES, steps.SUBJECTS)
+        names = sorted({at.autoencoder for family in families for _, at in family.among(io.missing)})
+        for done, name in enumerate(names):
+            io.progress(done, len(names), name)
+            shards = _shards_of(io, task, name)
+            found = contrast(stories, shards, params)
+            tables = {
+                steps.CONTRAST_MEASURES(name): measures_table(found.measures),
+                steps.SUBJECTS(name): found.subjects,
             }
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
@@ -228,6 +247,15 @@ def _of_instances(io: TaskIO, task: Task, cell: Cell, targets: Targets) -> Poole
         return instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
     except InputError as error:
         return PooledVectors.failed(len(targets.ids), 1, error)
+
+
+def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
+    """Yield the features of an autoencoder in the order of their keys, so that names of shards play no part."""
+    found = [(task.inputs[role], role) for role, at in steps.STORY_FEATURES.among(task.inputs) if at[0] == autoencoder]
+    if not found:
+        raise InputError(f"task {task.task_id} has no features of {shown(autoencoder)}; give {steps.STORY_FEATURES}")
+    for _, role in sorted(found):
+        yield from io.shards(role)
 
 
 def _random_states(task: Task) -> list[str]:

@@ -144,6 +144,39 @@ FEATURES = pa.schema(
         ("l0", pa.float32()),  # features that are not 0, mean over the tokens
         ("squared_error", pa.float64()),  # of the reconstruction, summed over the tokens; null where there is none
         ("squared_norm", pa.float64()),  # of the states about the mean of all tokens of the table, summed
+
+#: Pairs of stories about a subject that differ in one respect, one row per pair.
+STORIES = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("subject", pa.string()),
+        ("first", pa.string()),  # passage_id of the story on the high side
+        ("second", pa.string()),  # passage_id of the story on the low side
+    ]
+)
+
+#: Scores of a sparse autoencoder by subject, and the features that differ most between its stories.
+SUBJECT_SCORES = pa.schema(
+    [
+        ("subject", pa.string()),
+        ("num_rows", pa.int32()),  # pairs of stories that were used
+        ("contrastive", pa.float64()),
+        ("independent", pa.float64()),  # null where the other subjects are needed and there are none
+        ("interpretability", pa.float64()),
+        ("held_out", pa.float64()),  # null with one pair of stories
+        (
+            "features",  # strongest first
+            pa.list_(
+                pa.struct(
+                    [
+                        ("feature", pa.int32()),
+                        ("first", pa.float64()),  # mean over the stories of the high side
+                        ("second", pa.float64()),  # and of the low side
+                        ("sign", pa.int8()),  # of first - second
+                    ]
+                )
+            ),
+        ),
         ("status", pa.string()),
         ("reason", pa.string()),
         ("quoted", QUOTED),
@@ -234,6 +267,20 @@ def predictions_schema(answer: pa.DataType) -> pa.Schema:
             ("quoted", QUOTED),
         ]
     )
+
+
+def features_schema(num_features: int, autoencoder: str) -> pa.Schema:
+    """Return FEATURES with the number of features and the id of the autoencoder in its metadata."""
+    return FEATURES.with_metadata({"num_features": str(num_features), "autoencoder": autoencoder})
+
+
+def autoencoder_of(table: pa.Table) -> tuple[int, str]:
+    """Return number of features and id of the autoencoder of a FEATURES table. Raise InputError without them."""
+    notes = table.schema.metadata or {}
+    count = notes.get(b"num_features", b"")
+    if not count.isdigit() or b"autoencoder" not in notes:
+        raise InputError("the metadata of a table of features must hold num_features and autoencoder")
+    return int(count), notes[b"autoencoder"].decode()
 
 
 #: Arrow type of kept states by their dtype. Arrow has no bfloat16: its bits are stored as they are, in uint16.

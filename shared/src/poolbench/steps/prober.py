@@ -57,6 +57,25 @@ READ_DIRECTION = Role("direction", Single)
 SHIFT_MEASURES = Role("measures/{reading}", OfReading)
 WORD_SHIFTS = Role("words/{reading}", OfReading)
 
+
+class OfFeatures(NamedTuple):
+    """A part of the mean features of one sparse autoencoder; parts may overlap."""
+
+    autoencoder: str
+    shard: str
+
+
+class OfAutoencoder(NamedTuple):
+    """A sparse autoencoder, by a name that the sender of the task chose."""
+
+    autoencoder: str
+
+
+STORIES = Role("stories", Single)
+STORY_FEATURES = Role("features/{autoencoder}/{shard}", OfFeatures)
+CONTRAST_MEASURES = Role("measures/{autoencoder}", OfAutoencoder)
+SUBJECTS = Role("subjects/{autoencoder}", OfAutoencoder)
+
 #: Values of C, or seeds, of one cell.
 Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
 Seeds = Annotated[tuple[Seed, ...], Field(max_length=100)]
@@ -168,6 +187,20 @@ class ValenceParams(StrictModel):
     name: Label = ""
 
 
+class ContrastParams(StrictModel):
+    """Parameters of `prober.contrast`.
+
+    Attributes:
+        protocol: `corrected`, or `published` for the definition of the released code.
+        num_bootstrap: Resamples of the subjects.
+        seed: Seed of the resamples, and of the halves of each subject's rows.
+    """
+
+    protocol: Literal["corrected", "published"] = "corrected"
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+    seed: Seed = 0
+
+
 class NullParams(StrictModel):
     """Parameters of `prober.nulls`."""
 
@@ -272,6 +305,23 @@ def _shift_inputs(part: str) -> KeyInputs:
     return rule
 
 
+def _contrast_params(part: str) -> KeyParams:
+    """Return the rule of a part: scores of single subjects do not depend on resamples."""
+    unread = {"num_bootstrap"} if part == "subjects" else set()
+    return lambda params, _: {**{k: v for k, v in given(params).items() if k not in unread}, "part": part}
+
+
+def _contrast_inputs(_: ContrastParams, at: OfAutoencoder, inputs: Keys) -> Keys:
+    """Return the stories and the features of one autoencoder, numbered by their keys: names of shards move no key."""
+    own = {key for role, key in inputs.items() if (of := STORY_FEATURES.parse(role)) and of.autoencoder == at[0]}
+    return {STORIES(): inputs[STORIES()], **{f"features/{n}": key for n, key in enumerate(sorted(own))}}
+
+
+def _contrast_work(sized: Sized) -> tuple[float, str]:
+    """Count the rows of features that are read; the number of features is in the tables alone."""
+    return sum(sized.inputs[role].rows for role, _ in STORY_FEATURES.among(sized.task.inputs)), sized.params.protocol
+
+
 def _scores_shape(sized: Sized, _: Cell) -> Shape:
     return Shape(sum(sized.inputs[PASSAGES(split)].rows for split in ("train", "test")))
 
@@ -360,6 +410,25 @@ VALENCE = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role, _ in STATE_VECTORS.among(of.task.inputs)), of.read_width),
 )
+CONTRAST = Step(
+    "prober.contrast",
+    1,
+    ContrastParams,
+    inputs=(STORIES, STORY_FEATURES),
+    outputs=(
+        Output(CONTRAST_MEASURES, _contrast_params("measures"), _contrast_inputs, shape=measures),
+        Output(
+            SUBJECTS,
+            _contrast_params("subjects"),
+            _contrast_inputs,
+            shape=lambda of, _: Shape(of.inputs[STORIES()].rows, row_bytes=160.0),
+        ),
+    ),
+    summary="how clearly the features of a sparse autoencoder tell two stories about a subject apart",
+    label="contrast of features",
+    unit="texts",
+    work=_contrast_work,
+)
 NULL_DIRECTIONS = Step(
     "prober.nulls",
     1,
@@ -393,4 +462,4 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
-PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
+PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, CONTRAST, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)

@@ -1,0 +1,158 @@
+"""Contrast of one autoencoder's features: its measures, and a table of subjects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.measures import Measure
+from poolbench.contracts.tables import SUBJECT_SCORES, table_from_rows
+from poolbench.errors import CellError
+from poolbench.steps.prober import ContrastParams
+from poolbench_prober import cost
+from poolbench_prober.contrast.features import ALL, StoryFeatures, read_features
+from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, Found, num_features
+from poolbench_prober.contrast.pairs import Pairs
+from poolbench_prober.contrast.scores import RowScores, row_scores
+from poolbench_prober.contrast.subjects import SubjectFeatures, subject_features
+
+_CI_METHOD = "bootstrap over subjects, percentile"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What was found: the measures, and a table SUBJECT_SCORES."""
+
+    measures: list[Measure]
+    subjects: pa.Table
+
+
+def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastParams) -> Contrast:
+    """Return the scores of an autoencoder on pairs of stories.
+
+    A row is left out, and counted in the details of each measure, if one of its stories has no features. Protocols:
+
+    - `published`: I2 is 0, and a mean is over rows.
+    - `corrected`: I2 is the mean I1 of the other subjects. z-scores are divided by the square root of the number F of
+      features, because they are at most (F - 1) / sqrt(F). A mean is over subjects, each the mean over its rows.
+
+    The dense arrays have a fixed size. What grows with the number of stories are their sparse means, 8 bytes each.
+
+    Args:
+        stories: STORIES.
+        features: FEATURES tables of one autoencoder, which may overlap.
+        params: Parameters of the step.
+
+    Raises:
+        InputError: A table is malformed, a story is in no table, or tables are of different autoencoders.
+        TooLargeError: Means or resamples exceed what a task may hold.
+
+    Reference: Gulko, Peng and Kumar (2025), CE-Bench, and its released code. We depart from it in `corrected`.
+    """
+    given = Pairs.from_table(stories)
+    cost.of_contrast(len(given.by_subject()), params.num_bootstrap).require(cost.TASK)
+    known = read_features(features, given.passages)
+    errors = _row_errors(given, known)
+    used = given.chosen(np.array([error is None for error in errors]))
+    fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(given), "details": {}}
+    left_out = Counter(str(error.status) for error in errors if error is not None)
+    if left_out:
+        fields["details"] = {"left_out": dict(sorted(left_out.items()))}
+    if not len(used):
+        return Contrast(_no_measures(errors, known.num_features, fields, params), _table(given, used, errors, None, ()))
+    published = params.protocol == "published"
+    scores = row_scores(used, known, others=not published)
+    if not published:
+        scores = RowScores(*(values / np.sqrt(known.num_features) for values in scores))
+    singles = tuple(subject_features(used, known.parts[ALL], params.seed))
+    found = _found(used, known, scores, singles, published)
+    fields["ci_method"] = _CI_METHOD if published else f"{_CI_METHOD}, conditional on the features of the others"
+    measures = list(Figures(found, params.num_bootstrap, params.seed, fields).measures())
+    return Contrast(measures, _table(given, used, errors, scores, singles))
+
+
+def _row_errors(pairs: Pairs, features: StoryFeatures) -> list[CellError | None]:
+    """Return why each row is left out; None if both stories have features."""
+    sides = ((features.errors.get(first), features.errors.get(second)) for first, second in pairs.stories_n2)
+    return [first or second for first, second in sides]
+
+
+def _found(
+    used: Pairs,
+    known: StoryFeatures,
+    scores: RowScores,
+    singles: Sequence[SubjectFeatures],
+    published: bool,
+) -> Found:
+    whole = known.parts[ALL]
+    stories = np.unique(used.stories_n2)
+    active = np.unique(whole.means_PF[stories].indices)
+
+    def both(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values[used.stories_n2].sum(axis=1))
+
+    return Found(
+        scores=scores,
+        held_out=np.array([each.held_out for each in singles]),
+        codes=used.codes,
+        active_tokens=both(known.l0 * whole.num_tokens),
+        tokens=both(whole.num_tokens),
+        squared_error=both(known.squared_error),
+        squared_norm=both(known.squared_norm),
+        dead_share=1 - len(active) / known.num_features,
+        num_features=known.num_features,
+        published=published,
+    )
+
+
+def _no_measures(
+    errors: Sequence[CellError | None], count: int, fields: dict[str, Any], params: ContrastParams
+) -> list[Measure]:
+    """Return the measures where no row can be used: null with the commonest status, but for the number of features."""
+    error = _commonest(errors)
+    names = PUBLISHED if params.protocol == "published" else CORRECTED
+    nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
+    return [*nulls, num_features(count, fields)]
+
+
+def _commonest(errors: Sequence[CellError | None]) -> CellError:
+    found = [error for error in errors if error is not None]
+    status = Counter(error.status for error in found).most_common(1)[0][0]
+    example = next(error for error in found if error.status == status)
+    return CellError(status, f"{len(found)} pairs of stories have no features, e.g. {example}", quoted=example.quoted)
+
+
+def _table(
+    given: Pairs,
+    used: Pairs,
+    errors: Sequence[CellError | None],
+    scores: RowScores | None,
+    singles: Sequence[SubjectFeatures],
+) -> pa.Table:
+    """Return SUBJECT_SCORES, one row per subject; a subject without a row that is used has the reason."""
+    places = {subject: (number, rows) for number, (subject, rows) in enumerate(used.by_subject())}
+    table: list[dict[str, Any]] = []
+    for subject, rows in given.by_subject():
+        if scores is None or subject not in places:
+            error = _commonest(errors[rows])
+            why = {"status": str(error.status), "reason": str(error), "quoted": error.quoted}
+            table.append({"subject": subject, "num_rows": 0, **why})
+            continue
+        number, own = places[subject]
+        means = {name: _finite(getattr(scores, name)[own].mean()) for name in _SHOWN}
+        shown = {"held_out": _finite(singles[number].held_out), "num_rows": own.stop - own.start}
+        strongest = [each._asdict() for each in singles[number].strongest]
+        table.append({"subject": subject, **means, **shown, "features": strongest})
+    return table_from_rows(table, SUBJECT_SCORES)
+
+
+_SHOWN = ("contrastive", "independent", "interpretability")
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
