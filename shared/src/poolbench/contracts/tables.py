@@ -144,6 +144,11 @@ FEATURES = pa.schema(
         ("l0", pa.float32()),  # features that are not 0, mean over the tokens
         ("squared_error", pa.float64()),  # of the reconstruction, summed over the tokens; null where there is none
         ("squared_norm", pa.float64()),  # of the states about the mean of all tokens of the table, summed
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("quoted", QUOTED),
+    ]
+)
 
 #: Pairs of stories about a subject that differ in one respect, one row per pair.
 STORIES = pa.schema(
