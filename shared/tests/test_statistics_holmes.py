@@ -6,7 +6,14 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, published_winning_rate
+from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.winning_rate import (
+    discriminability,
+    mean_winning_rate,
+    published_winning_rate,
+    scaled_ranks,
+    winning_rate_resamples,
+)
 
 
 def brute_force(scores):
@@ -130,3 +137,26 @@ def test_discriminability_takes_the_worst_score_for_what_it_is():
 def test_rank_resolution_of_too_little(shape):
     with pytest.raises(StatisticError, match="at least 2 models"):
         rank_resolution(np.ones(shape))
+
+
+@pytest.mark.parametrize("scale", [None, "row", "column"])
+def test_resampled_winning_rates_are_those_of_the_repeated_datasets(scale):
+    rng = np.random.default_rng(5)
+    scores = rng.integers(0, 6, size=(7, 12)).astype(float)
+    scores[rng.random(scores.shape) < 0.2] = np.nan
+    counts = bootstrap_counts(12, 20, 0)
+
+    def rates(drawn):
+        return mean_winning_rate(drawn) if scale is None else published_winning_rate(drawn, scale)
+
+    found = winning_rate_resamples(scores, np.concatenate([np.ones((1, 12)), counts]), scale)
+    np.testing.assert_allclose(found[0], rates(scores))
+    for row, count in zip(found[1:], counts, strict=True):
+        np.testing.assert_allclose(row, rates(np.repeat(scores, count, axis=1)))
+
+
+def test_ranks_scaled_over_all_datasets_are_averaged_within_a_part():
+    """Ranks of A are 3 1 3, of B 2 2 3, of C 2, none and 1; scaled on the first and last dataset 1 1, 0 1 and 1 0."""
+    part = scaled_ranks(TABLE.T, "column")[:, [0, 2]]
+    np.testing.assert_allclose(part.mean(axis=1), [1, 0.5, 0.5])
+    np.testing.assert_allclose(published_winning_rate(TABLE.T[:, [0, 2]], "column"), [np.nan, 0.5, 0.5])

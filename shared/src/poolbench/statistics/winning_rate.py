@@ -1,7 +1,6 @@
 """Winning rates of models over datasets, and how stable the order of the models is."""
 
 import math
-import warnings
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +10,9 @@ from poolbench.statistics.correlation import kendall
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.statuses import Status
+
+#: Between whose minimum and maximum published ranks are scaled: those of the dataset, or of the model.
+Scale = Literal["row", "column"]
 
 
 def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
@@ -36,7 +38,7 @@ def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return won_NM, met_NM
 
 
-def published_winning_rate(scores: np.ndarray, scale: Literal["row", "column"] = "row") -> np.ndarray:
+def published_winning_rate(scores: np.ndarray, scale: Scale = "row") -> np.ndarray:
     """Return the winning rate of each model as the public leaderboard computes it [M].
 
     The models are ranked on each dataset, the worst is 1, and tied models share the highest of their ranks. Ranks are
@@ -55,12 +57,65 @@ def published_winning_rate(scores: np.ndarray, scale: Literal["row", "column"] =
     Raises:
         StatisticError: `too_few` unless `scores` has two dimensions.
     """
-    ranks_MN = stats.rankdata(_by_dataset(scores), method="max", axis=0, nan_policy="omit")
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of rows that are missing throughout
-        axis = 0 if scale == "row" else 1
-        low, high = np.nanmin(ranks_MN, axis=axis, keepdims=True), np.nanmax(ranks_MN, axis=axis, keepdims=True)
-        return np.asarray(np.nanmean((ranks_MN - low) / (high - low), axis=1))
+    return _means(scaled_ranks(scores, scale))
+
+
+def scaled_ranks(scores: np.ndarray, scale: Scale = "row") -> np.ndarray:
+    """Return the scaled ranks whose means are `published_winning_rate` [M, N], NaN where there is no score or scale.
+
+    Arguments and error are those of `published_winning_rate`. The published tables by type of phenomenon are means of
+    ranks that were scaled over all datasets, which differ for `column` from ranks that are scaled within the type.
+    """
+    ranks_MN = _published_ranks(scores)
+    axis = 0 if scale == "row" else 1
+    low = np.nanmin(ranks_MN, axis=axis, keepdims=True, initial=np.inf)  # infinite, and no warning, without a score
+    high = np.nanmax(ranks_MN, axis=axis, keepdims=True, initial=-np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((ranks_MN - low) / (high - low))
+
+
+def winning_rate_resamples(scores: np.ndarray, weights: np.ndarray, scale: Scale | None = None) -> np.ndarray:
+    """Return the winning rates of the models under several weightings of the datasets [R, M].
+
+    Weights of ones give `mean_winning_rate` without a scale, and `published_winning_rate` with one. A model is scaled
+    (`column`) over the datasets of positive weight.
+
+    Args:
+        scores: M models by N datasets, higher is better, NaN if missing.
+        weights: R weightings by N datasets, such as the counts of a bootstrap.
+        scale: None for pairs of models; else as in `published_winning_rate`.
+
+    Raises:
+        StatisticError: `too_few` unless `scores` has two dimensions.
+    """
+    weights_RN = np.asarray(weights, dtype=np.float64)
+    if scale is None:
+        won_NM, met_NM = pair_counts(scores)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((weights_RN @ won_NM) / (weights_RN @ met_NM))
+    if scale == "row":
+        return _means(scaled_ranks(scores), weights_RN).T
+    ranks_MN = _published_ranks(scores)
+    low_MR, high_MR = (np.full((len(ranks_MN), len(weights_RN)), sign * np.inf) for sign in (1, -1))
+    for number, drawn in enumerate(weights_RN > 0):
+        low_MR[:, number] = np.nanmin(ranks_MN[:, drawn], axis=1, initial=np.inf)
+        high_MR[:, number] = np.nanmax(ranks_MN[:, drawn], axis=1, initial=-np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(((_means(ranks_MN, weights_RN) - low_MR) / (high_MR - low_MR)).T)
+
+
+def _published_ranks(scores: np.ndarray) -> np.ndarray:
+    """Return the rank of each model on each dataset [M, N]: the worst is 1, ties share the highest rank."""
+    ranked = stats.rankdata(_by_dataset(scores), method="max", axis=0, nan_policy="omit")
+    return np.asarray(ranked, dtype=np.float64)
+
+
+def _means(values_MN: np.ndarray, weights_RN: np.ndarray | None = None) -> np.ndarray:
+    """Return the weighted means over the present values, [M, R]; [M] without weights; NaN for a model without any."""
+    weights_NR = np.ones(values_MN.shape[1]) if weights_RN is None else weights_RN.T
+    present = ~np.isnan(values_MN)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((np.where(present, values_MN, 0.0) @ weights_NR) / (present @ weights_NR))
 
 
 def discriminability(scores: np.ndarray) -> np.ndarray:
