@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.config import BUDGETS
+from poolbench.errors import ConfigError
 from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from poolbench.contracts import Row
@@ -139,6 +142,19 @@ class Conclusion:
     shown: str = ""  # what the command prints in any case
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What a suite makes of a table that others recorded.
+
+    Attributes:
+        rows: One object for each line of the board, for JSON.
+        markdown: The board as text, and what the table says about published claims.
+    """
+
+    rows: list[dict[str, Any]]
+    markdown: str
+
+
 class Suite(Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
@@ -208,3 +224,17 @@ class Suite(Generic[Config, Scope, Planned]):
     def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Return what does not hold in the tables of a run; it may write files of its own."""
         return Conclusion()
+
+    def recorded(self, source: Path) -> Recorded:
+        """Return the board of a recorded table of others, without a cluster and without a run.
+
+        Its figures are published ones; they are never ranked together with those of runs.
+
+        Args:
+            source: A file, or a folder, as the suite defines.
+
+        Raises:
+            ConfigError: The suite does not read recorded tables.
+            InputError: The table cannot be used; the message names file and line.
+        """
+        raise ConfigError(f"the suite {self.id!r} does not read recorded tables; leave out --table")

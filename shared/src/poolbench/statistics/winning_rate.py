@@ -57,7 +57,7 @@ def published_winning_rate(scores: np.ndarray, scale: Scale = "row") -> np.ndarr
     Raises:
         StatisticError: `too_few` unless `scores` has two dimensions.
     """
-    return _means(scaled_ranks(scores, scale))
+    return present_means(scaled_ranks(scores, scale))
 
 
 def scaled_ranks(scores: np.ndarray, scale: Scale = "row") -> np.ndarray:
@@ -94,14 +94,14 @@ def winning_rate_resamples(scores: np.ndarray, weights: np.ndarray, scale: Scale
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((weights_RN @ won_NM) / (weights_RN @ met_NM))
     if scale == "row":
-        return _means(scaled_ranks(scores), weights_RN).T
+        return present_means(scaled_ranks(scores), weights_RN).T
     ranks_MN = _published_ranks(scores)
     low_MR, high_MR = (np.full((len(ranks_MN), len(weights_RN)), sign * np.inf) for sign in (1, -1))
     for number, drawn in enumerate(weights_RN > 0):
         low_MR[:, number] = np.nanmin(ranks_MN[:, drawn], axis=1, initial=np.inf)
         high_MR[:, number] = np.nanmax(ranks_MN[:, drawn], axis=1, initial=-np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(((_means(ranks_MN, weights_RN) - low_MR) / (high_MR - low_MR)).T)
+        return np.asarray(((present_means(ranks_MN, weights_RN) - low_MR) / (high_MR - low_MR)).T)
 
 
 def _published_ranks(scores: np.ndarray) -> np.ndarray:
@@ -110,12 +110,17 @@ def _published_ranks(scores: np.ndarray) -> np.ndarray:
     return np.asarray(ranked, dtype=np.float64)
 
 
-def _means(values_MN: np.ndarray, weights_RN: np.ndarray | None = None) -> np.ndarray:
-    """Return the weighted means over the present values, [M, R]; [M] without weights; NaN for a model without any."""
-    weights_NR = np.ones(values_MN.shape[1]) if weights_RN is None else weights_RN.T
-    present = ~np.isnan(values_MN)
+def present_means(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the means of the present values of each row [M], NaN for a row without any.
+
+    Args:
+        values: M rows by N values, NaN if missing.
+        weights: R weightings by N values; the means are then [M, R].
+    """
+    weights_NR = np.ones(values.shape[1]) if weights is None else np.asarray(weights).T
+    present = ~np.isnan(values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((np.where(present, values_MN, 0.0) @ weights_NR) / (present @ weights_NR))
+        return np.asarray((np.where(present, values, 0.0) @ weights_NR) / (present @ weights_NR))
 
 
 def discriminability(scores: np.ndarray) -> np.ndarray:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from poolbench.config import BUDGETS
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Report, Suite, Tables
+from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Report, Suite, Tables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.records import RunFolder
@@ -81,6 +83,15 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         from poolbench_driver.suites.holmes.report import report
 
         return report(folder)
+
+    def recorded(self, source: Path) -> Recorded:
+        """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""
+        from poolbench_driver.suites.holmes.claims import claims_markdown
+        from poolbench_driver.suites.holmes.recorded import board, board_markdown, read_scores
+
+        scores = read_scores(source)
+        rows = board(scores)
+        return Recorded(rows, f"{board_markdown(source, scores, rows)}\n\n{claims_markdown(scores)}")
 
 
 SUITES.add(Holmes())

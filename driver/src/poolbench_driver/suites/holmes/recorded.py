@@ -1,0 +1,219 @@
+"""The public leaderboard's table: scores of models by probing set, and winning rates under every definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import InputError, shown
+from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.winning_rate import (
+    Scale,
+    mean_winning_rate,
+    present_means,
+    published_winning_rate,
+    scaled_ranks,
+    winning_rate_resamples,
+)
+from poolbench_corpora.probing import suite_sets
+from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.recorded_csv import Line, read_csv
+
+TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
+#: Definitions of the winning rate by name, with the scale of their ranks; `pairs` has no ranks.
+DEFINITIONS: Mapping[str, Scale | None] = {"pairs": None, "row": "row", "column": "column"}
+#: Shares of the training data that the public site shows: the whole, and that of FlashHolmes.
+SHOWN_PORTIONS = (1.0, 1 / 32)
+NUM_RESAMPLES = 1000
+
+SET, PORTION = "probing dataset", "train portion"
+#: Columns that are not models, in lower case; the first has the numbers of the rows.
+_TYPE = ("linguistic subfield", "linguistic competencies")
+_PHENOMENON = "linguistic phenomena"
+_OTHERS = {"", "unnamed: 0", SET, PORTION, *_TYPE, _PHENOMENON, "probe type", "probe", "seed"}
+#: Ends of the names of columns with standard deviations.
+_SPREAD = (" std", "_std", "-std", ".std", " sd", "_sd")
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores of M models on N probing sets.
+
+    Attributes:
+        scores: Higher is better, NaN if missing [M, N].
+        types, phenomena: Of each set; a set of unknown type has an empty one.
+        portion: Share of the training data behind the scores.
+        notes: What was left out or not known.
+    """
+
+    models: Sequence[str]
+    sets: Sequence[str]
+    types: np.ndarray
+    phenomena: np.ndarray
+    scores: np.ndarray
+    portion: float
+    notes: Sequence[str]
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Return the types of phenomenon that have sets."""
+        return [kind for kind in TYPES if (self.types == kind).any()]
+
+    def of(self, kind: str = "") -> np.ndarray:
+        """Return the scores on the sets of a type, or on all sets [M, n]."""
+        return self.scores[:, self.types == kind] if kind else self.scores
+
+    def weights(self, kind: str = "") -> np.ndarray:
+        """Return ones, and then the weights of a bootstrap over the phenomena of the sets of a type [1 + R, n]."""
+        groups = self.phenomena[self.types == kind] if kind else self.phenomena
+        return np.concatenate([np.ones((1, len(groups))), group_weights(groups, NUM_RESAMPLES, 0)])
+
+
+def read_scores(file: Path) -> ScoreTable:
+    """Return the scores of a csv file with one row per probing set and portion, and one column per model.
+
+    Rows of several seeds are averaged, as the public site does. Of several portions, the one is read that the site
+    shows: 1, or else 1/32; or else the largest.
+
+    Raises:
+        InputError: The file cannot be used; the message names file and line.
+    """
+    head, lines = read_csv(file, [SET])
+    notes = []
+    spread = [name for name in head if name.lower().endswith(_SPREAD)]
+    models = [name for name in head if name.lower() not in _OTHERS and name not in spread]
+    if spread:
+        notes.append(f"columns with standard deviations are not read: {len(spread)}")
+    if len(models) < 2:
+        raise InputError(f"{file}, line 1: columns of models: {len(models)}; at least two are needed for winning rates")
+    by_portion: dict[float, list[Line]] = {}
+    for line in lines:
+        by_portion.setdefault(_portion(line), []).append(line)
+    portion = next((known for known in SHOWN_PORTIONS if known in by_portion), max(by_portion))
+    if len(by_portion) > 1:
+        notes.append(f"rows of other portions are not read: {len(lines) - len(by_portion[portion])}")
+    by_set = _by_set(by_portion[portion])
+    found = [_described(name, group[0]) for name, group in by_set.items()]
+    if unknown := [name for name in by_set if name not in suite_sets()]:
+        notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
+    if untyped := [name for name, (kind, _) in zip(by_set, found, strict=True) if not kind]:
+        notes.append(f"sets without a type, which count overall only: {len(untyped)}")
+    scores = np.stack([_mean_scores(group, models) for group in by_set.values()], axis=1)
+    types, phenomena = (np.array(column) for column in zip(*found, strict=True))
+    if missing := int(np.isnan(scores).sum()):
+        notes.append(f"missing scores: {missing} of {scores.size}")
+    return ScoreTable(models, list(by_set), types, phenomena, scores, portion, notes)
+
+
+def board(scores: ScoreTable) -> list[dict[str, Any]]:
+    """Return an object for each model, best first by pairs, with winning rates of 0 to 100; None where there is none.
+
+    `by_type` has the same definitions over the sets of each type, with ranks scaled within the type as the site does,
+    and `column_overall`: ranks scaled over all sets, as in the figures of the paper.
+    """
+    overall = _rates(scores.scores)
+    by_type = {kind: _rates(scores.of(kind)) for kind in TYPES}
+    scaled = scaled_ranks(scores.scores, "column")
+    for kind in TYPES:
+        by_type[kind]["column_overall"] = 100 * present_means(scaled[:, scores.types == kind])
+    rows = [
+        {
+            "entrant": model,
+            "winning_rate": _at(overall, number),
+            "by_type": {kind: _at(rates, number) for kind, rates in by_type.items()},
+        }
+        for number, model in enumerate(scores.models)
+    ]
+    return sorted(rows, key=lambda row: -(row["winning_rate"]["pairs"] or 0.0))
+
+
+def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the board as text, with intervals of the winning rates over pairs, and what was left out."""
+    share = "all" if scores.portion == 1 else f"{scores.portion:.4g}"
+    said = paragraph(
+        f"Published scores, recorded by others in {source.name}: {len(scores.models)} models on {len(scores.sets)} "
+        f"probing sets of {len(set(scores.phenomena))} phenomena, {share} of the training data. Winning rates in "
+        "percent, by pairs of models and by scaled ranks (row, column); by type over pairs. Intervals of 95 % come "
+        "from a bootstrap over phenomena. These figures are never ranked together with those of a run."
+    )
+    samples = 100 * winning_rate_resamples(scores.scores, scores.weights()[1:])
+    intervals = {model: percentile_interval(column) for model, column in zip(scores.models, samples.T, strict=True)}
+    head = ["", "entrant", "pairs", "95 % interval", "row", "column", *TYPES]
+    lines = [
+        [
+            str(place),
+            row["entrant"],
+            shown_rate(row["winning_rate"]["pairs"]),
+            "" if (ends := intervals[row["entrant"]]) is None else f"{ends[0]:.1f} to {ends[1]:.1f}",
+            *(shown_rate(row["winning_rate"][name]) for name in ("row", "column")),
+            *(shown_rate(row["by_type"][kind]["pairs"]) for kind in TYPES),
+        ]
+        for place, row in enumerate(rows, start=1)
+    ]
+    notes = "\n".join(f"- {note}" for note in scores.notes)
+    return "\n\n".join(["## Recorded board: holmes", said, table(head, lines), *([notes] if notes else [])])
+
+
+def shown_rate(value: float | None) -> str:
+    """Return a rate with one decimal, empty where there is none."""
+    return "" if value is None else f"{value:.1f}"
+
+
+def _rates(scores_MN: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the winning rates of each model by definition, in percent, NaN where there is none."""
+    if scores_MN.shape[1] == 0:
+        return {name: np.full(len(scores_MN), np.nan) for name in DEFINITIONS}
+    return {
+        name: 100 * (mean_winning_rate(scores_MN) if scale is None else published_winning_rate(scores_MN, scale))
+        for name, scale in DEFINITIONS.items()
+    }
+
+
+def _at(rates: Mapping[str, np.ndarray], number: int) -> dict[str, float | None]:
+    return {name: float(values[number]) if np.isfinite(values[number]) else None for name, values in rates.items()}
+
+
+def _portion(line: Line) -> float:
+    """Return the share of the training data of a line; without such a column it is 1."""
+    if PORTION not in line.cells:
+        return 1.0
+    portion = line.number(PORTION)
+    if not 0 < portion <= 1:
+        raise InputError(f"{line.where}: the train portion {shown(line.cells[PORTION])} is not between 0 and 1")
+    return portion
+
+
+def _by_set(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Return the lines of each set, one per seed. Raise InputError for a line that repeats another one."""
+    found: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        name = line.cells[SET]
+        if not name:
+            raise InputError(f"{line.where}: the column {SET!r} is empty; it names the probing set")
+        key = (name, line.cells.get("seed", ""))
+        if key in found:
+            raise InputError(f"{line.where}: {shown(name)} is there already, with the same portion: {found[key].where}")
+        found[key] = line
+    by_set: dict[str, list[Line]] = {}
+    for (name, _), line in found.items():
+        by_set.setdefault(name, []).append(line)
+    return by_set
+
+
+def _described(name: str, line: Line) -> tuple[str, str]:
+    """Return type and phenomenon of a set: as the file says, else as the public suite has them, else none."""
+    known = suite_sets().get(name)
+    kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), known.type if known else "")
+    if kind and kind not in TYPES:
+        raise InputError(f"{line.where}: unknown type of phenomenon {shown(kind)}; use {', '.join(TYPES)}")
+    return kind, line.cells.get(_PHENOMENON) or (known.phenomenon if known else name)
+
+
+def _mean_scores(lines: Sequence[Line], models: Sequence[str]) -> np.ndarray:
+    """Return the mean score of each model over the seeds that have one."""
+    return present_means(np.array([[line.number(model) for line in lines] for model in models]))
