@@ -49,6 +49,8 @@ def leaderboard(
     folders = [find_run(output, name) for name in wanted]
     recorded = None if table is None else _recorded(table, suite, folders)
     if as_json:
+        for note in recorded.notes if recorded else ():
+            typer.echo(f"note: {note}", err=True)
         typer.echo(json.dumps(_content(folders, recorded), indent=1))
     else:
         parts = [*([_board(folders)] if folders else []), *([recorded.markdown] if recorded else [])]

@@ -149,10 +149,12 @@ class Recorded:
     Attributes:
         rows: One object for each line of the board, for JSON.
         markdown: The board as text, and what the table says about published claims.
+        notes: What could not be used, which the text says too.
     """
 
     rows: list[dict[str, Any]]
     markdown: str
+    notes: Sequence[str] = ()
 
 
 class Suite(Generic[Config, Scope, Planned]):

@@ -91,7 +91,7 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
         scores = read_scores(source)
         rows = board(scores)
-        return Recorded(rows, f"{board_markdown(source, scores, rows)}\n\n{claims_markdown(scores)}")
+        return Recorded(rows, f"{board_markdown(source, scores, rows)}\n\n{claims_markdown(scores)}", scores.notes)
 
 
 SUITES.add(Holmes())

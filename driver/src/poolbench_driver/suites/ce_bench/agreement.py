@@ -1,0 +1,121 @@
+"""How scores of recorded autoencoders agree with those of SAEBench: the share of pairs in the same order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import InputError
+from poolbench.statistics import bootstrap_counts, percentile_interval
+from poolbench.statistics.correlation import kendall
+from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
+from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.recorded_csv import Line, read_csv
+from poolbench_driver.suites.suite import Recorded
+
+#: Columns of the table, and how the repository of CE-Bench names them.
+COLUMNS = {
+    "contrastive": ("contrastive", "contrastive_score"),
+    "independent": ("independent", "independent_score"),
+    "l0": ("l0", "sparsity"),
+    "ground_truth": ("ground_truth",),
+}
+NUM_RESAMPLES = 1000
+
+
+def agreement(file: Path) -> Recorded:
+    """Return the share of pairs that each score orders as SAEBench does. Raise InputError with file and line."""
+    head, lines = read_csv(file)
+    if len(lines) < 2:
+        raise InputError(f"{file}: {len(lines)} autoencoder; at least two are needed for a pair")
+    found = {name: _column(file, head, lines, names) for name, names in COLUMNS.items()}
+    both = found["contrastive"] + found["independent"]
+    scores = {
+        f"contrastive + independent - {L0_WEIGHT:g} x L0": both - L0_WEIGHT * found["l0"],
+        "contrastive + independent": both,
+        "-L0": -found["l0"],
+    }
+    widths = [next(filter(None, map(width_of, _named(line))), None) for line in lines]
+    known = [width for width in widths if width is not None]
+    if len(known) == len(lines) and len(set(known)) > 1:
+        scores["log2 of the width"] = np.log2(known)
+    rows = [{"score": name, **_shares(values, found["ground_truth"])} for name, values in scores.items()]
+    said = paragraph(
+        f"Scores recorded by others in {file.name}: {len(lines)} autoencoders, {math.comb(len(lines), 2)} pairs. A "
+        "pair counts where the score orders it as SAEBench does (column ground_truth); intervals of 95 % come from a "
+        "bootstrap over autoencoders. The first score is the paper's sparsity-aware one."
+    )
+    if len(known) < len(lines):
+        said += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(known)} lines."
+    text = [[str(row["score"]), f"{row['agreement']:.2f}", _interval(row), f"{row['tied']:.2f}"] for row in rows]
+    head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %"]
+    parts = [
+        "## Agreement with SAEBench",
+        said,
+        table(head, text),
+        _architectures(lines, scores, found["ground_truth"]),
+    ]
+    return Recorded(rows, "\n\n".join(filter(None, parts)))
+
+
+def _column(file: Path, head: list[str], lines: list[Line], names: tuple[str, ...]) -> np.ndarray:
+    """Return the numbers of a column under one of its names."""
+    name = next((each for each in names if each in head), None)
+    if name is None:
+        raise InputError(f"{file}, line 1: no column {' or '.join(names)}")
+    values = np.array([line.number(name) for line in lines])
+    if np.isnan(values).any():
+        raise InputError(f"{lines[int(np.isnan(values).argmax())].where}: {name} is missing; every score needs it")
+    return values
+
+
+def _named(line: Line) -> list[str]:
+    """Return the cells of a line that may name width or architecture, in lower case: its column `width` comes first."""
+    texts = [cell.lower() for cell in line.cells.values() if "width" in cell.lower() or architecture_of(cell.lower())]
+    return [line.cells.get("width", "").lower(), *texts]
+
+
+def _architectures(lines: Sequence[Line], scores: Mapping[str, np.ndarray], truth: np.ndarray) -> str:
+    """Return how the means of architectures are ordered by each score and by SAEBench, empty for fewer than three."""
+    names = np.array([next(filter(None, map(architecture_of, _named(line))), "") for line in lines])
+    known = sorted(set(names) - {""})
+    if len(known) < 3:
+        return ""
+    of_truth = np.array([truth[names == name].mean() for name in known])
+    said = []
+    for score, values in scores.items():
+        means = np.array([values[names == name].mean() for name in known])
+        said.append(f"- {score}: Kendall's tau {kendall(means, of_truth):.2f}; {_order(known, means)}")
+    said.append(f"- SAEBench: {_order(known, of_truth)}")
+    return f"Order of the {len(known)} architectures by their means, beside that of SAEBench:\n\n" + "\n".join(said)
+
+
+def _order(names: Sequence[str], means: np.ndarray) -> str:
+    return ", ".join(f"{names[place]} {means[place]:.4g}" for place in np.argsort(-means, kind="stable"))
+
+
+def _shares(scores: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Return the shares of pairs in the order of the truth and of pairs that the score ties, in percent."""
+    first, second = np.triu_indices(len(scores), 1)
+    order = np.sign(scores[first] - scores[second])
+    right = order == np.sign(truth[first] - truth[second])
+    counts = bootstrap_counts(len(scores), NUM_RESAMPLES, 0)
+    weights = counts[:, first] * counts[:, second]
+    with np.errstate(invalid="ignore"):
+        ends = percentile_interval(100 * (weights @ right) / weights.sum(axis=1))
+    low, high = ends or (None, None)
+    return {
+        "agreement": 100 * float(right.mean()),
+        "ci_low": low,
+        "ci_high": high,
+        "tied": 100 * float((order == 0).mean()),
+        "pairs": len(first),
+    }
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return "" if row["ci_low"] is None else f"{row['ci_low']:.2f} to {row['ci_high']:.2f}"

@@ -1,0 +1,254 @@
+"""Trees of recorded `results.json` files of CE-Bench, in the form of its first and of its second version."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from poolbench.errors import InputError, shown
+from poolbench_driver.suites.markdown import paragraph, table
+
+FIGURES = ("contrastive", "independent", "interpretability")
+RESULTS = "results.json"
+#: Most bytes of one file (the recorded ones have 2,200), and most files of a tree.
+MAX_BYTES, MAX_FILES = 2**20, 20_000
+#: Weight of L0 in the paper's sparsity-aware score.
+L0_WEIGHT = 0.25
+#: Most autoencoders that the text lists one by one.
+LISTED = 60
+#: How the recorded folders name architectures, the longer names first, and our names for them.
+_ARCHITECTURES = {
+    "matryoshka": "matryoshka", "batch_top_k": "batch_top_k", "batchtopk": "batch_top_k", "top_k": "top_k",
+    "topk": "top_k", "p_anneal": "p_anneal", "panneal": "p_anneal", "jump_relu": "jump_relu",
+    "jumprelu": "jump_relu", "gated": "gated", "standard": "standard", "vanilla": "standard",
+}  # fmt: skip
+_SUFFIXES = {"": 1, "k": 1e3, "m": 1e6}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recorded autoencoder.
+
+    Attributes:
+        path: Its folder, relative to the tree.
+        rows: Rows (pairs of stories) behind the figures.
+        d: Width, None if neither the record nor the path has it.
+        l0: Mean number of active features, None if the path does not have it.
+        figures: By figure and reduction over features, the means over rows: `max` is there always; the second version
+            also records `mean` and counts of outliers.
+        stories, model, hook, architecture: What it was measured on, empty if not recorded.
+    """
+
+    path: str
+    rows: int
+    d: int | None
+    l0: float | None
+    figures: Mapping[str, Mapping[str, float]]
+    stories: str
+    model: str
+    hook: str
+    architecture: str
+
+    @property
+    def comparable(self) -> tuple[str, int, str, str]:
+        """Return what two autoencoders must share for a comparison: stories, rows, model and hook."""
+        return (self.stories, self.rows, self.model, self.hook)
+
+    def definitions(self) -> dict[str, dict[str, float | None]]:
+        """Return the figures by definition; None where the record lacks what the definition needs."""
+        top = {name: self.figures[name]["max"] for name in FIGURES}
+        both = top["contrastive"] + top["independent"]
+        root = math.sqrt(self.d) if self.d else None
+        found: dict[str, dict[str, float | None]] = {
+            "published": {**top},
+            "sqrt_d": {name: value / root if root else None for name, value in top.items()},
+            "sum": {**top, "interpretability": both},
+            "sparsity_aware": {**top, "interpretability": None if self.l0 is None else both - L0_WEIGHT * self.l0},
+        }
+        for name in self.figures["contrastive"]:
+            if name != "max":
+                found[name] = {figure: self.figures[figure].get(name) for figure in FIGURES}
+        return found
+
+    def value(self, definition: str, figure: str = "interpretability") -> float | None:
+        """Return one figure under one definition."""
+        return self.definitions()[definition][figure]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The autoencoders of a tree, by path, and why files of it could not be used."""
+
+    entries: Sequence[Entry]
+    notes: Sequence[str]
+
+
+def read_tree(folder: Path) -> Tree:
+    """Return the autoencoders of all `results.json` files below a folder. A file that cannot be used is noted.
+
+    Raises:
+        InputError: There is no folder, or no file of it can be used.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder; a folder with {RESULTS} files or a csv file is needed")
+    files = sorted(folder.rglob(RESULTS))
+    if len(files) > MAX_FILES:
+        raise InputError(f"{folder} holds {len(files)} {RESULTS} files; at most {MAX_FILES} are read")
+    entries, notes = [], []
+    for file in files:
+        try:
+            entries.append(read_entry(file, file.parent.relative_to(folder).as_posix()))
+        except InputError as error:
+            notes.append(str(error))
+    if not entries:
+        raise InputError(notes[0] if notes else f"{folder} holds no {RESULTS}, at any depth")
+    if unknown := [entry.path for entry in entries if entry.d is None]:
+        notes.append(
+            f"autoencoders of unknown width, which no definition divides by: {len(unknown)}, such as {unknown[0]}"
+        )
+    return Tree(entries, notes)
+
+
+def read_entry(file: Path, path: str) -> Entry:
+    """Return the autoencoder of a `results.json` file; raise InputError with file, and with the line of broken JSON."""
+    record = _object(_json(file), file, "the file")
+    config = _object(record.get("sae_config") or {}, file, "sae_config")
+    release = f"{record.get('sae_release') or ''}/{record.get('sae_id') or ''}/{path}".lower()
+    rows = record.get("total_rows")
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        raise InputError(f"{file}: total_rows must be a number of rows from 1, got {shown(str(rows))}")
+    found = re.search(r"l0_(\d+(?:\.\d+)?)", release)
+    return Entry(
+        path=path,
+        rows=rows,
+        d=_recorded_width(config, file) or width_of(release),
+        l0=float(found[1]) if found else None,
+        figures={name: _figure(record, name, file) for name in FIGURES},
+        stories=str(record.get("contrastive_dataset") or "").rpartition("/")[2],
+        model=str(config.get("model_name") or ""),
+        hook=str(config.get("hook_name") or ""),
+        architecture=architecture_of(release) or architecture_of(str(config.get("architecture") or "").lower()),
+    )
+
+
+def width_of(text: str) -> int | None:
+    """Return the width that a name such as `width-2pow16`, `width_65k` or `65k` has; widths are powers of two."""
+    if found := re.search(r"2pow(\d{1,2})", text):
+        return 1 << int(found[1])
+    found = re.search(r"width[_-](\d+)([km]?)(?![a-z0-9.])", text) or re.fullmatch(r"(\d+)([km]?)", text)
+    if not found or not int(found[1]):
+        return None
+    number = int(found[1]) * _SUFFIXES[found[2]]
+    return int(2 ** round(math.log2(number))) if found[2] else int(number)
+
+
+def architecture_of(text: str) -> str:
+    """Return the architecture that a name in lower case has, empty if none is known."""
+    return next((ours for name, ours in _ARCHITECTURES.items() if name in text), "")
+
+
+def board(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return an object for each autoencoder, with its published figures; the best of each comparison comes first."""
+    return [
+        {
+            "path": entry.path,
+            "rows": entry.rows,
+            "d": entry.d,
+            **entry.definitions()["published"],
+            "l0": entry.l0,
+            "definitions": entry.definitions(),
+            **({} if entry.d else {"note": "neither the record nor the path has the width"}),
+        }
+        for entry in _ordered(entries)
+    ]
+
+
+def board_markdown(source: Path, tree: Tree) -> str:
+    """Return the board as text: means by release, each autoencoder where they are few, and what cannot be used."""
+    said = paragraph(
+        f"Published figures, recorded by others below {source.name or source}: {len(tree.entries)} autoencoders. "
+        "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
+        "interpretability divided by the root of the width. Only means are recorded, so what needs single rows cannot "
+        "be rebuilt: the other subjects' mean in the independent score, means by subject, and intervals over subjects. "
+        "Only autoencoders of the same stories, model and hook are comparable. These figures are never ranked together "
+        "with those of a run."
+    )
+    head = ["release", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
+    parts = ["## Recorded board: ce-bench", said, table(head, _releases(tree.entries))]
+    if len(tree.entries) <= LISTED:
+        columns = ["autoencoder", "d", "L0", *FIGURES, "/sqrt(d)", "sum", "sparsity-aware"]
+        parts.append(table(columns, map(_line, _ordered(tree.entries))))
+    else:
+        parts.append("`--json` lists every autoencoder, under every definition.")
+    if tree.notes:
+        parts.append("\n".join(f"- {note}" for note in tree.notes))
+    return "\n\n".join(parts)
+
+
+def _ordered(entries: Sequence[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.comparable, -entry.figures["interpretability"]["max"]))
+
+
+def _releases(entries: Sequence[Entry]) -> Iterator[list[str]]:
+    """Yield a line for each release, width and set of stories, with means over its autoencoders."""
+    groups: dict[tuple[Any, ...], list[Entry]] = {}
+    for entry in entries:
+        release = re.split(r"/(?:layer|blocks)[_.]", f"/{entry.path}")[0].lstrip("/") or "."
+        groups.setdefault((entry.stories, entry.rows, release, entry.d or 0), []).append(entry)
+    for (stories, rows, release, d), found in sorted(groups.items()):
+        means = [fmean(entry.figures[name]["max"] for entry in found) for name in FIGURES]
+        last = f"{means[-1] / math.sqrt(d):.3f}" if d else ""
+        yield [release, str(d or ""), stories, str(rows), str(len(found)), *(f"{mean:.1f}" for mean in means), last]
+
+
+def _line(entry: Entry) -> list[str]:
+    values = [*(entry.value("published", name) for name in FIGURES), entry.value("sqrt_d")]
+    values += [entry.value("sum"), entry.value("sparsity_aware")]
+    shown_values = ["" if value is None else f"{value:.3f}" for value in values]
+    return [entry.path, str(entry.d or ""), "" if entry.l0 is None else f"{entry.l0:g}", *shown_values]
+
+
+def _json(file: Path) -> Any:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise InputError(f"{file} has {file.stat().st_size} bytes; at most {MAX_BYTES} are read")
+        return json.loads(file.read_bytes())
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise InputError(f"{file} is not JSON in UTF-8") from None
+
+
+def _object(value: Any, file: Path, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: {what} must be a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _recorded_width(config: Mapping[str, Any], file: Path) -> int | None:
+    width = config.get("d_sae")
+    if width is not None and (not isinstance(width, int) or isinstance(width, bool) or width < 1):
+        raise InputError(f"{file}: sae_config.d_sae must be a width from 1, got {shown(str(width))}")
+    return width
+
+
+def _figure(record: Mapping[str, Any], name: str, file: Path) -> dict[str, float]:
+    """Return a figure by reduction; the first version recorded the maximum alone, as a number."""
+    key = f"{name}_score_mean"
+    if key not in record:
+        raise InputError(f"{file}: no {key}; is it a result of CE-Bench?")
+    values = record[key] if isinstance(record[key], dict) else {"max": record[key]}
+    for reduction, value in values.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise InputError(f"{file}: {key} ({reduction}) must be a finite number, got {shown(str(value))}")
+    if "max" not in values:
+        raise InputError(f"{file}: {key} has no max; the published score is the maximum over features")
+    return {reduction: float(value) for reduction, value in values.items()}
