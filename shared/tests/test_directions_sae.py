@@ -7,7 +7,8 @@ import pytest
 from safetensors.numpy import save
 
 from poolbench.directions import DirectionContext, SparseAutoencoder, available_directions, compute_direction
-from poolbench.directions.sae_files import read_folder, read_tensors
+from poolbench.directions.sae_files import read_folder
+from poolbench.directions.sae_tensors import read_tensors
 from poolbench.errors import CellError, InputError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config, read_folder
+from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config
 from poolbench.errors import ConfigError, DamagedError
 from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
@@ -50,10 +51,14 @@ def _stored(sae: SaeConfig, artifacts: Artifacts) -> SaeInput:
 
 
 def _read(sae: SaeConfig, width: int) -> SaeInput:
-    files = read_folder(Path(sae.path).expanduser())
-    found = SparseAutoencoder.from_bytes(*files.values())
+    found, files = SparseAutoencoder.from_folder(Path(sae.path).expanduser())
     if found.width != width:
         raise ConfigError(f"saes: {sae.path} reads width {found.width}; the model's states have {width}")
+    step = sae_step(f"autoencoder {Path(sae.path).name}", files)
+    return SaeInput(step.key, sae.num_features, step)
+
+
+def sae_step(label: str, files: Mapping[str, bytes]) -> LocalStep:
+    """Return the step that stores an autoencoder, under the hashes of its files."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    key = IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {})
-    return SaeInput(key, sae.num_features, LocalStep(key, f"autoencoder {Path(sae.path).name}", lambda: files))
+    return LocalStep(IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {}), label, lambda: files)

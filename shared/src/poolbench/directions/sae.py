@@ -1,7 +1,8 @@
 """Sparse autoencoders read from safetensors, and the encoding of vectors with them.
 
-A folder (or artifact) holds one `.safetensors` file and a `cfg.json` that describes the tensors: `W_enc` [d_in, d_sae],
-`W_dec` [d_sae, d_in], `b_dec` [d_in], and those of the architecture:
+An artifact holds one `.safetensors` file and a `cfg.json` that describes the tensors: `W_enc` [d_in, d_sae], `W_dec`
+[d_sae, d_in], `b_dec` [d_in], and those of the architecture. So does a folder, or it has another format
+(`sae_formats`), which is converted.
 
 | architecture | tensors | feature j of x |
 |---|---|---|
@@ -21,11 +22,22 @@ jumprelu); Gao et al. (2024, topk); Bussmann et al. (2024, batchtopk).
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from poolbench.directions.sae_files import ARCHITECTURES, architecture_of, k_of, read_config, read_tensors
+from poolbench.directions.sae_files import (
+    ARCHITECTURES,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    architecture_of,
+    k_of,
+    read_config,
+    read_folder,
+)
+from poolbench.directions.sae_sites import layer_of
+from poolbench.directions.sae_tensors import read_tensors
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 
@@ -45,6 +57,19 @@ class SparseAutoencoder:
     vectors: Mapping[str, np.ndarray] = field(default_factory=dict)  # other tensors by name, [d_sae] each
     k: int | None = None  # features that a vector keeps, of topk
     apply_b_dec_to_input: bool = False  # whether `b_dec` is subtracted before encoding
+    layer: int | None = None  # layer that it was trained on; None if its configuration names none
+
+    @classmethod
+    def from_folder(cls, path: Path) -> tuple[Self, dict[str, bytes]]:
+        """Return the autoencoder of a folder or file of any known format, and its files as an artifact holds them.
+
+        Raise InputError, with the path, for what is wrong or missing.
+        """
+        files = read_folder(path)
+        try:
+            return cls.from_bytes(files[WEIGHTS_FILE], files[CONFIG_FILE]), files
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     @classmethod
     def from_bytes(cls, weights: bytes, config: bytes) -> Self:
@@ -66,6 +91,7 @@ class SparseAutoencoder:
             vectors={name: tensors[name] for name in ARCHITECTURES[architecture]},
             k=k,
             apply_b_dec_to_input=bool(settings.get("apply_b_dec_to_input", False)),
+            layer=layer_of(settings),
         )
         found._require_shapes()
         return found

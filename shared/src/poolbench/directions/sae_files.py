@@ -1,12 +1,12 @@
-"""Files of sparse autoencoders: configuration, and tensors without torch."""
+"""Files of sparse autoencoders: those of a folder, and their configuration."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from poolbench.directions.sae_formats import READERS, Converted
+from poolbench.directions.sae_sites import layer_of
 from poolbench.errors import InputError, shown
 
 WEIGHTS_FILE, CONFIG_FILE = "sae.safetensors", "cfg.json"
@@ -20,21 +20,43 @@ ARCHITECTURES = {
 }
 #: Settings that change features or decoder rows in ways that are not done here.
 RESCALED = ("rescale_acts_by_decoder_norm", "finetuning_scaling_factor")
-_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+#: What SAELens writes beside the weights: how often each feature is active.
+_NOT_WEIGHTS = "sparsity.safetensors"
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """Return the files of an autoencoder under their names in an artifact. Raise InputError unless both exist.
+    """Return the files of an autoencoder under their names in an artifact.
 
-    `path` is a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself.
+    `path` is a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself; or a folder of
+    another format (`sae_formats`), or its file of weights. Those are converted; equal files give equal bytes.
+
+    Raise InputError, with the path, for missing or damaged files, and for sites other than the residual stream.
     """
+    try:
+        converted = next(filter(None, (read(path) for read in READERS)), None)
+        return _saelens(path) if converted is None else _written(converted)
+    except (InputError, ValueError, TypeError) as error:  # the latter two for tensors whose shapes do not fit
+        raise InputError(f"{path}: {error}") from None
+
+
+def _saelens(path: Path) -> dict[str, bytes]:
     folder = path if path.is_dir() else path.parent
-    weights = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
+    found = [file for file in sorted(folder.glob("*.safetensors")) if file.name != _NOT_WEIGHTS]
+    weights = found if path.is_dir() else [path]
     config = folder / CONFIG_FILE
     if len(weights) != 1 or not weights[0].is_file() or not config.is_file():
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
-        raise InputError(f"{path}: one .safetensors file with {CONFIG_FILE} beside it is needed; there is {names}")
-    return {WEIGHTS_FILE: weights[0].read_bytes(), CONFIG_FILE: config.read_bytes()}
+        raise InputError(f"one .safetensors file with {CONFIG_FILE} beside it is needed; there is {names}")
+    settings = config.read_bytes()
+    layer_of(read_config(settings))
+    return {WEIGHTS_FILE: weights[0].read_bytes(), CONFIG_FILE: settings}
+
+
+def _written(converted: Converted) -> dict[str, bytes]:
+    from safetensors.numpy import save
+
+    settings = json.dumps(dict(converted.settings), sort_keys=True).encode()
+    return {WEIGHTS_FILE: save(dict(sorted(converted.tensors.items()))), CONFIG_FILE: settings}
 
 
 def read_config(config: bytes) -> dict[str, Any]:
@@ -69,30 +91,6 @@ def architecture_of(settings: Mapping[str, Any]) -> str:
         known = ", ".join(("standard", *ARCHITECTURES))
         raise InputError(f"architecture {settings.get('architecture')!r} of the autoencoder is unknown; known: {known}")
     return architecture
-
-
-def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file in float32. Raise InputError unless all hold finite floats."""
-    import safetensors
-
-    try:
-        entries = safetensors.deserialize(weights)
-    except safetensors.SafetensorError as error:
-        raise InputError(f"the autoencoder's weights are not a safetensors file: {error}") from None
-    return {name: _tensor(name, entry) for name, entry in entries}
-
-
-def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    dtype, data = entry["dtype"], bytes(entry["data"])
-    if dtype == "BF16":
-        flat = (np.frombuffer(data, dtype="<u2").astype(np.uint32) << 16).view(np.float32)
-    elif dtype in _DTYPES:
-        flat = np.frombuffer(data, dtype=_DTYPES[dtype]).astype(np.float32)
-    else:
-        raise InputError(f"tensor {name} of the autoencoder is of {dtype}; floats are needed (F64, F32, F16, BF16)")
-    if not np.isfinite(flat).all():
-        raise InputError(f"tensor {name} of the autoencoder holds NaN or infinity")
-    return flat.reshape(entry["shape"])
 
 
 def k_of(settings: Mapping[str, Any]) -> int:

@@ -2,31 +2,92 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from poolbench.errors import ConfigError
-from poolbench_driver.config import RunConfig
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Recorded, Suite
+from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Report, Suite, Tables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.records import RunFolder
+    from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
+    from poolbench_driver.suites.source import RowSource
 
-class CeBench(Suite[RunConfig, Any, Any]):
-    """Contrastive evaluation of sparse autoencoders on pairs of stories. So far it reads recorded tables only."""
+PRIMARY, HELD_OUT = "ce.interpretability", "ce.held_out"
+MINUS_L0, LOG_WIDTH = "ce.minus_l0", "ce.log_width"
+
+
+class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
+    """Contrastive evaluation of sparse autoencoders on pairs of stories."""
 
     id = "ce-bench"
-    summary = "sparse autoencoders on contrastive stories: recorded tables of CE-Bench"
+    summary = "sparse autoencoders: how clearly do their features tell two stories about a subject apart?"
     reference = "Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark"
-    config = RunConfig
+    config = CeBenchConfig
+    metrics = (
+        MetricInfo(PRIMARY, "max z of abs(V1 - V2) + abs(I1 - I2), over the square root of d", True, 0, variants=True),
+        MetricInfo("ce.contrastive", "max z of abs(V1 - V2), over the square root of d", True, 0, variants=True),
+        MetricInfo("ce.independent", "max z of abs(I1 - I2), over the square root of d", True, 0, variants=True),
+        MetricInfo(HELD_OUT, "share of right pairs, by the feature chosen on the subject's other rows", True, 0, 1),
+        MetricInfo("ce.paper", "contrastive + independent - .25 L0, as published", True),
+        MetricInfo(MINUS_L0, "minus the number of features per token: a score of size alone", True, None, 0),
+        MetricInfo(LOG_WIDTH, "log2 of the number of features: a score of size alone", True, 0),
+        MetricInfo("ce.l0", "features per token that are not zero", None, 0),
+        MetricInfo("ce.num_features", "number d of features", None, 1),
+        MetricInfo("ce.unexplained_variance", "squared error of the reconstruction over the variance", False, 0),
+        MetricInfo("ce.dead_share", "share of features that are zero on all tokens of the stories", False, 0, 1),
+    )
     board = BoardSpec(
-        ranked=("ce.interpretability",), shown=("ce.interpretability",), entrant="entrant", block="task", averaged=False
+        ranked=(PRIMARY, HELD_OUT, MINUS_L0, LOG_WIDTH),
+        shown=(PRIMARY, HELD_OUT, "ce.contrastive", "ce.independent", "ce.l0", "ce.unexplained_variance"),
+        entrant="entrant",
+        block="task",
+        averaged=False,
     )
 
-    def check(self, config: RunConfig) -> None:
-        """Raise ConfigError: there are no runs yet."""
-        raise ConfigError("the suite ce-bench has no runs yet; read a recorded table with leaderboard --table")
+    def check(self, config: CeBenchConfig) -> None:
+        """Raise ConfigError for autoencoders that are not there."""
+        from poolbench_driver.suites.ce_bench.plan import check
+
+        check(config)
+
+    def resolve(self, config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
+        """Return what is measured: model, autoencoders and stories."""
+        from poolbench_driver.suites.ce_bench.plan import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: CeBenchScope) -> CeBenchPlan:
+        """Return the plan: one pass over the stories for all autoencoders of a layer, and the prober compares them."""
+        from poolbench_driver.suites.ce_bench.plan import plan
+
+        return plan(scope)
+
+    def describe(self, plan: CeBenchPlan) -> Description:
+        """Return what a dry run says about a plan."""
+        stories = plan.scope.stories
+        counted = {
+            "autoencoders": len(plan.scope.saes),
+            "pairs": stories.rows.num_rows,
+            "subjects": len(set(stories.rows["subject"].to_pylist())),
+        }
+        return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
+
+    def assemble(self, plan: CeBenchPlan, source: RowSource) -> Tables:
+        """Return one row for each entrant and figure, and tables of entrants, subjects and stories."""
+        from poolbench_driver.suites.ce_bench.rows import assemble
+
+        return assemble(plan, source)
+
+    def report(self, folder: RunFolder) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.ce_bench.report import report
+
+        return report(folder)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the board of a tree of recorded results, or how a csv table of scores agrees with SAEBench."""

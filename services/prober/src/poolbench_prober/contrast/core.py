@@ -90,8 +90,8 @@ def _found(
     published: bool,
 ) -> Found:
     whole = known.parts[ALL]
-    stories = np.unique(used.stories_n2)
-    active = np.unique(whole.means_PF[stories].indices)
+    active_F = np.zeros(known.num_features, dtype=bool)
+    active_F[whole.means_PF[np.unique(used.stories_n2)].indices] = True
 
     def both(values: np.ndarray) -> np.ndarray:
         return np.asarray(values[used.stories_n2].sum(axis=1))
@@ -104,7 +104,7 @@ def _found(
         tokens=both(whole.num_tokens),
         squared_error=both(known.squared_error),
         squared_norm=both(known.squared_norm),
-        dead_share=1 - len(active) / known.num_features,
+        dead_share=float(1 - active_F.mean()),
         num_features=known.num_features,
         published=published,
     )

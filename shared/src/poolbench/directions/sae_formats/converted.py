@@ -1,0 +1,71 @@
+"""What a reader of another format returns, and how it reads tensors and JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.directions.sae_sites import residual_site
+from poolbench.errors import InputError
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An autoencoder in the canonical form.
+
+    Attributes:
+        tensors: W_enc [d_in, d_sae], W_dec [d_sae, d_in], b_dec [d_in] and those of the architecture, in float32.
+        settings: Its configuration, without the sizes.
+    """
+
+    tensors: Mapping[str, np.ndarray]
+    settings: Mapping[str, Any]
+
+
+def settings_of(architecture: str, layer: int | None, **others: Any) -> dict[str, Any]:
+    """Return the configuration of an autoencoder of the residual stream."""
+    site = {} if layer is None else {"hook_name": residual_site(layer), "hook_layer": layer}
+    return {"architecture": architecture, "apply_b_dec_to_input": False, **site, **others}
+
+
+def required(tensors: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
+    """Return some of the tensors. Raise InputError for those that are missing."""
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise InputError(f"the tensors lack {', '.join(missing)}; they are {', '.join(sorted(tensors)) or 'none'}")
+    return tuple(tensors[name] for name in names)
+
+
+def matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Return a tensor that must be a matrix. Raise InputError for another one."""
+    (found,) = required(tensors, name)
+    if found.ndim != 2:
+        raise InputError(f"{name} has shape {found.shape}; a matrix is needed")
+    return np.asarray(found)
+
+
+def row_norms(matrix_nD: np.ndarray) -> np.ndarray:
+    """Return the norm of each row [n]; 1 for a row of zeros, which has no direction to scale."""
+    norms_n = np.linalg.norm(matrix_nD, axis=1)
+    return np.where(norms_n > 0, norms_n, 1.0).astype(np.float32)
+
+
+def scalar(value: Any, size: int) -> np.ndarray:
+    """Return a number for each feature [size]."""
+    return np.full(size, value, dtype=np.float32)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raise InputError for anything else."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path.name} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path.name} must hold an object, got {type(found).__name__}")
+    return found

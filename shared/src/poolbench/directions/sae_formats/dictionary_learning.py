@@ -1,0 +1,143 @@
+"""dictionary_learning: `ae.pt`, read by torch's weights-only loader, and `config.json`."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.directions.sae_formats.converted import (
+    Converted,
+    matrix,
+    read_json,
+    required,
+    row_norms,
+    scalar,
+    settings_of,
+)
+from poolbench.errors import InputError, shown
+
+_FILE, _CONFIG = "ae.pt", "config.json"
+_COMPILED = "_orig_mod."  # before the names of a model that was compiled when it was saved
+#: Parts of the names of sites that are not the residual stream.
+_OTHER_SITES = ("mlp", "attn", "attention")
+
+Tensors = Mapping[str, np.ndarray]
+#: Architecture, tensors and further settings.
+Parts = tuple[str, dict[str, np.ndarray], dict[str, Any]]
+
+
+def read_dictionary(path: Path) -> Converted | None:
+    """Return the autoencoder of a folder with `ae.pt` and `config.json`, or of that `ae.pt`.
+
+    Features are those that `encode` of its class returns: some classes multiply them by the norms of the decoder rows,
+    which are then unit vectors here. Only tensors are read from `ae.pt`; an object of any other kind is refused.
+
+    Raise InputError for damaged files, other sites, an unknown class, or features that depend on the batch.
+
+    Reference: Marks et al. (2024), dictionary_learning.
+    """
+    file = path if path.name == _FILE else path / _FILE
+    if not file.is_file():
+        return None
+    trainer = read_json(file.with_name(_CONFIG)).get("trainer")
+    if not isinstance(trainer, dict):
+        raise InputError(f"{_CONFIG} has no object 'trainer', which names class, layer and site")
+    layer = _layer(trainer)
+    name = trainer.get("dict_class")
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise InputError(f"dict_class {shown(name)} of {_CONFIG} is unknown; known: {', '.join(_CLASSES)}")
+    architecture, tensors, more = _CLASSES[name](_tensors(file), trainer)
+    found = {key: np.ascontiguousarray(tensor, dtype=np.float32) for key, tensor in tensors.items()}
+    return Converted(found, {**settings_of(architecture, layer), **more})
+
+
+def _layer(trainer: Mapping[str, Any]) -> int | None:
+    site, layer = str(trainer.get("submodule_name") or ""), trainer.get("layer")
+    if any(part in site.lower() for part in _OTHER_SITES):
+        raise InputError(f"the autoencoder reads {shown(site)}; only the residual stream between blocks is read here")
+    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int)):
+        raise InputError(f"layer of {_CONFIG} is {shown(layer)}; a whole number is needed")
+    return layer
+
+
+def _tensors(file: Path) -> dict[str, np.ndarray]:
+    import torch
+
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file, or one with other objects, raises errors of many kinds
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{_FILE} cannot be read as tensors alone: {type(error).__name__}: {first}") from None
+    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        raise InputError(f"{_FILE} holds no tensors by name")
+    return {str(name).removeprefix(_COMPILED): tensor.float().numpy() for name, tensor in found.items()}
+
+
+def _linear(tensors: Tensors, bias: str) -> dict[str, np.ndarray]:
+    """Return weights that torch stores transposed, and the decoder's bias by its name."""
+    (b_dec,) = required(tensors, bias)
+    return {
+        "W_enc": matrix(tensors, "encoder.weight").T,
+        "W_dec": matrix(tensors, "decoder.weight").T,
+        "b_dec": b_dec,
+    }
+
+
+def _relu(bias: str, subtracts: bool) -> Callable[[Tensors, Mapping[str, Any]], Parts]:
+    def read(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
+        (b_enc,) = required(tensors, "encoder.bias")
+        return "relu", {**_linear(tensors, bias), "b_enc": b_enc}, {"apply_b_dec_to_input": subtracts}
+
+    return read
+
+
+def _topk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
+    (b_enc,) = required(tensors, "encoder.bias")
+    k = int(tensors["k"]) if "k" in tensors else trainer.get("k")
+    return "topk", {**_linear(tensors, "b_dec"), "b_enc": b_enc}, {"k": k, "apply_b_dec_to_input": True}
+
+
+def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
+    """Return the autoencoder with the threshold that training found; k per batch would mix the texts of a batch."""
+    if "W_enc" in tensors:
+        found = {name: required(tensors, name)[0] for name in ("W_enc", "W_dec", "b_dec", "b_enc")}
+    else:
+        found = {**_linear(tensors, "b_dec"), "b_enc": required(tensors, "encoder.bias")[0]}
+    threshold = float(tensors["threshold"]) if "threshold" in tensors else -1.0
+    if not threshold >= 0:
+        raise InputError(
+            f"{trainer['dict_class']} has no threshold: its features depend on the batch that a text is in"
+        )
+    found["threshold"] = scalar(threshold, len(found["b_enc"]))
+    return "batchtopk", found, {"apply_b_dec_to_input": True}
+
+
+def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
+    """Return features times the norms of their decoder rows, as the class does."""
+    w_enc, w_dec = matrix(tensors, "W_enc"), matrix(tensors, "W_dec")
+    b_enc, threshold, b_dec = required(tensors, "b_enc", "threshold", "b_dec")
+    norms = row_norms(w_dec)
+    found = {"W_enc": w_enc * norms, "b_enc": b_enc * norms, "threshold": threshold * norms, "b_dec": b_dec}
+    return "jumprelu", {**found, "W_dec": w_dec / norms[:, None]}, {}
+
+
+def _gated(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
+    """Return features times the norms of their decoder rows, as the class does: the gate does not depend on them."""
+    found = _linear(tensors, "decoder_bias")
+    b_gate, r_mag, b_mag = required(tensors, "gate_bias", "r_mag", "mag_bias")
+    norms = row_norms(found["W_dec"])
+    more = {"b_gate": b_gate, "r_mag": r_mag + np.log(norms), "b_mag": b_mag * norms}
+    found = {**found, "W_dec": found["W_dec"] / norms[:, None]}
+    return "gated", {**found, **more}, {"apply_b_dec_to_input": True}
+
+
+_CLASSES: Mapping[str, Callable[[Tensors, Mapping[str, Any]], Parts]] = {
+    "AutoEncoder": _relu("bias", True),
+    "AutoEncoderNew": _relu("decoder.bias", False),
+    "AutoEncoderTopK": _topk,
+    "BatchTopKSAE": _batchtopk,
+    "MatryoshkaBatchTopKSAE": _batchtopk,
+    "JumpReluAutoEncoder": _jumprelu,
+    "GatedAutoEncoder": _gated,
+}

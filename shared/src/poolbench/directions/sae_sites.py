@@ -1,0 +1,54 @@
+"""Sites of a model that sparse autoencoders read: only the residual stream between blocks is known here."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from poolbench.errors import InputError, shown
+
+#: The residual stream before a block is the one after the block before it; -1 is the embedding.
+_RESIDUAL = re.compile(r"blocks\.(\d+)\.hook_resid_(pre|post)")
+#: A whole block, as Hugging Face names it: its output is the residual stream after it.
+_BLOCK = re.compile(r"(?:\w+\.)*(?:layers|h|blocks)\.(\d+)")
+
+
+def residual_layer(site: object) -> int:
+    """Return the layer whose output a site is, such as 7 for `blocks.7.hook_resid_post`.
+
+    Raise InputError for a site that is not the residual stream, such as `blocks.7.hook_mlp_out`.
+    """
+    residual = _RESIDUAL.fullmatch(str(site))
+    if residual is not None:
+        return int(residual[1]) - (residual[2] == "pre")
+    block = _BLOCK.fullmatch(str(site))
+    if block is None:
+        raise InputError(
+            f"the autoencoder reads {shown(site)}; only the residual stream between blocks is read here, such as "
+            "blocks.7.hook_resid_post"
+        )
+    return int(block[1])
+
+
+def residual_site(layer: int) -> str:
+    """Return the name of the residual stream after a layer."""
+    return "blocks.0.hook_resid_pre" if layer == -1 else f"blocks.{layer}.hook_resid_post"
+
+
+def layer_of(settings: Mapping[str, Any]) -> int | None:
+    """Return the layer that a configuration names; None if it names none. Raise InputError for another site."""
+    nested = settings.get("metadata")
+    known = {**(nested if isinstance(nested, dict) else {}), **settings}
+    site = known.get("hook_name") or known.get("hook_point")
+    layer = known.get("hook_layer")
+    if known.get("hook_head_index") is not None:
+        raise InputError(f"the autoencoder reads head {shown(known['hook_head_index'])} of {shown(site)}; {_WHOLE}")
+    if known.get("hook_name_out") not in (None, site):
+        raise InputError(f"the autoencoder reads {shown(site)} and writes {shown(known['hook_name_out'])}; {_WHOLE}")
+    if site is not None:
+        return residual_layer(site)
+    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int)):
+        raise InputError(f"hook_layer of the autoencoder is {shown(layer)}; a whole number is needed")
+    return layer
+
+
+_WHOLE = "it must read and write the whole residual stream at one place"
