@@ -20,6 +20,7 @@ from poolbench.errors import ConfigError, EndpointError, InputError, LayerError,
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli.outcome import show_outcome
+from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needs_of
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job, prepare
@@ -110,6 +111,41 @@ def test_the_board_holds_every_model(jobs: list[Job], tmp_path: Path, capsys: py
     printed = capsys.readouterr()
     assert "## Ranks on d1.auroc: 2 concepts" in printed.out and f"board: {as_markdown}" in printed.out
     assert "model 2 of 2: second" in printed.err
+
+
+def test_the_leaderboard_of_several_runs_is_the_board_that_their_command_printed(
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_all(jobs, tmp_path, Watched, None)
+    names, printed = [run_id(job.config) for job in jobs], capsys.readouterr().out
+    leaderboard(names, tmp_path)
+    board = capsys.readouterr().out.strip()
+    assert board.startswith("## Ranks on d1.auroc: 2 concepts") and board in printed
+    leaderboard(names, tmp_path, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert {row["model"] for row in found if row["metric"] == "d1.auroc"} == set(MODELS)
+    best = [row for row in found if row["metric"] == "rank.mean" and json.loads(row["params"])["of"] == "d1.auroc"]
+    assert [row["strategy"] for row in best[:2]] == list(NAMES) and best[0]["value"] < best[1]["value"]
+    leaderboard(names[:1], tmp_path, as_json=True)
+    alone = json.loads(capsys.readouterr().out)
+    assert {row["model"] for row in alone if row["metric"] == "d1.auroc"} == {"first"}
+
+
+def test_a_recorded_board_comes_after_that_of_runs(
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_all(jobs, tmp_path, Watched, None)
+    (tmp_path / "table.csv").write_text("probing dataset,A,B\ndep,.9,.8\n")
+    names, table = [run_id(job.config) for job in jobs], tmp_path / "table.csv"
+    capsys.readouterr()
+    leaderboard(names, tmp_path, "holmes", table)
+    runs, _, recorded = capsys.readouterr().out.partition("## Recorded board: holmes")
+    assert "## Ranks on d1.auroc" in runs and "| 1 | A | 100.0 |" in recorded
+    leaderboard(names, tmp_path, "holmes", table, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["entrant"] for row in found["recorded"]] == ["A", "B"] and len(found["runs"]) > 2
+    with pytest.raises(ConfigError, match="'poolbench' does not read recorded tables"):
+        leaderboard(names, tmp_path, None, table)
 
 
 def test_the_same_command_writes_the_same_board(jobs: list[Job], tmp_path: Path) -> None:

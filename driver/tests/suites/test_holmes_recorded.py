@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from poolbench.errors import ConfigError, InputError
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.suites.holmes.claims import DECODERS, ENCODERS, Rates, claims_markdown
+from poolbench_driver.suites.holmes.flash import main
 from poolbench_driver.suites.holmes.recorded import TYPES, board, read_scores
 from poolbench_driver.suites.registry import SUITES
 
@@ -171,3 +173,27 @@ def test_rates_agree_with_the_data_frames_of_the_public_site(tmp_path: Path) -> 
         for model in "ABCDEF":
             rates = found[model]["by_type"][kind] if kind else found[model]["winning_rate"]
             assert rates["column"] == pytest.approx(scaled[model])
+
+
+def test_a_share_that_reverses_two_models_moves_each_by_one_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 12 models in order, the first two swap on the share: 65 of 66 pairs agree, so tau is 64 / 66."""
+    models = [f"M{number}" for number in range(12)]
+    swapped = [1, 0, *range(2, 12)]
+
+    def rows(order: Sequence[int], *sets: str) -> str:
+        values = ",".join(f".{number + 10}" for number in order)
+        return "\n".join([",".join(["probing dataset", *models]), *(f"{name},{values}" for name in sets)])
+
+    whole, share = tmp_path / "whole.csv", tmp_path / "share.csv"
+    whole.write_text(rows(range(12), "dep", "upos", "xpos"))
+    share.write_text(rows(swapped, "dep", "upos"))
+    assert main([str(whole), str(share)]) == 0
+    printed = capsys.readouterr().out
+    error = 1.96 * np.std([1, -1, *[0] * 10], ddof=1) / np.sqrt(12)
+    assert f"| all (3 and 2) | pairs | {64 / 66:.2f} | 1.00 | {error:.2f} |" in printed
+    assert f"| common (2 and 2) | row | {64 / 66:.2f} | 1.00 |" in printed
+    share.write_text("probing dataset,M1,M2\ndep,.1,.2\n")
+    assert main([str(whole), str(share)]) == 2 and main([]) == 2
+    assert "the tables share 2 models and 1 sets" in capsys.readouterr().err

@@ -209,4 +209,5 @@ def _by_type(scores: ScoreTable) -> Iterator[str]:
     taus = discriminability(scores.scores)
     known = {kind: taus[(scores.types == kind) & np.isfinite(taus)] for kind in scores.kinds}
     shown = ", ".join(f"{kind} {found.mean():.2f}" for kind, found in known.items() if found.size)
-    yield f"Discriminability, Kendall's tau of the order on a set with the overall order: {shown or 'none'}"
+    overall = f"; overall {np.nanmean(taus):.2f}" if shown else "none"
+    yield f"Discriminability, Kendall's tau of the order on a set with the overall order: {shown}{overall}"

@@ -1,0 +1,83 @@
+"""How far a recorded table of a small share of the training data keeps the order of the whole one (FlashHolmes).
+
+`python -m poolbench_driver.suites.holmes.flash WHOLE SHARE` prints it for two csv files of the public leaderboard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from poolbench.errors import InputError, PoolbenchError
+from poolbench.statistics.correlation import kendall
+from poolbench.statistics.winning_rate import mean_winning_rate, published_winning_rate
+from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable, read_scores
+from poolbench_driver.suites.markdown import table
+
+#: Fewest common models whose order is compared.
+FEWEST_MODELS = 12
+HEAD = ("sets", "definition", "Kendall's tau", "95th percentile of rank changes", "1.96 sd / root of models")
+
+
+def flash_markdown(whole: ScoreTable, share: ScoreTable) -> str:
+    """Return the agreement of two tables over their common models: with all sets of each, and with the common sets.
+
+    Raises:
+        InputError: Fewer than `FEWEST_MODELS` models or no set are in both tables.
+    """
+    models = [name for name in whole.models if name in set(share.models)]
+    sets = [name for name in whole.sets if name in set(share.sets)]
+    if len(models) < FEWEST_MODELS or not sets:
+        raise InputError(
+            f"the tables share {len(models)} models and {len(sets)} sets; {FEWEST_MODELS} models and a set are needed"
+        )
+    lines = []
+    for what, names in (("all", None), ("common", sets)):
+        first, second = (_of(each, models, names or each.sets) for each in (whole, share))
+        label = f"{what} ({first.shape[1]} and {second.shape[1]})"
+        lines += [[label, name, *_agreement(first, second, name)] for name in DEFINITIONS]
+    return table(HEAD, lines)
+
+
+def _of(scores: ScoreTable, models: Sequence[str], sets: Sequence[str]) -> np.ndarray:
+    rows = [list(scores.models).index(name) for name in models]
+    columns = [list(scores.sets).index(name) for name in sets]
+    return scores.scores[np.ix_(rows, columns)]
+
+
+def _agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:
+    scale = DEFINITIONS[definition]
+    rates = [
+        mean_winning_rate(each) if scale is None else published_winning_rate(each, scale) for each in (first, second)
+    ]
+    known = np.isfinite(rates[0]) & np.isfinite(rates[1])
+    if known.sum() < FEWEST_MODELS:
+        return [f"{known.sum()} models have a scale"] * 3
+    one, other = (each[known] for each in rates)
+    changes = stats.rankdata(-one) - stats.rankdata(-other)
+    figures = (
+        kendall(one, other),
+        float(np.percentile(np.abs(changes), 95)),
+        float(1.96 * np.std(changes, ddof=1) / np.sqrt(len(changes))),
+    )
+    return [f"{value:.2f}" for value in figures]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the agreement of two files; return 2 for files that cannot be used."""
+    try:
+        if len(arguments) != 2:
+            raise InputError(f"two csv files are needed, the whole table and that of a share; got {len(arguments)}")
+        print(flash_markdown(*(read_scores(Path(name)) for name in arguments)))
+    except PoolbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
