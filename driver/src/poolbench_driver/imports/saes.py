@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +54,11 @@ def _read(sae: SaeConfig, width: int) -> SaeInput:
     found, files = SparseAutoencoder.from_folder(Path(sae.path).expanduser())
     if found.width != width:
         raise ConfigError(f"saes: {sae.path} reads width {found.width}; the model's states have {width}")
-    step = sae_step(f"autoencoder {Path(sae.path).name}", files)
+    step = sae_step(f"autoencoder {Path(sae.path).name}", files, lambda: files)
     return SaeInput(step.key, sae.num_features, step)
 
 
-def sae_step(label: str, files: Mapping[str, bytes]) -> LocalStep:
-    """Return the step that stores an autoencoder, under the hashes of its files."""
+def sae_step(label: str, files: Mapping[str, bytes], read: Callable[[], dict[str, bytes]]) -> LocalStep:
+    """Return the step that stores an autoencoder, under the hashes of its files; it reads them again."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    return LocalStep(IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {}), label, lambda: files)
+    return LocalStep(IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {}), label, read)

@@ -23,6 +23,8 @@ from poolbench_extractor.models.decoder import Decoder
 
 #: Largest number of feature values that are held at once.
 _BLOCK_VALUES = 1 << 26
+#: A product with more than one of so many values is computed densely.
+_DENSE = 16
 ALL, MARKED, UNMARKED = "all", "marked", "unmarked"
 #: Character ranges of a passage, as start and end.
 Marks = Sequence[tuple[int, int]]
@@ -54,7 +56,18 @@ def autoencoder(sae: SparseAutoencoder, device: torch.device) -> Encoder:
             return torch.zeros_like(z_Td).scatter_(1, top.indices, top.values)
         return z_Td.relu() * (z_Td > tensors["threshold"]) if "threshold" in tensors else z_Td.relu()
 
-    return Encoder(sae.id, sae.num_features, encode, lambda values_Td: values_Td @ w_dec + b_dec)
+    return Encoder(sae.id, sae.num_features, encode, lambda values_Td: _weighted_rows(values_Td, w_dec) + b_dec)
+
+
+def _weighted_rows(values_Td: Tensor, rows_dD: Tensor) -> Tensor:
+    """Return the product, from the rows that count alone where these are few."""
+    if int(values_Td.count_nonzero()) * _DENSE > values_Td.numel():
+        return values_Td @ rows_dD
+    token, feature = values_Td.nonzero(as_tuple=True)
+    ends = token.bincount(minlength=len(values_Td)).cumsum(0)
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+    weights = values_Td[token, feature]
+    return torch.nn.functional.embedding_bag(feature, rows_dD, starts, mode="sum", per_sample_weights=weights)
 
 
 def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> Encoder:

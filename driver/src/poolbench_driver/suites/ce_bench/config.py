@@ -1,0 +1,30 @@
+"""The settings of a run of CE-Bench."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from poolbench_driver.config import RunConfig
+
+
+class CeBenchConfig(RunConfig):
+    """What a run of CE-Bench is asked.
+
+    Attributes:
+        saes: Autoencoders: `demo`, or folders of one or of several.
+        stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
+        layer: Layer of autoencoders whose configuration names none: a block index or a depth.
+        num_bootstrap: Resamples of the subjects.
+    """
+
+    saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
+    stories: str = "planted"
+    layer: int | float | None = None
+    num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+
+    @property
+    def data_name(self) -> str:
+        """Return the suite's name: it brings its stories."""
+        return self.suite

@@ -1,0 +1,241 @@
+"""From the settings of a run to its tasks: stories, autoencoders, their features, and what the prober compares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from poolbench.config import asset_path
+from poolbench.contracts.keys import digest
+from poolbench.directions.sae import SparseAutoencoder
+from poolbench.directions.sae_files import read_folder
+from poolbench.errors import ConfigError, InputError, LayerError
+from poolbench.steps import prober
+from poolbench.steps.base import Keys
+from poolbench.steps.extractor import (
+    AUTOENCODER,
+    COORDINATES,
+    FEATURES,
+    FEATURES_OF,
+    PASSAGES,
+    RANDOM_FEATURES,
+    FeatureParams,
+)
+from poolbench.steps.local import PASSAGES as STORED
+from poolbench.steps.local import TABLE, PassagesParams
+from poolbench_corpora.stories import StoriesData, read_stories
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.imports.saes import sae_step
+from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+
+#: The shipped autoencoders of the demo model, and the name that a run gives them.
+SHIPPED, DEMO = "demo_saes", "demo"
+#: Stories of one task.
+SHARD = 1000
+#: Expected tokens of a story, for estimates.
+_STORY_TOKENS = 120.0
+Kind = Literal["autoencoder", "random", "coordinates"]
+
+
+@dataclass(frozen=True)
+class Autoencoder:
+    """An autoencoder of a run, without its weights: its name in rows, layer and size."""
+
+    name: str
+    layer: int
+    id: str
+    architecture: str
+    num_features: int
+    step: LocalStep = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CeBenchScope:
+    """A resolved run."""
+
+    config: CeBenchConfig
+    model: ModelInfo
+    saes: tuple[Autoencoder, ...]
+    stories: StoriesData = field(repr=False)
+
+    @property
+    def facts(self) -> PlanFacts:
+        """Return what the frame knows of a plan of it."""
+        revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
+        notes = tuple(str(note) for note in self.stories.notes)
+        shown = notes[:_SHOWN] + ((f"{len(notes) - _SHOWN} more notes",) if len(notes) > _SHOWN else ())
+        return PlanFacts(
+            self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=shown
+        )
+
+
+#: Notes that a run prints before it starts.
+_SHOWN = 5
+
+
+class Compared(NamedTuple):
+    """What is compared: an entrant, by a protocol.
+
+    Attributes:
+        sae: Name of the autoencoder; the layer of coordinates.
+    """
+
+    sae: str
+    kind: Kind
+    layer: int
+    protocol: str
+
+    @property
+    def entrant(self) -> str:
+        """Return the name of the entrant in rows."""
+        return f"{self.sae} random" if self.kind == "random" else self.sae
+
+
+@dataclass(frozen=True)
+class Contrasts(Stage):
+    """Keys of measures and subjects."""
+
+    keys: Mapping[Compared, Keys]
+
+
+@dataclass(frozen=True)
+class CeBenchPlan(Plan):
+    """Keys of measures and subjects by what was compared."""
+
+    scope: CeBenchScope
+    contrasts: Mapping[Compared, Keys]
+
+
+def check(config: CeBenchConfig) -> None:
+    """Raise an error for stories or autoencoders that cannot be read."""
+    folders_of(config.saes)
+
+
+def folders_of(saes: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of autoencoders by name; raise ConfigError for a folder without any, or a name used twice."""
+    found: dict[str, Path] = {}
+    for given in saes:
+        root = asset_path(SHIPPED) if given == DEMO else Path(given).expanduser()
+        if not root.exists():
+            raise ConfigError(f"--saes {given}: there is no such file or folder")
+        own = [root] if _holds_one(root) else sorted(each for each in root.rglob("*") if _holds_one(each))
+        if not own:
+            raise ConfigError(f"--saes {given}: it holds no autoencoder; docs/suites/ce-bench.md lists the formats")
+        for path in own:
+            name = path.name if path == root else path.relative_to(root).as_posix()
+            if name in found:
+                raise ConfigError(f"--saes: two autoencoders are called {name}; rename a folder")
+            found[name] = path
+    return found
+
+
+def _holds_one(path: Path) -> bool:
+    return path.is_dir() and any(next(path.glob(pattern), None) for pattern in _WEIGHTS)
+
+
+#: Files of weights by which a folder is known.
+_WEIGHTS = ("*.safetensors", "params.npz", "ae.pt", "*.pth")
+
+
+def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
+    """Return the scope of a run.
+
+    Raises:
+        InputError, ConfigError: An autoencoder reads another model's width or a layer that is not there.
+        CorpusError: The stories cannot be read.
+    """
+    model = model or describe_model(config, session.services)
+    saes = tuple(_read(name, path, config, model) for name, path in folders_of(config.saes).items())
+    return CeBenchScope(config, model, saes, read_stories(config.stories, config.seed))
+
+
+def _read(name: str, path: Path, config: CeBenchConfig, model: ModelInfo) -> Autoencoder:
+    sae, files = SparseAutoencoder.from_folder(path)
+    if sae.width != model.width:
+        raise InputError(f"{path}: it reads width {sae.width}; the states of {model.ref.id} have {model.width}")
+    named = config.layer if sae.layer is None else sae.layer
+    if named is None:
+        raise ConfigError(f"{path}: its configuration names no layer; give --layer")
+    try:
+        layer = model.layer(named)
+    except LayerError as error:
+        raise InputError(f"{path}: {error}") from None
+    step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
+    return Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step)
+
+
+def plan(scope: CeBenchScope) -> CeBenchPlan:
+    """Return the plan of a run."""
+    stage = _plan_contrasts(scope)
+    return CeBenchPlan(scope.config, joined([stage]), scope.facts, scope, stage.keys)
+
+
+def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
+    """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer."""
+    draft, found = Draft(), dict[Compared, Keys]()
+    stories = draft.add_local(_stored("pairs of stories", scope.stories.rows))
+    protocols = ("corrected", "published") if scope.config.protocol == "published" else ("corrected",)
+    for protocol in protocols:
+        shards = [draft.add_local(_stored("stories", each)) for each in _shards(scope.stories, protocol)]
+        for layer in sorted({each.layer for each in scope.saes}):
+            saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
+            entrants = {f"coordinates {layer}": Compared(f"coordinates {layer}", "coordinates", layer, protocol)}
+            for sae in saes.values():
+                entrants[sae.name] = Compared(sae.name, "autoencoder", layer, protocol)
+                entrants[f"{sae.name} random"] = Compared(sae.name, "random", layer, protocol)
+            read = [_read_shard(scope, draft, key, layer, saes, protocol) for key in shards]
+            numbers = {entrant: str(n) for n, entrant in enumerate(entrants)}
+            inputs = {prober.STORIES(): stories}
+            for shard, keys in enumerate(read):
+                inputs |= {prober.STORY_FEATURES(numbers[name], f"{shard}"): key for name, key in keys.items()}
+            params = prober.ContrastParams(
+                protocol=protocol, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed
+            )
+            families = {"measures": prober.CONTRAST_MEASURES, "subjects": prober.SUBJECTS}
+            roles = [role(number) for number in numbers.values() for role in families.values()]
+            made = draft.add(prober.CONTRAST, params, inputs, roles)
+            for name, at in entrants.items():
+                found[at] = {part: made[role(numbers[name])] for part, role in families.items()}
+    return Contrasts(draft.done(), found)
+
+
+def _read_shard(
+    scope: CeBenchScope, draft: Draft, passages: str, layer: int, saes: Mapping[str, Autoencoder], protocol: str
+) -> dict[str, str]:
+    """Plan the features of one shard; return their keys by entrant."""
+    params = FeatureParams(**scope.model.params | _reading(protocol), layer=layer, seed=scope.config.seed)
+    inputs = {PASSAGES(): passages} | {AUTOENCODER(n): draft.add_local(sae.step) for n, sae in saes.items()}
+    roles = {f"coordinates {layer}": COORDINATES()}
+    for number, sae in saes.items():
+        roles |= {sae.name: FEATURES(number), f"{sae.name} random": RANDOM_FEATURES(number)}
+    made = draft.add(FEATURES_OF, params, inputs, roles.values())
+    return {name: made[role] for name, role in roles.items()}
+
+
+def _reading(protocol: str) -> dict[str, Any]:
+    """Return how a protocol reads: the released code keeps all tokens of the tokenizer, and states in bfloat16."""
+    if protocol == "published":
+        return {"dtype": "bfloat16", "include_bos": True, "sinks": "include"}
+    return {}
+
+
+def _shards(stories: StoriesData, protocol: str) -> Iterator[pa.Table]:
+    passages = stories.tagged if protocol == "published" else stories.passages
+    for start in range(0, passages.num_rows, SHARD):
+        yield passages.slice(start, SHARD).combine_chunks()
+
+
+def _stored(label: str, table: pa.Table) -> LocalStep:
+    """Return the step that stores a table, under a hash of its rows."""
+    rows = hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()[:16]
+    params = PassagesParams(concept="stories", split="stories", rows=rows)
+    return LocalStep(STORED.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)

@@ -1,0 +1,82 @@
+"""From the contrasts of a run to its tables: a row for each entrant and figure, and the subjects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
+from poolbench_driver.loop import Failure
+from poolbench_driver.suites.ce_bench import LOG_WIDTH, MINUS_L0, PRIMARY
+from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
+from poolbench_driver.suites.source import RowSource, missing
+from poolbench_driver.suites.suite import Tables
+
+
+def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
+    """Return result rows, figures by the published definition, and tables of entrants, subjects and notes."""
+    saes = {each.name: each for each in plan.scope.saes}
+    rows: dict[str, list[Row]] = {"corrected": [], "published": []}
+    subjects, entrants = list[Row](), list[Row]()
+    for at, keys in plan.contrasts.items():
+        rows[at.protocol] += _measures(at, keys["measures"], source, saes.get(at.sae))
+        if at.protocol == "corrected":
+            entrants.append(_entrant(at, saes.get(at.sae)))
+            subjects += _subjects(at, keys["subjects"], source)
+    notes = [{"note": str(note)} for note in plan.scope.stories.notes]
+    others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
+    return Tables(rows["corrected"], others, {"published": rows["published"]})
+
+
+def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
+    own = at.kind == "autoencoder" and sae is not None
+    return {
+        "entrant": at.entrant,
+        "kind": at.kind,
+        "layer": at.layer,
+        "architecture": sae.architecture if own and sae else None,
+        "autoencoder": sae.id if own and sae else None,
+    }
+
+
+def _measures(at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
+    """Yield the figures of one entrant, and two scores of size alone: nobody should lose to them."""
+    identity = {"entrant": at.entrant, "layer": at.layer, "params": {"autoencoder": sae.id} if sae else {}}
+    table = source.table(key)
+    if isinstance(table, Failure):
+        yield {**missing(PRIMARY, table), **identity}
+        return
+    timings = source.timings(key)
+    for measure in table.to_pylist():
+        yield {**timings, **measure, **identity}
+        if measure["metric"] == "ce.l0" and measure["value"] is not None:
+            yield {**Measure.of(MINUS_L0, -measure["value"], n=measure["n"]).to_row(), **identity}
+        if measure["metric"] == "ce.num_features":
+            yield {**Measure.of(LOG_WIDTH, math.log2(measure["value"])).to_row(), **identity}
+
+
+def _subjects(at: Compared, key: str, source: RowSource) -> Iterator[Row]:
+    table = source.table(key)
+    if not isinstance(table, Failure):
+        yield from ({"entrant": at.entrant, **row} for row in table.to_pylist())
+
+
+def _stories(plan: CeBenchPlan) -> list[Row]:
+    """Return the first pair of stories of each subject, which the page opens one of."""
+    stories = plan.scope.stories
+    texts = {row["passage_id"]: row for row in stories.passages.to_pylist()}
+    found: dict[str, Row] = {}
+    for row in stories.rows.to_pylist():
+        first, second = texts[row["first"]], texts[row["second"]]
+        found.setdefault(
+            row["subject"],
+            {
+                "subject": row["subject"],
+                "first": first["text"],
+                "second": second["text"],
+                "first_marks": first["marks"],
+                "second_marks": second["marks"],
+            },
+        )
+    return list(found.values())
