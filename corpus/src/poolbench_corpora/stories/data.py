@@ -1,0 +1,125 @@
+"""Stories as tables: rows that refer to distinct passages, and what was left out and why."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from poolbench.contracts.tables import STORIES, table_from_rows
+from poolbench.errors import CorpusError, shown
+from poolbench_corpora.probing.samples import Note
+from poolbench_corpora.stories.tags import Range, parse_tags
+
+Protocol = Literal["corrected", "published"]
+_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
+STORY_PASSAGES = pa.schema(
+    [
+        pa.field("passage_id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("marks", pa.list_(_SPAN), nullable=False),  # character ranges of the marked words; may be empty
+    ]
+)
+#: Columns of the story on the high side, of that on the low side, and of the subject, by preference.
+FIRST, SECOND, SUBJECT = ("story1",), ("story2",), ("subject_title", "subject")
+MAX_CHARACTERS = 20_000
+"""Longest story; one of 200 words has about 1,200."""
+MAX_NOTES = 50
+"""Notes that are kept; the others are counted."""
+
+#: Where a record stands, and its columns.
+Record = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class StoriesData:
+    """Pairs of stories.
+
+    Attributes:
+        rows: STORIES; ids of rows are their numbers in the source.
+        passages: STORY_PASSAGES, each distinct text with its marks once.
+        notes: What was left out, with file and line.
+    """
+
+    rows: pa.Table
+    passages: pa.Table
+    notes: tuple[Note, ...] = ()
+
+
+def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "corrected") -> StoriesData:
+    """Return the tables of records with two stories and a subject; records that are wrong become notes.
+
+    Args:
+        source: Name of the source, for messages.
+        records: Each with the columns `story1`, `story2`, and `subject_title` or `subject`.
+        protocol: `corrected` removes tags and keeps their ranges; `published` keeps the text as it is, also where tags
+            are wrong, and marks the words between them.
+
+    Raises:
+        CorpusError: No record is left; the message has the first note.
+    """
+    rows: list[dict[str, str]] = []
+    passages: dict[str, dict[str, Any]] = {}
+    notes: list[Note] = []
+    for number, (where, record) in enumerate(records):
+        try:
+            subject = _value(record, SUBJECT)
+            stories = [_passage(_value(record, side), protocol) for side in (FIRST, SECOND)]
+            if stories[0]["text"] == stories[1]["text"]:
+                raise CorpusError("both stories are the same text")
+        except CorpusError as error:
+            notes.append(Note(where, str(error)))
+            continue
+        notes += [Note(where, f"{story['note']}; the story has no marks") for story in stories if story["note"]]
+        first, second = (story["passage_id"] for story in stories)
+        passages |= {story["passage_id"]: story for story in stories}
+        rows.append({"row_id": f"{number:06d}", "subject": subject, "first": first, "second": second})
+    if not rows:
+        raise CorpusError(f"{source} has no pair of stories{f'; {notes[0]}' if notes else ''}")
+    if len({row["subject"] for row in rows}) == 1:
+        notes.append(Note(source, f"only the subject {shown(rows[0]['subject'])}: nothing to compare it with"))
+    if more := len(notes) - MAX_NOTES:
+        notes = [*notes[:MAX_NOTES], Note("", f"{more:,} more notes")] if more > 0 else notes
+    return StoriesData(
+        table_from_rows(rows, STORIES), table_from_rows(list(passages.values()), STORY_PASSAGES), tuple(notes)
+    )
+
+
+def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:
+    """Return the text of the first of the columns that the record has."""
+    name = next((name for name in names if record.get(name) is not None), None)
+    if name is None:
+        raise CorpusError(
+            f"no {' or '.join(map(repr, names))}; the record has {', '.join(map(str, record)) or 'nothing'}"
+        )
+    value = record[name]
+    if not isinstance(value, str) or not value.strip():
+        raise CorpusError(f"{name!r} is empty or no text")
+    if len(value) > MAX_CHARACTERS:
+        raise CorpusError(f"{name!r} has {len(value):,} characters; at most {MAX_CHARACTERS:,} are read")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise CorpusError(f"{name!r} has a lone surrogate, which is not valid Unicode") from None
+    return value if names != SUBJECT else value.strip()
+
+
+def _passage(story: str, protocol: Protocol) -> dict[str, Any]:
+    """Return the passage of a story with a further field `note`: why it has no marks."""
+    note, text = "", story
+    marks: tuple[Range, ...] = ()
+    try:
+        parsed = parse_tags(story)
+        text, marks = (parsed.text, parsed.marks) if protocol == "corrected" else (story, parsed.marks_with_tags)
+    except CorpusError as error:
+        if protocol == "corrected":
+            raise
+        note = str(error)
+    if not text.strip():
+        raise CorpusError("a story has tags and no text")
+    content = f"{marks}:{text}".encode()
+    spans = [{"start": start, "end": end} for start, end in marks]
+    return {"passage_id": hashlib.sha256(content).hexdigest()[:20], "text": text, "marks": spans, "note": note}
