@@ -29,7 +29,7 @@ from poolbench.steps.extractor import (
 )
 from poolbench.steps.local import PASSAGES as STORED
 from poolbench.steps.local import TABLE, PassagesParams
-from poolbench_corpora.stories import StoriesData, read_stories
+from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import sae_step
@@ -39,6 +39,8 @@ from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 #: The shipped autoencoders of the demo model, and the name that a run gives them.
 SHIPPED, DEMO = "demo_saes", "demo"
+#: Where `import stories` writes, and where a run looks for names.
+STORIES_FOLDER = Path("stories")
 #: Stories of one task.
 SHARD = 1000
 #: Expected tokens of a story, for estimates.
@@ -65,7 +67,12 @@ class CeBenchScope:
     config: CeBenchConfig
     model: ModelInfo
     saes: tuple[Autoencoder, ...]
-    stories: StoriesData = field(repr=False)
+    by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
+
+    @property
+    def stories(self) -> StoriesData:
+        """Return the stories without tags, which the corrected figures and the page show."""
+        return self.by_protocol["corrected"]
 
     @property
     def facts(self) -> PlanFacts:
@@ -92,7 +99,7 @@ class Compared(NamedTuple):
     sae: str
     kind: Kind
     layer: int
-    protocol: str
+    protocol: Protocol
 
     @property
     def entrant(self) -> str:
@@ -155,7 +162,10 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     """
     model = model or describe_model(config, session.services)
     saes = tuple(_read(name, path, config, model) for name, path in folders_of(config.saes).items())
-    return CeBenchScope(config, model, saes, read_stories(config.stories, config.seed))
+    protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
+    folders = (STORIES_FOLDER,)
+    stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
+    return CeBenchScope(config, model, saes, stories)
 
 
 def _read(name: str, path: Path, config: CeBenchConfig, model: ModelInfo) -> Autoencoder:
@@ -182,10 +192,9 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
     """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer."""
     draft, found = Draft(), dict[Compared, Keys]()
-    stories = draft.add_local(_stored("pairs of stories", scope.stories.rows))
-    protocols = ("corrected", "published") if scope.config.protocol == "published" else ("corrected",)
-    for protocol in protocols:
-        shards = [draft.add_local(_stored("stories", each)) for each in _shards(scope.stories, protocol)]
+    for protocol, data in scope.by_protocol.items():
+        stories = draft.add_local(_stored("pairs of stories", data.rows))
+        shards = [draft.add_local(_stored("stories", each)) for each in _shards(data.passages)]
         for layer in sorted({each.layer for each in scope.saes}):
             saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
             entrants = {f"coordinates {layer}": Compared(f"coordinates {layer}", "coordinates", layer, protocol)}
@@ -209,7 +218,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
 
 
 def _read_shard(
-    scope: CeBenchScope, draft: Draft, passages: str, layer: int, saes: Mapping[str, Autoencoder], protocol: str
+    scope: CeBenchScope, draft: Draft, passages: str, layer: int, saes: Mapping[str, Autoencoder], protocol: Protocol
 ) -> dict[str, str]:
     """Plan the features of one shard; return their keys by entrant."""
     params = FeatureParams(**scope.model.params | _reading(protocol), layer=layer, seed=scope.config.seed)
@@ -221,15 +230,14 @@ def _read_shard(
     return {name: made[role] for name, role in roles.items()}
 
 
-def _reading(protocol: str) -> dict[str, Any]:
+def _reading(protocol: Protocol) -> dict[str, Any]:
     """Return how a protocol reads: the released code keeps all tokens of the tokenizer, and states in bfloat16."""
     if protocol == "published":
         return {"dtype": "bfloat16", "include_bos": True, "sinks": "include"}
     return {}
 
 
-def _shards(stories: StoriesData, protocol: str) -> Iterator[pa.Table]:
-    passages = stories.tagged if protocol == "published" else stories.passages
+def _shards(passages: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, passages.num_rows, SHARD):
         yield passages.slice(start, SHARD).combine_chunks()
 

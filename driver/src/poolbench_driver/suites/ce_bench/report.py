@@ -1,4 +1,4 @@
-"""What a run of CE-Bench says: which autoencoder separates best, whether any beats what was not trained, and an example."""
+"""What a run of CE-Bench says: which autoencoder separates best, what was not trained, and a subject opened."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def _opened(view: View, subjects: Sequence[Row], stories: Sequence[Row]) -> Open
         return None
     best = max(own, key=lambda row: row["contrastive"])
     pair = texts[best["subject"]]
-    sides = (_marked(pair[side], pair[f"{side}_marks"]) for side in ("first", "second"))
-    return Opened(best["subject"], *sides, best["features"][:_STRONGEST])
+    first, second = (_marked(pair[side], pair[f"{side}_marks"]) for side in ("first", "second"))
+    return Opened(best["subject"], first, second, best["features"][:_STRONGEST])
 
 
 def _marked(text: str, marks: Sequence[Mapping[str, int]] | None) -> Markup:
@@ -219,13 +219,13 @@ def _picture(view: View) -> Markup | None:
     ]
     if not view.trained:
         return None
-    widths = sorted({each.value("ce.num_features") for each in shown if each.kind != "coordinates"})
+    widths = sorted({each.value("ce.num_features") or 0.0 for each in shown if each.kind != "coordinates"})
     architectures = sorted({str(each.architecture) for each in view.trained})
 
     def look(each: Entrant) -> tuple[str, str, str]:
         if each.kind == "coordinates":
             return "x", GREY, each.name
-        sign = _SIGNS[widths.index(each.value("ce.num_features")) % len(_SIGNS)]
+        sign = _SIGNS[widths.index(each.value("ce.num_features") or 0.0) % len(_SIGNS)]
         if each.kind == "random":
             return sign, GREY, "random directions"
         return sign, COLOURS[architectures.index(str(each.architecture)) % len(COLOURS)], str(each.architecture)
