@@ -37,7 +37,7 @@ def _scope(**settings: Any) -> HolmesScope:
     return HolmesScope(config, MODEL, tuple(strategies_of(config)), {each.id: each for each in sets}, data, ())
 
 
-def _plan(**settings: Any) -> HolmesPlan:
+def planned(**settings: Any) -> HolmesPlan:
     return plan(_scope(**settings))
 
 
@@ -73,7 +73,7 @@ def test_planted_sets_are_never_chosen_beside_real_text(tmp_path: Path) -> None:
 
 def test_strategies_that_read_annotations_have_texts_for_document_frequencies() -> None:
     """The pooler refuses passages without a column `split`, and all strategies of a shard would fail with it."""
-    made = _plan(strategies=("A1_mean", "L5_keyword"))
+    made = planned(strategies=("A1_mean", "L5_keyword"))
     (task,) = (task for task in made.tasks.values() if task.kind == "pooler.annotate")
     reference = made.local[task.inputs["idf_passages"]].build()
     texts = set(made.local[task.inputs["passages"]].build()["text"].to_pylist())
@@ -87,7 +87,7 @@ def test_a_strategy_that_reads_token_counts_is_refused() -> None:
 
 def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "SHARD", 300)
-    made = _plan(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
+    made = planned(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
     shards = [made.local[task.inputs["passages"]].build() for task in made.tasks.values() if task.kind == EXTRACT.kind]
     texts = [set(shard["text"].to_pylist()) for shard in shards]
     assert len(shards) > 1 and sum(map(len, texts)) == len(set().union(*texts))

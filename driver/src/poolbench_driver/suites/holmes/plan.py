@@ -18,7 +18,7 @@ from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.steps import prober as steps
 from poolbench.steps.base import Keys
 from poolbench.steps.common import StrategyParam
-from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams
+from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams, RandomWeights
 from poolbench.steps.local import PASSAGES as STORED
 from poolbench.steps.local import TABLE, PassagesParams
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
@@ -30,6 +30,7 @@ from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS, WORD_ORDER, without_order
 
 #: Passages of one extraction.
 SHARD = 2000
@@ -38,11 +39,12 @@ _TEXT_TOKENS = 20.0
 
 
 class Probed(NamedTuple):
-    """A probing set, read through a strategy at a layer."""
+    """A probing set, read through a strategy at a layer, as it is or under a control."""
 
     set: str
     strategy: str
     layer: int
+    control: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class HolmesScope:
         """Return the layers that are read."""
         return self.model.layers(self.config.layers)
 
+    def data_of(self, control: str) -> Mapping[str, ProbingData]:
+        """Return the sets as they are read under a control; empty for none."""
+        if control != WORD_ORDER:
+            return self.data
+        return {name: without_order(each, self.config.seed) for name, each in self.data.items()}
+
     @property
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
@@ -82,17 +90,19 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Probes(Stage):
-    """Keys of measures and predictions."""
+    """Keys of measures and predictions; `published` by the definition of the reference, only where it is asked."""
 
     keys: Mapping[Probed, Keys]
+    published: Mapping[Probed, Keys]
 
 
 @dataclass(frozen=True)
 class HolmesPlan(Plan):
-    """Keys of measures and predictions, by set, strategy and layer."""
+    """Keys of measures and predictions; `published` by the definition of the reference."""
 
     scope: HolmesScope
     probes: Mapping[Probed, Keys]
+    published: Mapping[Probed, Keys]
 
 
 def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
@@ -198,41 +208,54 @@ def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], by_label: Mapping[s
 
 def plan(scope: HolmesScope) -> HolmesPlan:
     """Return the plan of a run."""
-    stage = _plan_probes(scope)
-    return HolmesPlan(scope.config, joined([stage]), scope.facts, scope, stage.keys)
+    stages = [_plan_probes(scope, control) for control in ("", *scope.config.control)]
+    keys = {at: own for stage in stages for at, own in stage.keys.items()}
+    published = {at: own for stage in stages for at, own in stage.published.items()}
+    return HolmesPlan(scope.config, joined(stages), scope.facts, scope, keys, published)
 
 
-def _plan_probes(scope: HolmesScope) -> Probes:
-    """Plan the reading of all passages in shards, and one task for each set and layer."""
-    draft, found = Draft(), dict[Probed, Keys]()
+def _plan_probes(scope: HolmesScope, control: str) -> Probes:
+    """Plan the reading of all passages in shards, and the tasks of each set and layer, under a control or none."""
+    draft, read = Draft(), scope.data_of(control)
+    keys, published = dict[Probed, Keys](), dict[Probed, Keys]()
     shards, place = list[dict[Cell, str]](), dict[str, int]()
-    shared = shared_passages(scope.data.values())
+    shared = shared_passages(read.values())
     reference = draft.add_local(_reference(shared)) if any(spec.reads_annotations for spec in scope.strategies) else ""
     for number, passages in enumerate(_shards(shared)):
-        shards.append(_read(scope, draft, passages, reference))
+        shards.append(_read(scope, draft, passages, reference, control))
         place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
-    for name, data in scope.data.items():
+    for name, data in read.items():
         instances = draft.add_local(_stored(f"instances of {name}", data.instances))
         used = sorted({place[row] for row in data.passages["passage_id"].to_pylist()})
         for layer in scope.layers:
             cells = [Cell(spec.id, layer) for spec in scope.strategies]
             inputs = {steps.INSTANCES(): instances}
             inputs |= {steps.TASK_VECTORS(*cell, f"{n}"): shards[n][cell] for cell in cells for n in used}
-            params = steps.TaskParams(
-                task=name,
-                seeds=tuple(range(scope.config.seed, scope.config.seed + scope.config.seeds)),
-                control="word_type" if _has_words(data) else "permuted",
-                num_bootstrap=scope.config.budget.num_bootstrap,
-            )
-            roles = [role(*cell) for cell in cells for role in (steps.MEASURES, steps.PREDICTIONS)]
-            made = draft.add(steps.TASK, params, inputs, roles)
-            found |= {
-                Probed(name, *cell): {
-                    "measures": made[steps.MEASURES(*cell)], "predictions": made[steps.PREDICTIONS(*cell)]
-                }
-                for cell in cells
-            }  # fmt: skip
-    return Probes(draft.done(), found)
+            for found, params in zip((keys, published), _probe_params(scope, name), strict=False):
+                roles = [role(*cell) for cell in cells for role in (steps.MEASURES, steps.PREDICTIONS)]
+                made = draft.add(steps.TASK, params, inputs, roles)
+                found |= {
+                    Probed(name, *cell, control): {
+                        "measures": made[steps.MEASURES(*cell)], "predictions": made[steps.PREDICTIONS(*cell)]
+                    }
+                    for cell in cells
+                }  # fmt: skip
+    return Probes(draft.done(), keys, published)
+
+
+def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
+    """Return how a set is probed: by our definition and, with protocol `published`, by that of the reference.
+
+    Code lengths by the definition of the released code are among the figures of the first.
+    """
+    config = scope.config
+    control: Any = "word_type" if _has_words(scope.data[name]) else "permuted"
+    shared = {"task": name, "control": control, "num_bootstrap": config.budget.num_bootstrap}
+    found = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **shared)]
+    if config.protocol == "published":
+        of_texts = scope.sets[name].input in ("text", "text_pair")
+        found.append(steps.TaskParams(protocol=config.recipe, float16=of_texts, compression=False, **shared))
+    return found
 
 
 def _reference(passages: pa.Table) -> LocalStep:
@@ -245,7 +268,7 @@ def _reference(passages: pa.Table) -> LocalStep:
     return _stored("texts of the run", pa.table({"text": texts, "split": ["train"] * len(texts)}))
 
 
-def _read(scope: HolmesScope, draft: Draft, passages: pa.Table, reference: str) -> dict[Cell, str]:
+def _read(scope: HolmesScope, draft: Draft, passages: pa.Table, reference: str, control: str) -> dict[Cell, str]:
     """Plan the vectors of one shard; return their keys. `reference` is empty where no strategy reads annotations."""
     inputs = {PASSAGES(): draft.add_local(_stored("passages", passages))}
     if reference:
@@ -257,6 +280,7 @@ def _read(scope: HolmesScope, draft: Draft, passages: pa.Table, reference: str) 
         **scope.model.params,
         **({"add_bos": True} if scope.config.add_bos else {}),
         **scope.config.sink_settings,
+        **({"change": RandomWeights(seed=scope.config.seed)} if control == RANDOM_WEIGHTS else {}),
     }
     params_of = [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(()))) for spec in scope.strategies]
     extraction = ExtractParams(

@@ -52,15 +52,16 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
 
 
 def entrant_of(scope: HolmesScope, at: Probed) -> str:
-    """Return the name of an entrant: model, strategy and layer."""
+    """Return the name of an entrant: model with its control, strategy and layer."""
     names = {EMBEDDING_INDEX: EMBEDDING, scope.model.num_blocks: FINAL}
-    return f"{scope.model.ref.id} {at.strategy} {names.get(at.layer, at.layer)}"
+    model = f"{scope.model.ref.id}/{at.control}" if at.control else scope.model.ref.id
+    return f"{model} {at.strategy} {names.get(at.layer, at.layer)}"
 
 
 def _identity(scope: HolmesScope, at: Probed) -> Row:
     (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
     own = {"task": at.set, "entrant": entrant_of(scope, at), "layer": at.layer, **strategy_columns(spec)}
-    return {**own, "params": {"set": at.set}}
+    return {**own, "params": {"set": at.set} | ({"control": at.control} if at.control else {})}
 
 
 def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> Iterator[Row]:
