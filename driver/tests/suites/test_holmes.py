@@ -20,8 +20,8 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
-from poolbench_driver.suites.holmes.report import Entrant, View
 from poolbench_driver.suites.holmes.rows import winning_rates
+from poolbench_driver.suites.holmes.view import Entrant, View
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.registry import SUITES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,16 @@ from poolbench_driver.suites.suite import Tables
 
 #: The score of a set: of classes, or of values.
 SCORES = ("probe.macro_f1", "probe.pearson")
+#: The score of each seed.
+SEEDS = pa.schema(
+    [
+        ("protocol", pa.string()),
+        ("set", pa.string()),
+        ("entrant", pa.string()),
+        ("number", pa.int64()),  # of the seed, from 0
+        ("value", pa.float64()),
+    ]
+)
 CI_METHOD = "cluster bootstrap over phenomena, percentile"
 
 
@@ -40,8 +51,18 @@ def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
     others = {"sets": sets, "predictions": predictions, "notes": [{"note": each} for each in scope.notes]}
     others |= _of_leader(plan, rows, sets, predictions)
     published = [row for at, keys in plan.published.items() for row in _measures(scope, at, keys["measures"], source)]
+    others["seeds"] = pa.Table.from_pylist([*_seeds(rows, "corrected"), *_seeds(published, "published")], SEEDS)
     published += list(published_rates(published))
     return Tables(rows, others, {"published": published} if plan.published else {})
+
+
+def _seeds(rows: Sequence[Row], protocol: str) -> Iterator[Row]:
+    for row in rows:
+        details = row.get("details") if row["metric"] == SCORE else None
+        for number, value in enumerate(json.loads(details)["values"] if details else ()):
+            yield {
+                "protocol": protocol, "set": row["task"], "entrant": row["entrant"], "number": number, "value": value
+            }  # fmt: skip
 
 
 def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
