@@ -166,7 +166,7 @@ class View:
                 known = {name: rate for name, rate in rates.items() if rate is not None}
                 if known:
                     best = max(known.values())
-                    own[layer] = tuple(name for name, rate in known.items() if rate > best - 1e-9), best
+                    own[layer] = tuple(sorted(name for name, rate in known.items() if rate > best - 1e-9)), best
         return found
 
 
