@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS, WORD_ORDER, without_order
+from poolbench_driver.suites.holmes.thinning import thinned
 
 #: Passages of one extraction.
 SHARD = 2000
@@ -147,65 +147,6 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
     return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
 
 
-def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
-    """Return the instances that a run asks for, all with a split.
-
-    Where a source gives no splits, they are drawn here, the same with and without `flash`: 70, 10 and 20 % of the
-    groups. Of train a share of the groups is kept, and of dev and test at most so many instances. Groups are taken in a
-    seeded order that takes turns between labels, so a smaller share is part of a larger one.
-    """
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in data.instances.to_pylist():
-        groups.setdefault(row["group"], []).append(row)
-    by_label = _by_label(groups, config.seed)
-    ordered = _taking_turns(by_label)
-    if all(row["split"] is None for rows in groups.values() for row in rows):
-        _draw_splits(groups, by_label)
-    kept = list[dict[str, Any]]()
-    for split in ("train", "dev", "test"):
-        own = [groups[name] for name in ordered if groups[name][0]["split"] == split]
-        if split == "train":
-            chosen = own[: max(2, round((config.flash or 1.0) * len(own)))]
-        else:
-            sizes = accumulate(map(len, own))
-            chosen = [rows for rows, size in zip(own, sizes, strict=True) if size <= (config.flash_eval or size)]
-        kept += [row for rows in chosen for row in rows]
-    kept += [row for rows in groups.values() for row in rows if rows[0]["split"] is None]
-    used = {name for row in kept for name in (*row["first"], *row["second"])}
-    passages = [row for row in data.passages.to_pylist() if row["passage_id"] in used]
-    return ProbingData(
-        pa.Table.from_pylist(passages, data.passages.schema),
-        pa.Table.from_pylist(kept, data.instances.schema),
-        data.notes,
-    )
-
-
-def _by_label(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> dict[str, list[str]]:
-    """Return the groups of each label in a seeded order, labels in order of the alphabet."""
-    found: dict[str, list[str]] = {}
-    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
-        found.setdefault(str(groups[name][0]["label"]), []).append(name)
-    return dict(sorted(found.items()))
-
-
-def _taking_turns(by_label: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return groups in an order in which every beginning has about the labels of the whole."""
-    place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
-    return sorted(place, key=lambda name: (place[name], name))
-
-
-def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], by_label: Mapping[str, Sequence[str]]) -> None:
-    """Give one of every ten groups to dev, two to test, and seven to train.
-
-    Groups are counted label after label, so that all splits have the labels of the whole. In the order that takes
-    turns, dev would have one of two labels and test one of five, where the groups are named after their labels.
-    """
-    for number, name in enumerate(chain.from_iterable(by_label.values())):
-        split = {3: "test", 6: "dev", 8: "test"}.get(number % 10, "train")
-        for row in groups[name]:
-            row["split"] = split
-
-
 def plan(scope: HolmesScope) -> HolmesPlan:
     """Return the plan of a run."""
     stages = [_plan_probes(scope, control) for control in ("", *scope.config.control)]
@@ -218,28 +159,32 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
     """Plan the reading of all passages in shards, and the tasks of each set and layer, under a control or none."""
     draft, read = Draft(), scope.data_of(control)
     keys, published = dict[Probed, Keys](), dict[Probed, Keys]()
-    shards, place = list[dict[Cell, str]](), dict[str, int]()
+    shards, place = list[Keys](), dict[str, int]()
     shared = shared_passages(read.values())
-    reference = draft.add_local(_reference(shared)) if any(spec.reads_annotations for spec in scope.strategies) else ""
+    reader = _Reader(scope, draft, control, shared)
     for number, passages in enumerate(_shards(shared)):
-        shards.append(_read(scope, draft, passages, reference, control))
+        shards.append(reader.read(passages))
         place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
     for name, data in read.items():
-        instances = draft.add_local(_stored(f"instances of {name}", data.instances))
+        instances = {steps.INSTANCES(): draft.add_local(_stored(f"instances of {name}", data.instances))}
         used = sorted({place[row] for row in data.passages["passage_id"].to_pylist()})
+        alone = reader.keys_of(shared_passages([data]))
         for layer in scope.layers:
             cells = [Cell(spec.id, layer) for spec in scope.strategies]
-            inputs = {steps.INSTANCES(): instances}
-            inputs |= {steps.TASK_VECTORS(*cell, f"{n}"): shards[n][cell] for cell in cells for n in used}
+            inputs = instances | {
+                steps.TASK_VECTORS(*cell, f"{n}"): shards[n][VECTORS(*cell)] for cell in cells for n in used
+            }
+            # Shards depend on the other sets of the run. A key is that of the set read by itself.
+            by_itself = instances | {steps.TASK_VECTORS(*cell, "0"): alone[VECTORS(*cell)] for cell in cells}
             for found, params in zip((keys, published), _probe_params(scope, name), strict=False):
-                roles = [role(*cell) for cell in cells for role in (steps.MEASURES, steps.PREDICTIONS)]
-                made = draft.add(steps.TASK, params, inputs, roles)
-                found |= {
-                    Probed(name, *cell, control): {
-                        "measures": made[steps.MEASURES(*cell)], "predictions": made[steps.PREDICTIONS(*cell)]
-                    }
+                parts = {"measures": steps.MEASURES, "predictions": steps.PREDICTIONS}
+                made = {
+                    cell: {part: steps.TASK.key(role(*cell), params, by_itself) for part, role in parts.items()}
                     for cell in cells
-                }  # fmt: skip
+                }
+                outputs = {role(*cell): made[cell][part] for cell in cells for part, role in parts.items()}
+                draft.add(steps.TASK, params, inputs, outputs)
+                found |= {Probed(name, *cell, control): own for cell, own in made.items()}
     return Probes(draft.done(), keys, published)
 
 
@@ -258,37 +203,55 @@ def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
     return found
 
 
-def _reference(passages: pa.Table) -> LocalStep:
-    """Return the step that stores the texts that document frequencies come from: all of the run, without labels.
+class _Reader:
+    """Reads passages by all strategies and layers, under a control or none."""
 
-    A text serves several sets and, under other seeds, other splits, so there are no train texts alone. A shard would
-    be another reference for each set of sets.
-    """
-    texts = sorted(set(passages["text"].to_pylist()))
-    return _stored("texts of the run", pa.table({"text": texts, "split": ["train"] * len(texts)}))
+    def __init__(self, scope: HolmesScope, draft: Draft, control: str, passages: pa.Table) -> None:
+        """Plan for a run with these passages, which document frequencies come from, without their labels.
 
+        A text serves several sets and, under other seeds, other splits, so there are no train texts alone. A shard
+        would be another reference for each set of sets.
+        """
+        config, pipeline = scope.config, scope.config.annotator
+        self._draft = draft
+        self._annotate: AnnotateParams | None = None
+        self._reference = ""
+        if any(spec.reads_annotations for spec in scope.strategies):
+            texts = sorted(set(passages["text"].to_pylist()))
+            table = pa.table({"text": texts, "split": ["train"] * len(texts)})
+            self._reference = draft.add_local(_stored("texts of the run", table))
+            self._annotate = AnnotateParams(pipeline=pipeline, pipeline_version=annotator_version(pipeline))
+        reading = {
+            **scope.model.params,
+            **({"add_bos": True} if config.add_bos else {}),
+            **config.sink_settings,
+            **({"change": RandomWeights(seed=config.seed)} if control == RANDOM_WEIGHTS else {}),
+        }
+        self._extract = ExtractParams(
+            **reading,
+            include_bos=config.include_bos,
+            strategies=[
+                StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(()))) for spec in scope.strategies
+            ],
+            layers=scope.layers,
+        )
+        self._roles = [VECTORS(spec.id, layer) for spec in scope.strategies for layer in scope.layers]
 
-def _read(scope: HolmesScope, draft: Draft, passages: pa.Table, reference: str, control: str) -> dict[Cell, str]:
-    """Plan the vectors of one shard; return their keys. `reference` is empty where no strategy reads annotations."""
-    inputs = {PASSAGES(): draft.add_local(_stored("passages", passages))}
-    if reference:
-        pipeline = scope.config.annotator
-        params = AnnotateParams(pipeline=pipeline, pipeline_version=annotator_version(pipeline))
-        given = {PASSAGES(): inputs[PASSAGES()], IDF_PASSAGES(): reference}
-        inputs[ANNOTATIONS()] = draft.add(ANNOTATE, params, given, [ANNOTATIONS()])[ANNOTATIONS()]
-    reading = {
-        **scope.model.params,
-        **({"add_bos": True} if scope.config.add_bos else {}),
-        **scope.config.sink_settings,
-        **({"change": RandomWeights(seed=scope.config.seed)} if control == RANDOM_WEIGHTS else {}),
-    }
-    params_of = [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(()))) for spec in scope.strategies]
-    extraction = ExtractParams(
-        **reading, include_bos=scope.config.include_bos, strategies=params_of, layers=scope.layers
-    )
-    roles = {Cell(spec.id, layer): VECTORS(spec.id, layer) for spec in scope.strategies for layer in scope.layers}
-    made = draft.add(EXTRACT, extraction, inputs, roles.values())
-    return {cell: made[role] for cell, role in roles.items()}
+    def read(self, passages: pa.Table) -> Keys:
+        """Plan the vectors of some passages; return their keys by role."""
+        inputs = {PASSAGES(): self._draft.add_local(_stored("passages", passages))}
+        if self._annotate is not None:
+            given = inputs | {IDF_PASSAGES(): self._reference}
+            inputs |= self._draft.add(ANNOTATE, self._annotate, given, [ANNOTATIONS()])
+        return self._draft.add(EXTRACT, self._extract, inputs, self._roles)
+
+    def keys_of(self, passages: pa.Table) -> Keys:
+        """Return the keys that the vectors of some passages would have, by role."""
+        inputs = {PASSAGES(): _stored("passages", passages).key}
+        if self._annotate is not None:
+            given = inputs | {IDF_PASSAGES(): self._reference}
+            inputs[ANNOTATIONS()] = ANNOTATE.key(ANNOTATIONS(), self._annotate, given)
+        return {role: EXTRACT.key(role, self._extract, inputs) for role in self._roles}
 
 
 def _shards(passages: pa.Table) -> Iterator[pa.Table]:
