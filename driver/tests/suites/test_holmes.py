@@ -1,9 +1,10 @@
 """The suite holmes: settings, shards of distinct passages, thinning, winning rates, rows."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -216,3 +217,14 @@ def test_document_frequencies_of_the_other_sets_enter_the_keys() -> None:
     alone, beside = (planned(sets=sets, strategies=("A1_mean", "L5_keyword")) for sets in (SETS[:1], SETS))
     same = {at.strategy: beside.probes[at] == keys for at, keys in alone.probes.items()}
     assert same == {"A1_mean": True, "L5_keyword": False}
+
+
+def test_reading_is_said_on_stderr_if_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, session = HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None)
+    planning.resolve(config, session, MODEL)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(planning, "_QUIET_S", 0.0)
+    planning.resolve(config, session, MODEL)
+    assert re.fullmatch(r"reading \d+ probing sets\n", capsys.readouterr().err)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -34,6 +37,7 @@ from poolbench_driver.suites.holmes.thinning import thinned
 
 #: Passages of one extraction.
 SHARD = 2000
+_QUIET_S = 2.0
 #: Expected tokens of a text, for estimates.
 _TEXT_TOKENS = 20.0
 
@@ -138,13 +142,25 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
     """Return the scope of a run. Raise CorpusError if no set can be read."""
     model = model or describe_model(config, session.services)
     catalogue, sets = chosen_sets(config)
-    data, notes = catalogue.read_all(sets, config.seed)
-    if not data:
-        raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
-    left_out = [str(note) for note in notes] + [str(note) for each in data.values() for note in each.notes]
-    data = {name: thinned(each, config) for name, each in data.items()}
+    with _said_later(f"reading {len(sets)} probing sets"):
+        data, notes = catalogue.read_all(sets, config.seed)
+        if not data:
+            raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
+        left_out = [str(note) for note in notes] + [str(note) for each in data.values() for note in each.notes]
+        data = {name: thinned(each, config) for name, each in data.items()}
     known = {each.id: each for each in sets if each.id in data}
     return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
+
+
+@contextmanager
+def _said_later(message: str) -> Iterator[None]:
+    """Say on stderr what the block does, if it takes longer than 2 seconds."""
+    timer = Timer(_QUIET_S, print, (message,), {"file": sys.stderr, "flush": True})
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def plan(scope: HolmesScope) -> HolmesPlan:
