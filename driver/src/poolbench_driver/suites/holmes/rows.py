@@ -77,6 +77,7 @@ def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
             "input": each.input,
             "task": each.task,
             "fidelity": each.fidelity,
+            "stands_for": each.stands_for,
             "num_instances": scope.data[name].instances.num_rows,
             "discriminability": float(taus[name]) if np.isfinite(taus.get(name, np.nan)) else None,
             "licence": each.licence,

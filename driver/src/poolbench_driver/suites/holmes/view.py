@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.statuses import Status
+from poolbench_corpora.probing import suite_sets
 from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
 
@@ -229,11 +230,10 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
     untrained = [name for name in (_without_gain(each, entrants) for each in entrants) if name]
     if untrained:
         yield f"random weights win as much as the model does: {_some(untrained)}"
-    same = sum(each["fidelity"] == "same" for each in sets)
-    if any(each["fidelity"] != "planted" for each in sets):
-        from poolbench_corpora.probing import suite_sets
-
-        yield f"{same} of the {len(suite_sets())} sets of the public suite are here with their own texts"
+    public = suite_sets()
+    here = {name for each in sets if each["fidelity"] == "same" for name in (each["set"], each.get("stands_for"))}
+    if here & public.keys():
+        yield f"of the {len(public)} sets of the public suite, {len(public.keys() - here)} are absent"
 
 
 def _without_gain(each: Entrant, entrants: Sequence[Entrant]) -> str:
