@@ -64,7 +64,8 @@ def main() -> int:
         )
         for model in MODELS
     ]
-    runs.append(_run(options.output, str(encoder), *shared, "--strategies", OF_ENCODERS, "--layers", LAYERS))
+    of_encoder = ",".join(name for name in options.strategies.split(",") if name in OF_ENCODERS.split(","))
+    runs.append(_run(options.output, str(encoder), *shared, "--strategies", of_encoder, "--layers", LAYERS))
     whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES, "--layers", LAYERS]
     compared = (
         _run(options.output, "demo", *whole),
@@ -91,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
     parser.add_argument("--flash", default="1/32", help="share of the training groups")
     parser.add_argument("--flash-eval", type=int, default=60, help="most instances of dev and of test")
+    parser.add_argument("--strategies", default=STRATEGIES, help="pooling strategies, with commas")
     parser.add_argument("--sets", help="probing sets, with commas; all by default")
     parser.add_argument("--flash-sets", default=FLASH_SETS, help="sets that are probed in whole too")
     return parser.parse_args()

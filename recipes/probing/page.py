@@ -41,8 +41,8 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
     share, most = (getattr(config, name) for name in ("flash", "flash_eval"))
     yield paragraph(
         f"What {len(view.entrants)} entrants (model, pooling, layer) carry of language, on {len(view.sets)} probing "
-        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test at most "
-        f"{most} instances each. Code {first['code_version']}. Written by:"
+        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test at "
+        f"most {most} instances each. Code {first['code_version']}. Written by:"
     )
     yield "\n```console\n$ .venv/bin/python -m recipes.probing\n```\n"
     yield paragraph(view.answer())
