@@ -64,14 +64,15 @@ def _board(view: View) -> Iterator[str]:
     for model in dict.fromkeys(_model(each) for each in view.entrants):
         own = [each for each in view.entrants if _model(each) == model]
         lines += [_line(view, each) for each in [*own[:_SHOWN], *own[_SHOWN:][-1:]]]
-    yield table(["entrant", "winning rate", "95 % interval", *view.types, "score", "collapsed"], lines)
+    yield table(["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed"], lines)
     yield ""
 
 
 def _line(view: View, each: Entrant) -> list[str]:
     row = each.overall
     interval = "" if row["ci_low"] is None else f"{100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f}"
-    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), str(each.num_collapsed)]
+    counted = [str(sum(row["value"] is not None for row in each.scores.values())), str(each.num_collapsed)]
+    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), *counted]
 
 
 def _model(each: Entrant) -> str:
