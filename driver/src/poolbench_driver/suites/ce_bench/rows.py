@@ -24,7 +24,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
         if at.protocol == "corrected":
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
-    notes = [{"note": str(note)} for note in plan.scope.stories.notes]
+    notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
     return Tables(rows["corrected"], others, {"published": rows["published"]})
 
