@@ -204,6 +204,7 @@ QUESTIONS = {
         r"demo \w+ (final|2) leads: it wins \d+ % of its comparisons over 15 sets",
         r"\| demo A1_mean embedding +\|",
         r"over 2 sets",
+        r"\| demo/random_weights A1_mean final +\|",
     ),
     "docs/runs.md": (
         "tasks to do",
@@ -246,7 +247,8 @@ def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
     try:
         *commands, stop = commands_of("README.md")
         (REPOSITORY / "runs/my_concept.yaml").unlink(missing_ok=True)
-        tutorial = typed_commands((REPOSITORY / "docs/own-concepts.md").read_text("utf-8"))
+        pages = ("docs/own-concepts.md", "docs/own-probing-sets.md")
+        tutorial = [each for page in pages for each in typed_commands((REPOSITORY / page).read_text("utf-8"))]
         for command in [*commands, *tutorial, stop]:
             done = _run(command, environment)
             assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"

@@ -66,15 +66,21 @@ def _lines(
         "word), for other models. They stand beside the column *published definition* and are not ranked with ours."
     )
     yield ""
-    head = ["sentences", "epochs", "corrected", "over neutral", "rank", "published definition", "Qwen2.5-1.5B", "7B"]
+    head = ["sentences", "epochs", "corrected", "over neutral", "rank", "rank (random)", "published definition",
+            "Qwen2.5-1.5B", "7B"]  # fmt: skip
     lines = []
     for dose in doses:
         own, bare = (of[_name(dose)] for of in (corrected, published))
-        excess, rank = (own[f"{VARIANCE}.{suffix}_neutral"] for suffix in ("excess", "rank"))
-        cells = [_value(own[VARIANCE]), _number(excess), _rank(rank), _value(bare[VARIANCE])]
+        names = ("excess_neutral", "rank_neutral", "rank_random")
+        excess, rank, random = (own[f"{VARIANCE}.{suffix}"] for suffix in names)
+        cells = [_value(own[VARIANCE]), _number(excess), _rank(rank), _rank(random), _value(bare[VARIANCE])]
         lines.append([*map(str, dose), *cells, *PUBLISHED.get(dose, ("", ""))])
     yield table(head, lines)
     neutral = sorted(name for name in corrected if name.startswith("neutral"))
+    yield "\n" + paragraph(
+        "The neutral fine-tunes have 259 sentences and 4 epochs. Rank is among them, and among random changes of equal "
+        "norm; 1 is the largest change."
+    )
     yield "\n" + table(
         ["neutral fine-tune", "corrected", "published definition"],
         [[name, _value(corrected[name][VARIANCE]), _value(published[name][VARIANCE])] for name in neutral],
@@ -86,7 +92,7 @@ def _lines(
             for amount in sorted({dose[place] for dose in doses}):
                 own = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
                 if len(own) > 1 and None not in own.values():
-                    yield f"- {title}, {amount} {fixed}: {_trend(own)} {varied}."
+                    yield paragraph(f"- {title}, {amount} {fixed}: {_trend(own)} {varied}.", "  ")
     yield ""
 
 

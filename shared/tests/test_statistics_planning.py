@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, mcnemar_power, recommend_training_size
+from poolbench.statistics import StatisticError, mcnemar_power, mcnemar_test, recommend_training_size
 from poolbench.statistics.mcnemar import McNemarPower
 from poolbench.statistics.training_size import required_training_size, total_size
 
@@ -151,3 +151,14 @@ def test_sizes_that_overflow_are_refused():
     with pytest.raises(StatisticError) as caught:
         recommend_training_size(0.1, 8, interval=(math.nan, math.nan), power=0.1)
     assert caught.value.status == "non_finite"
+
+
+def test_mcnemar_is_the_exact_binomial_test():
+    """By hand: of 8 discordant pairs one is for the first, 2 (1 + 8) / 2^8; and each p-value by scipy's own test."""
+    assert mcnemar_test(1, 7) == pytest.approx(18 / 256)
+    counts = np.random.default_rng(0).integers(0, 12, (50, 2))
+    expected = [stats.binomtest(a, a + b).pvalue if a + b else 1.0 for a, b in counts.tolist()]
+    assert mcnemar_test(*counts.T) == pytest.approx(expected)
+    assert mcnemar_test(0, 0) == 1.0 and mcnemar_test(3, 3) == 1.0
+    with pytest.raises(ValueError, match="negative"):
+        mcnemar_test(-1, 3)

@@ -1,9 +1,10 @@
 """The suite holmes: settings, shards of distinct passages, thinning, winning rates, rows."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,8 +21,9 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
-from poolbench_driver.suites.holmes.report import Entrant, View
 from poolbench_driver.suites.holmes.rows import winning_rates
+from poolbench_driver.suites.holmes.thinning import thinned
+from poolbench_driver.suites.holmes.view import Entrant, View
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.registry import SUITES
 
@@ -33,11 +35,11 @@ def _scope(**settings: Any) -> HolmesScope:
     config = HolmesConfig(suite="holmes", **{"sets": SETS, **settings})
     catalogue, sets = chosen_sets(config)
     data, _ = catalogue.read_all(sets, config.seed)
-    data = {name: planning.thinned(each, config) for name, each in data.items()}
+    data = {name: thinned(each, config) for name, each in data.items()}
     return HolmesScope(config, MODEL, tuple(strategies_of(config)), {each.id: each for each in sets}, data, ())
 
 
-def _plan(**settings: Any) -> HolmesPlan:
+def planned(**settings: Any) -> HolmesPlan:
     return plan(_scope(**settings))
 
 
@@ -73,7 +75,7 @@ def test_planted_sets_are_never_chosen_beside_real_text(tmp_path: Path) -> None:
 
 def test_strategies_that_read_annotations_have_texts_for_document_frequencies() -> None:
     """The pooler refuses passages without a column `split`, and all strategies of a shard would fail with it."""
-    made = _plan(strategies=("A1_mean", "L5_keyword"))
+    made = planned(strategies=("A1_mean", "L5_keyword"))
     (task,) = (task for task in made.tasks.values() if task.kind == "pooler.annotate")
     reference = made.local[task.inputs["idf_passages"]].build()
     texts = set(made.local[task.inputs["passages"]].build()["text"].to_pylist())
@@ -87,7 +89,7 @@ def test_a_strategy_that_reads_token_counts_is_refused() -> None:
 
 def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "SHARD", 300)
-    made = _plan(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
+    made = planned(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
     shards = [made.local[task.inputs["passages"]].build() for task in made.tasks.values() if task.kind == EXTRACT.kind]
     texts = [set(shard["text"].to_pylist()) for shard in shards]
     assert len(shards) > 1 and sum(map(len, texts)) == len(set().union(*texts))
@@ -139,7 +141,7 @@ def test_every_label_is_in_every_split_where_groups_are_named_by_label(num_label
     data = ProbingData(
         pa.Table.from_pylist(passages, PROBING_PASSAGES), pa.Table.from_pylist(instances, PROBING_INSTANCES)
     )
-    found = planning.thinned(data, HolmesConfig(suite="holmes", flash=1)).instances.to_pylist()
+    found = thinned(data, HolmesConfig(suite="holmes", flash=1)).instances.to_pylist()
     shares = {"train": 70, "dev": 10, "test": 20}
     counts = Counter((row["split"], row["label"]) for row in found)
     assert counts == {(split, str(label)): share for split, share in shares.items() for label in range(num_labels)}
@@ -188,3 +190,41 @@ def test_entrants_of_two_models_stand_on_one_board() -> None:
     ranks, boards, _ = rank_rows(rows, SUITES.get("holmes").board)
     found = {row["entrant"]: row["value"] for row in ranks if json.loads(row["params"])["board"] == "all"}
     assert found == {"a": 1.5, "b": 1.5} and boards[0]["num_blocks"] == 2
+
+
+def test_keys_of_a_set_do_not_depend_on_the_other_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards do: another choice of sets, or of their size, cuts the passages elsewhere."""
+    alone, beside = planned(sets=("planted-pos",)), planned()
+    monkeypatch.setattr(planning, "SHARD", 100)
+    cut = planned()
+    read = [{key for task in each.tasks.values() if task.kind == EXTRACT.kind for key in task.outputs.values()}
+            for each in (alone, beside, cut)]  # fmt: skip
+    assert not read[0] & read[1] and not read[1] & read[2]
+    assert beside.probes == cut.probes
+    assert alone.probes == {at: keys for at, keys in beside.probes.items() if at.set == "planted-pos"}
+
+
+def test_keys_of_a_set_depend_on_how_and_what_is_read() -> None:
+    def keys(**settings: Any) -> set[str]:
+        return {key for own in planned(sets=("planted-pos",), **settings).probes.values() for key in own.values()}
+
+    plain = keys()
+    for settings in ({"flash": 0.5}, {"strategies": ("A2_max",)}, {"layers": (2,)}, {"add_bos": True}, {"seed": 1}):
+        assert not plain & keys(**settings), settings
+
+
+def test_document_frequencies_of_the_other_sets_enter_the_keys() -> None:
+    alone, beside = (planned(sets=sets, strategies=("A1_mean", "L5_keyword")) for sets in (SETS[:1], SETS))
+    same = {at.strategy: beside.probes[at] == keys for at, keys in alone.probes.items()}
+    assert same == {"A1_mean": True, "L5_keyword": False}
+
+
+def test_reading_is_said_on_stderr_if_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, session = HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None)
+    planning.resolve(config, session, MODEL)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(planning, "_QUIET_S", 0.0)
+    planning.resolve(config, session, MODEL)
+    assert re.fullmatch(r"reading \d+ probing sets\n", capsys.readouterr().err)

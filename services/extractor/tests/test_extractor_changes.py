@@ -9,13 +9,13 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import asset_path, change_revision, resolve_model
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
 from poolbench.statuses import Status
-from poolbench.steps.extractor import ChangeParams
+from poolbench.steps.extractor import ChangeParams, RandomWeights
 from poolbench_extractor import core
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
@@ -227,3 +227,25 @@ def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(chec
     (tmp_path / "config.json").write_text(json.dumps({**settings, "num_key_value_heads": 1}))
     with pytest.raises(ModelError, match="has num_key_value_heads 1"):
         load_decoder(DEMO, change=_change(tmp_path))
+
+
+def test_random_weights_are_those_of_an_untrained_model_embeddings_included() -> None:
+    base, config = dict(_base().named_parameters()), AutoConfig.from_pretrained(asset_path("demo_lm"))
+    torch.manual_seed(3)
+    fresh = dict(AutoModelForCausalLM.from_config(config).named_parameters())
+    first, again, other = (
+        dict(load_decoder(DEMO, change=RandomWeights(seed=n)).model.named_parameters()) for n in (3, 3, 4)
+    )
+    matrices = [name for name, weight in base.items() if weight.ndim > 1]
+    assert any("embed" in name for name in matrices)
+    for name, weight in first.items():
+        assert torch.equal(weight, fresh[name]) and torch.equal(weight, again[name])
+        assert name not in matrices or not (torch.equal(weight, base[name]) or torch.equal(weight, other[name]))
+
+
+def test_random_weights_draw_from_no_generator_of_others() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(2)
+    torch.manual_seed(7)
+    load_decoder(DEMO, change=RandomWeights(seed=0))
+    assert torch.equal(torch.rand(2), expected)

@@ -7,9 +7,10 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -55,7 +56,7 @@ def import_suite(source: Path, target: Path, licence: str = "as the publisher of
         CorpusError: The source has no set, or is not a zip archive.
     """
     done = Imported()
-    with _unpacked(source, target, done.notes) as folder:
+    with _unpacked(source, target, done.notes, SAMPLES, CONFIG) as folder:
         found = [path for path in sorted(folder.rglob(SAMPLES)) if path.parent != folder]
         if not found:
             raise CorpusError(f"{source} holds no folder of a set (with {SAMPLES} and {CONFIG})")
@@ -65,17 +66,33 @@ def import_suite(source: Path, target: Path, licence: str = "as the publisher of
 
 
 def import_senteval(source: Path, target: Path, licence: str = "BSD-3-Clause") -> Imported:
-    """Write tasks of SentEval, a file or a folder of `.txt` files, as a folder of definitions. Raise as above."""
+    """Write tasks of SentEval as a folder of definitions: a `.txt` file, a folder or zip archive of them.
+
+    Raise as above.
+    """
     done = Imported()
-    found = sorted(source.glob("*.txt")) if source.is_dir() else [source]
-    if not found or not found[0].is_file():
+    if source.suffix == ".txt":
+        found = [source] if source.is_file() else []
+        _import_tasks(found, source, target, licence, done)
+        return done
+    with _unpacked(source, target, done.notes, "*.txt") as folder:
+        found = sorted(folder.glob("*.txt") if folder == source else folder.rglob("*.txt"))
+        _import_tasks(found, source, target, licence, done)
+    return done
+
+
+def _import_tasks(found: Sequence[Path], source: Path, target: Path, licence: str, done: Imported) -> None:
+    if not found:
         raise CorpusError(f"{source} holds no task of SentEval (a .txt file with split, label and text)")
     for path in found:
-        values = _definition_of(f"senteval-{path.stem}", "text", "classes", licence)
+        name = f"senteval-{path.stem}"
+        if not _NAME.fullmatch(name):
+            done.notes.append(Note(str(path), "the name of the file is not an id of a set"))
+            continue
+        values = _definition_of(name, "text", "classes", licence)
         values |= {"reader": "senteval", "source": "facebookresearch/SentEval, data/probing"}
         values["citation"] = "Conneau et al. (2018), What you can cram into a single vector"
         _write(path, target, values, done)
-    return done
 
 
 def _import_one(path: Path, target: Path, licence: str, done: Imported) -> None:
@@ -156,8 +173,8 @@ def _write(path: Path, target: Path, values: dict[str, Any], done: Imported) -> 
 
 
 @contextmanager
-def _unpacked(source: Path, target: Path, notes: list[Note]) -> Iterator[Path]:
-    """Give a folder as it is, and a zip archive as a temporary folder of the files that are read."""
+def _unpacked(source: Path, target: Path, notes: list[Note], *wanted: str) -> Iterator[Path]:
+    """Give a folder as it is, and a zip archive as a temporary folder of the files that match a pattern."""
     if source.is_dir():
         yield source
         return
@@ -165,13 +182,13 @@ def _unpacked(source: Path, target: Path, notes: list[Note]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=target, prefix=".import-") as folder:
         try:
             with zipfile.ZipFile(source) as archive:
-                _unpack(archive, Path(folder), source, notes)
+                _unpack(archive, Path(folder), source, notes, wanted)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
             raise CorpusError(f"{source} is neither a folder nor a zip archive that can be read ({error})") from error
         yield Path(folder)
 
 
-def _unpack(archive: zipfile.ZipFile, folder: Path, source: Path, notes: list[Note]) -> None:
+def _unpack(archive: zipfile.ZipFile, folder: Path, source: Path, notes: list[Note], wanted: Sequence[str]) -> None:
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise CorpusError(f"{source} has {len(entries):,} entries; at most {MAX_ENTRIES:,} are read")
@@ -180,7 +197,7 @@ def _unpack(archive: zipfile.ZipFile, folder: Path, source: Path, notes: list[No
         name = PurePosixPath(entry.filename)
         if name.is_absolute() or ".." in name.parts or "\\" in entry.filename or ":" in entry.filename:
             notes.append(Note(str(source), f"entry {shown(entry.filename)} leads outside the archive; it is left out"))
-        elif name.name in (SAMPLES, CONFIG) and name.parts[0] != "__MACOSX":
+        elif any(fnmatchcase(name.name, each) for each in wanted) and name.parts[0] != "__MACOSX":
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as read, path.open("wb") as write:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +78,7 @@ def scorers(
     return 1 if failed else 0
 
 
-Source = Annotated[Path, typer.Argument(help="Folder or file that was downloaded.")]
+Source = Annotated[str, typer.Argument(help="Folder or file that was downloaded, or its address (https://...).")]
 Target = Annotated[Path, typer.Argument(help="Folder for the probing sets; `run --suite holmes --corpus` names it.")]
 
 
@@ -85,15 +87,29 @@ def holmes(source: Source, target: Target = Path("probing/holmes")) -> int:
     """Import the probing sets of the public suite: its download, as a folder or zip archive."""
     from poolbench_corpora.probing.importing import import_suite
 
-    return _imported(import_suite(source, target), target)
+    with _fetched(source, target) as path:
+        return _imported(import_suite(path, target), target)
 
 
 @app.command()
 def senteval(source: Source, target: Target = Path("probing/senteval")) -> int:
-    """Import probing tasks of SentEval: one of its text files, or a folder of them."""
+    """Import probing tasks of SentEval: one of its text files, a folder of them, or a zip archive."""
     from poolbench_corpora.probing.importing import import_senteval
 
-    return _imported(import_senteval(source, target), target)
+    with _fetched(source, target) as path:
+        return _imported(import_senteval(path, target), target)
+
+
+@contextmanager
+def _fetched(source: str, target: Path) -> Iterator[Path]:
+    """Give the path of a source, which is downloaded first if it is an address."""
+    from poolbench_driver.imports.download import downloaded, is_address
+
+    if is_address(source):
+        with downloaded(source, target) as path:
+            yield path
+    else:
+        yield Path(source)
 
 
 def _imported(done: Imported, target: Path) -> int:

@@ -6,7 +6,7 @@ from poolbench.statistics.correlation import spearman
 from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
 from poolbench.statistics.groups import connected_groups
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_test
 from poolbench.statistics.multiple import holm
 from poolbench.statistics.paired import paired_differences, paired_permutation_test, within_pair_accuracy
 from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference
@@ -29,6 +29,7 @@ __all__ = [
     "holm",
     "iman_davenport_test",
     "mcnemar_power",
+    "mcnemar_test",
     "mean_interval",
     "mean_rank_intervals",
     "mean_ranks",

@@ -1,4 +1,4 @@
-"""The power of McNemar's exact test of two classifiers on the same passages, and its type-M and type-S errors."""
+"""McNemar's exact test of two classifiers on the same passages, its power, and its type-M and type-S errors."""
 
 import math
 from typing import NamedTuple
@@ -19,6 +19,25 @@ class McNemarPower(NamedTuple):
     power: float  # probability of a significant difference of the right sign
     type_m: float  # mean of |estimated difference| over the true one, given significance: the exaggeration
     type_s: float  # probability of the wrong sign, given significance
+
+
+def mcnemar_test(only_first: np.ndarray | int, only_second: np.ndarray | int) -> np.ndarray:
+    """Return the two-sided p-values of McNemar's exact test; 1 without a discordant pair.
+
+    Args:
+        only_first: Numbers of passages that only the first classifier has right.
+        only_second: Numbers of passages that only the second has right, of the same shape.
+
+    Raises:
+        ValueError: A number is negative.
+
+    Reference: McNemar (1947), "Note on the sampling error of the difference between correlated proportions", in its
+    exact form: of the discordant pairs, the number in favour of the first is binomial at even odds.
+    """
+    first, second = np.asarray(only_first), np.asarray(only_second)
+    if (first < 0).any() or (second < 0).any():
+        raise ValueError("numbers of discordant pairs are counts, and one is negative")
+    return np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(first, second), first + second, 0.5))
 
 
 def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNemarPower:

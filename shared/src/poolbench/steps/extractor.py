@@ -52,6 +52,16 @@ class ChangeParams(StrictModel):
     random_seed: Seed | None = None
 
 
+class RandomWeights(StrictModel):
+    """Weights as they are before any training, embeddings included, in place of those of the model.
+
+    Attributes:
+        seed: Seed of the weights.
+    """
+
+    seed: Seed
+
+
 class CalibrateParams(ReadingParams):
     """Parameters of `extractor.calibrate`."""
 
@@ -65,7 +75,7 @@ class ExtractParams(CalibrateParams, SinkParams):
         change: What the model's weights are changed by before it reads.
     """
 
-    change: ChangeParams | None = None
+    change: ChangeParams | RandomWeights | None = None
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
     keep_activations: Flag = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import BUDGETS
@@ -46,6 +46,10 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         compared = {"strategies": ["A1_mean", "P1_last_token"], "layers": ["embedding", 0.5, "final"]}
         return {"budget": BUDGETS[name].model_dump(mode="json")} | (compared if name == "demo" else {})
 
+    def way(self, protocol: str) -> Mapping[str, Any]:
+        """Return how the reference pools, for protocol `published`: over all positions of a text."""
+        return {"strategies": ["A11_mean_all"]} if protocol == "published" else {}
+
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError or CorpusError for probing sets and strategies that are not there."""
         from poolbench_driver.suites.holmes.plan import chosen_sets, strategies_of
@@ -67,10 +71,9 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
     def describe(self, plan: HolmesPlan) -> Description:
         """Return what a dry run says about a plan."""
-        sets, cells = len(plan.scope.sets), len(plan.scope.strategies) * len(plan.scope.layers)
-        return Description(
-            [f"{sets} probing sets, {cells} entrants"], {"sets": list(plan.scope.sets), "entrants": cells}
-        )
+        scope = plan.scope
+        sets, cells = len(scope.sets), len(scope.strategies) * len(scope.layers) * (1 + len(scope.config.control))
+        return Description([f"{sets} probing sets, {cells} entrants"], {"sets": list(scope.sets), "entrants": cells})
 
     def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
         """Return one row for each set, entrant and figure, winning rates, and the predictions of the test splits."""
@@ -83,6 +86,12 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         from poolbench_driver.suites.holmes.report import report
 
         return report(folder)
+
+    def joined(self, folders: Sequence[RunFolder]) -> str:
+        """Return the board of several runs: the entrants of all, compared on all sets."""
+        from poolbench_driver.suites.holmes.report import joined
+
+        return joined(folders)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""

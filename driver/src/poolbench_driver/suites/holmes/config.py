@@ -1,12 +1,15 @@
 """The settings of a run of linguistic probing."""
 
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from poolbench.config import FINAL, LayerChoice
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig
+
+#: Fields that came later, with their defaults.
+_LATER: dict[str, Any] = {"control": [], "recipe": "released"}
 
 
 def _fraction(value: Any) -> Any:
@@ -27,6 +30,9 @@ class HolmesConfig(ConceptsConfig):
         layers: Layers, by default the states after the last norm.
         flash: Share of the training groups that is probed; dev and test stay whole.
         flash_eval: Most instances of dev, and of test.
+        control: Controls whose entrants stand beside the others: `word_order` shuffles the words of every text,
+            `random_weights` reads with an untrained model of the same architecture.
+        recipe: How protocol `published` trains its probes: as the released code does, or as the paper says.
         seeds: Number of seeds of control labels and shuffles. The run's seed draws the splits.
     """
 
@@ -35,6 +41,8 @@ class HolmesConfig(ConceptsConfig):
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
     flash: Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_fraction)] = None
     flash_eval: int | None = Field(default=None, ge=2)
+    control: tuple[Literal["word_order", "random_weights"], ...] = ()
+    recipe: Literal["released", "paper"] = "released"
     seeds: int = Field(default=1, ge=1, le=20)
 
     @property
@@ -42,3 +50,8 @@ class HolmesConfig(ConceptsConfig):
         """Return the source of the sets."""
         source = self.corpus.source
         return f"{self.suite}-{source if source in NO_FOLDER else 'folder'}"
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash of the configuration is made of."""
+        settings = super().hashed()
+        return {name: value for name, value in settings.items() if value != _LATER.get(name, ...)}

@@ -1,7 +1,8 @@
-"""Change the weights of a model: by a fine-tune of it, or by a random change of the same norm."""
+"""Change the weights of a model: by a fine-tune of it, by a random change of the same norm, or to random weights."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from poolbench.config import ADAPTER_FILE, change_revision
 from poolbench.errors import ModelError
-from poolbench.steps.extractor import ChangeParams
+from poolbench.steps.extractor import ChangeParams, RandomWeights
 
 #: Settings that make two checkpoints of one architecture comparable.
 _SHAPE = (
@@ -25,7 +26,9 @@ _SHAPE = (
 _PEFT, _LOW_RANK = "base_model.model.", (".lora_A.", ".lora_B.")
 
 
-def apply_change(model: Any, change: ChangeParams, config: Any, tokenizer: Any, read: Callable[[str], Any]) -> None:
+def apply_change(
+    model: Any, change: ChangeParams | RandomWeights, config: Any, tokenizer: Any, read: Callable[[str], Any]
+) -> None:
     """Change the weights of `model` in place.
 
     Args:
@@ -36,6 +39,9 @@ def apply_change(model: Any, change: ChangeParams, config: Any, tokenizer: Any, 
         ModelError: The folder changed since planning, is not a fine-tune of this model, or changes what is not
             supported here.
     """
+    if isinstance(change, RandomWeights):
+        _initialise(model, change.seed)
+        return
     folder = Path(change.source)
     if (found := change_revision(folder)) != change.revision:
         raise ModelError(f"fine-tune {folder} is at revision {found}, asked for {change.revision}; plan the run again")
@@ -49,6 +55,15 @@ def apply_change(model: Any, change: ChangeParams, config: Any, tokenizer: Any, 
             weight, seed = model.get_parameter(name), change.random_seed
             added = delta if seed is None else shuffled(delta, seed, name)
             weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))
+
+
+def _initialise(model: Any, seed: int) -> None:
+    """Set all weights to what the architecture starts its training from; they are drawn on the CPU, in float32."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+        torch.manual_seed(seed)
+        fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
+        for name, weight in model.named_parameters():
+            weight.copy_(fresh[name].to(weight.device, weight.dtype))
 
 
 def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:

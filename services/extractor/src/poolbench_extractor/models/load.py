@@ -16,7 +16,7 @@ from poolbench.errors import ModelError
 from poolbench.machine.gpu import wait_for_room
 from poolbench.models.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
-from poolbench.steps.extractor import ChangeParams
+from poolbench.steps.extractor import ChangeParams, RandomWeights
 from poolbench_extractor.models.changes import apply_change
 from poolbench_extractor.models.checks import check_config, is_encoder
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder, wrap_encoder
@@ -28,7 +28,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def load_decoder(
-    ref: ModelRef, deployment: ExtractorSettings | None = None, change: ChangeParams | None = None
+    ref: ModelRef, deployment: ExtractorSettings | None = None, change: ChangeParams | RandomWeights | None = None
 ) -> Decoder:
     """Load model and tokenizer.
 
@@ -92,9 +92,9 @@ class DecoderCache:
     def __init__(self, deployment: ExtractorSettings) -> None:
         self._deployment = deployment
         self._lock = threading.Lock()
-        self._held: tuple[tuple[ModelRef, ChangeParams | None], Decoder] | None = None
+        self._held: tuple[tuple[ModelRef, ChangeParams | RandomWeights | None], Decoder] | None = None
 
-    def get(self, ref: ModelRef, change: ChangeParams | None = None) -> Decoder:
+    def get(self, ref: ModelRef, change: ChangeParams | RandomWeights | None = None) -> Decoder:
         """Return the decoder of `ref` with its weights changed, loaded if it is not the one held."""
         with self._lock:
             if self._held is None or self._held[0] != (ref, change):

@@ -1,0 +1,288 @@
+"""What the tables of a run say: its entrants, what is wrong with the data, and which pooling carries what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from poolbench.config import EMBEDDING, FINAL
+from poolbench.contracts import Row
+from poolbench.statuses import Status
+from poolbench_corpora.probing import suite_sets
+from poolbench_driver.suites.boards.cell_table import require_one_quantity
+from poolbench_driver.suites.holmes import RATE, SCORE
+from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
+from poolbench_driver.suites.holmes.rates import winning_rates
+
+if TYPE_CHECKING:
+    from poolbench_driver.records import RunFolder
+
+#: Level of McNemar's tests, after Holm's correction over the sets.
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model, strategy and layer: its figures by metric, and its scores by set.
+
+    Attributes:
+        seeds: The scores of each set under several seeds.
+        control: Name of the control; empty for none.
+    """
+
+    name: str
+    rates: Mapping[str, Row]
+    scores: Mapping[str, Row]
+    others: Mapping[str, Sequence[Row]]
+    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    control: str = ""
+
+    @property
+    def strategy(self) -> str:
+        """Return the strategy."""
+        return self.name.rsplit(" ", 2)[-2]
+
+    @property
+    def layer(self) -> str:
+        """Return the layer as the name has it."""
+        return self.name.rsplit(" ", 1)[-1]
+
+    def mean(self, metric: str) -> str:
+        """Return the mean of a figure over the sets that have it."""
+        values = [row["value"] for row in self.others.get(metric, ()) if row["value"] is not None]
+        return f"{fmean(values):.3f}" if values else ""
+
+    def score(self) -> str:
+        """Return the mean score over the sets and, where there are several seeds, its mean deviation over these."""
+        spreads = [stdev(values) for values in self.seeds.values() if len(values) > 1]
+        return self.mean(SCORE) + (f" ± {fmean(spreads):.3f}" if spreads else "")
+
+    def value(self, kind: str = "") -> float | None:
+        """Return the winning rate over all sets or those of a type; None if there is none."""
+        return self.rates.get(f"{RATE}.{kind}" if kind else RATE, {}).get("value")
+
+    def rate(self, kind: str = "") -> str:
+        """Return the winning rate in percent, over all sets or those of a type; or why there is none."""
+        row = self.rates.get(f"{RATE}.{kind}" if kind else RATE)
+        return "" if row is None else row["status"] if row["value"] is None else f"{100 * row['value']:.0f}"
+
+    @cached_property
+    def overall(self) -> Row:
+        """Return the row of the winning rate over all sets."""
+        return self.rates[RATE]
+
+    @property
+    def num_collapsed(self) -> int:
+        """Return in how many sets the probe predicts one label for all."""
+        return sum(bool(row["value"]) for row in self.others.get("probe.collapsed", ()))
+
+
+@dataclass(frozen=True)
+class View:
+    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data.
+
+    Attributes:
+        comparisons: Tests of the first entrant with every other one.
+        examples: Instances of one set.
+        published: Entrants by the published definition, in the order of the others.
+    """
+
+    model: str
+    entrants: Sequence[Entrant]
+    types: Sequence[str]
+    sets: Sequence[Row]
+    problems: Sequence[str]
+    comparisons: Sequence[Row] = ()
+    examples: Sequence[Row] = ()
+    published: Sequence[Entrant] = ()
+
+    def answer(self) -> str:
+        """Return the answer in one sentence or two."""
+        best = self.entrants[0]
+        if len(self.entrants) == 1:
+            return f"{best.name} was probed on {len(self.sets)} sets; name further strategies or layers to compare."
+        row = best.overall
+        if row["value"] is None:
+            return f"No entrant can be compared on the {len(self.sets)} sets, {row['status']}: {row['reason']}."
+        said = f"{best.name} leads: it wins {best.rate()} % of its comparisons over {len(self.sets)} sets."
+        second = self.entrants[1].overall
+        if row["ci_low"] is not None and second["value"] is not None and second["value"] >= row["ci_low"]:
+            said += f" {self.entrants[1].name} lies within its interval."
+        lost = [kind for kind in self.types if self._leader(kind) not in (best.name, None)]
+        return f"{said} It does not lead in {', '.join(lost)}." if lost else said
+
+    def certainty(self) -> str:
+        """Return how the leader compares with the second, instance by instance; empty if that was not tested."""
+        if len(self.entrants) < 2 or not (tested := self._tests(self.entrants[1])):
+            return ""
+        better, worse = self.against(self.entrants[1])
+        return (
+            f"Instance by instance, it beats {self.entrants[1].name} significantly in {better} of {len(tested)} sets, "
+            f"and loses in {worse} (McNemar's test, Holm over sets)."
+        )
+
+    def against(self, other: Entrant) -> tuple[int, int]:
+        """Return in how many sets the leader is significantly better and worse than another entrant."""
+        sure = [row for row in self._tests(other) if row["p_holm"] < LEVEL]
+        better = sum(row["only_entrant"] > row["only_other"] for row in sure)
+        return better, len(sure) - better
+
+    def tested(self, other: Entrant) -> str:
+        """Return the two numbers of `against` as a cell of a table; empty for the leader."""
+        better, worse = self.against(other)
+        return f"{better} : {worse}" if self._tests(other) else ""
+
+    def _tests(self, other: Entrant) -> list[Row]:
+        return [row for row in self.comparisons if row["other"] == other.name]
+
+    def _leader(self, kind: str) -> str | None:
+        known = [each for each in self.entrants if each.value(kind) is not None]
+        return max(known, key=lambda each: each.value(kind) or 0.0).name if known else None
+
+    @property
+    def pooled(self) -> list[Entrant]:
+        """Return the entrants without a control."""
+        return [each for each in self.entrants if not each.control]
+
+    @property
+    def layers(self) -> list[str]:
+        """Return the layers from the first to the last."""
+        places = {EMBEDDING: -1.0, FINAL: float("inf")}
+        return sorted({each.layer for each in self.pooled}, key=lambda name: places.get(name) or float(name))
+
+    def carried(self) -> dict[str, dict[str, tuple[tuple[str, ...], float]]]:
+        """Return by type and layer the strategies that win most, equal ones together, and their winning rate.
+
+        Empty where there is one strategy.
+        """
+        found: dict[str, dict[str, tuple[tuple[str, ...], float]]] = {}
+        if len({each.strategy for each in self.pooled}) < 2:
+            return found
+        for kind in ("", *self.types):
+            own = found[kind or "all sets"] = {}
+            for layer in self.layers:
+                rates = {each.strategy: each.value(kind) for each in self.pooled if each.layer == layer}
+                known = {name: rate for name, rate in rates.items() if rate is not None}
+                if known:
+                    best = max(known.values())
+                    own[layer] = tuple(sorted(name for name, rate in known.items() if rate > best - 1e-9)), best
+        return found
+
+
+def view_of(folder: RunFolder) -> View:
+    """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
+    rows = folder.read_table("results").to_pylist()
+    sets = folder.read_table("sets").to_pylist()
+    seeds, published = _later(folder, "seeds"), _later(folder, "published")
+    entrants = _entrants(rows, [row for row in seeds if row["protocol"] == "corrected"])
+    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
+    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
+    problems = [*_problems(entrants, sets), *notes]
+    return View(
+        rows[0]["model"],
+        entrants,
+        sorted({each["type"] for each in sets}),
+        sets,
+        problems,
+        _later(folder, "comparisons"),
+        _later(folder, "examples"),
+        _entrants(published, [row for row in seeds if row["protocol"] == "published"]),
+    )
+
+
+def view_over(folders: Sequence[RunFolder]) -> View:
+    """Return what several runs say together: the entrants of all compared on all sets.
+
+    Raise ConfigError if their figures are not comparable.
+    """
+    read = [folder.read_table("results").to_pylist() for folder in folders]
+    require_one_quantity([row for rows in read for row in rows], SCORE, "entrant")
+    sets = {row["set"]: row for folder in folders for row in folder.read_table("sets").to_pylist()}
+    entrants = []
+    for folder, rows in zip(folders, read, strict=True):
+        seeds = [row for row in _later(folder, "seeds") if row["protocol"] == "corrected"]
+        entrants += _entrants([row for row in rows if not row["metric"].startswith(RATE)], seeds)
+    scores = [row for rows in read for row in rows if row["metric"] == SCORE]
+    config = folders[0].config()
+    joined = winning_rates(
+        scores,
+        {name: each["phenomenon"] for name, each in sets.items()},
+        {name: each["type"] for name, each in sets.items()},
+        num_resamples=config.budget.num_bootstrap,
+        seed=config.seed,
+    )
+    rates: dict[str, dict[str, Row]] = {}
+    for row in joined:
+        rates.setdefault(row["entrant"], {})[row["metric"]] = row
+    entrants = [replace(each, rates=rates[each.name]) for each in entrants]
+    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
+    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
+    models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
+    known = list(sets.values())
+    return View(
+        models, entrants, sorted({each["type"] for each in known}), known, [*_problems(entrants, known), *notes]
+    )
+
+
+def _later(folder: RunFolder, name: str) -> list[Row]:
+    """Return the rows of a table that runs of earlier versions, or of one protocol, do not have."""
+    return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else []
+
+
+def _entrants(rows: Sequence[Row], seeds: Sequence[Row]) -> list[Entrant]:
+    found = []
+    for name in dict.fromkeys(row["entrant"] for row in rows if row["metric"] == SCORE):
+        own = [row for row in rows if row["entrant"] == name]
+        rates = {row["metric"]: row for row in own if row["metric"].startswith(RATE)}
+        scores = {row["task"]: row for row in own if row["metric"] == SCORE}
+        others: dict[str, list[Row]] = {}
+        for row in own:
+            others.setdefault(row["metric"], []).append(row)
+        values: dict[str, list[float]] = {}
+        for row in seeds:
+            if row["entrant"] == name and row["value"] is not None:
+                values.setdefault(row["set"], []).append(row["value"])
+        before, _, control = name.rsplit(" ", 2)[0].rpartition("/")
+        found.append(Entrant(name, rates, scores, others, values, control if before == own[0]["model"] else ""))
+    return found
+
+
+def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]:
+    """Yield one line for each thing that is wrong: collapsed probes, nulls, seen test instances, absent sets."""
+    collapsed = {each.name: each.num_collapsed for each in entrants if each.num_collapsed}
+    if collapsed:
+        yield f"{sum(collapsed.values())} probes predict one label for all instances: {_some(collapsed)}"
+    nulls = [(each.name, row) for each in entrants for row in each.scores.values() if row["status"] != Status.OK]
+    for reason, number in Counter(f"{row['status']}: {row['reason']}" for _, row in nulls).items():
+        own = dict.fromkeys(name for name, row in nulls if f"{row['status']}: {row['reason']}" == reason)
+        yield f"{number} scores are null, {reason}: {_some(own)}"
+    seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
+    if seen:
+        yield f"test instances that occur whole in train, in {len(seen)} sets: {_some(sorted(seen))}"
+    untrained = [name for name in (_without_gain(each, entrants) for each in entrants) if name]
+    if untrained:
+        yield f"random weights win as much as the model does: {_some(untrained)}"
+    public = suite_sets()
+    here = {name for each in sets if each["fidelity"] == "same" for name in (each["set"], each.get("stands_for"))}
+    if here & public.keys():
+        yield f"of the {len(public)} sets of the public suite, {len(public.keys() - here)} are absent"
+
+
+def _without_gain(each: Entrant, entrants: Sequence[Entrant]) -> str:
+    """Return a name for strategy and layer at which an untrained model is no worse; empty for other entrants."""
+    trained = [
+        other for other in entrants if not other.control and other.name.endswith(f" {each.strategy} {each.layer}")
+    ]
+    rates = [each.value(), trained[0].value() if trained else None]
+    if each.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
+        return ""
+    return f"{each.strategy} {each.layer}"
+
+
+def _some(names: Sequence[str] | Mapping[str, object]) -> str:
+    found = list(names)
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")

@@ -1,0 +1,184 @@
+"""Tables and page of the suite holmes, from artifacts made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from driver.tests.suites.test_holmes import planned
+
+from poolbench.contracts import tables as t
+from poolbench.contracts.measures import Measure
+from poolbench.statuses import RunState
+from poolbench.storage import Artifacts, open_store
+from poolbench_driver.assemble import assemble
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report.page import report_of, write_page
+from poolbench_driver.suites.holmes.comparisons import compared
+from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
+from poolbench_driver.suites.holmes.report import marked
+from poolbench_driver.suites.holmes.view import view_of
+
+SETTINGS: dict[str, Any] = {
+    "strategies": ("A1_mean", "P1_last_token"),
+    "layers": ("embedding", "final"),
+    "control": ("random_weights",),
+    "protocol": "published",
+}
+
+
+def _skill(at: Probed) -> float:
+    """Return the share of test instances that an entrant has right."""
+    if at.control or at.set == "planted-random":
+        return 0.5
+    return {("A1_mean", 6): 0.95, ("P1_last_token", 6): 0.6, ("A1_mean", -1): 0.7, ("P1_last_token", -1): 0.8}[at[1:3]]
+
+
+def _measures(score: float, seeds: int) -> pa.Table:
+    values = [score + 0.01 * number for number in range(seeds)]
+    found = Measure.of("probe.macro_f1", float(np.mean(values)), n=60)
+    rows = [found.to_row(), Measure.of("probe.collapsed", float(score < 0.55)).to_row()]
+    rows += [Measure.of("probe.selectivity", score / 2).to_row(), Measure.of("probe.seen_share", 0.0).to_row()]
+    details = [json.dumps({"values": values}), None, None, None]
+    return t.table_from_rows(rows, t.MEASURES).append_column("details", pa.array(details, pa.string()))
+
+
+def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
+    tested = [row for row in plan.scope.data[at.set].instances.to_pylist() if row["split"] == "test"]
+    labels = sorted({row["label"] for row in tested})
+    wrong = dict(zip(labels, labels[1:] + labels[:1], strict=True))
+    rows = [
+        {
+            "instance_id": row["instance_id"],
+            "split": "test",
+            "seed": 0,
+            "truth": row["label"],
+            "predicted": row["label"] if number < _skill(at) * len(tested) else wrong[row["label"]],
+        }
+        for number, row in enumerate(tested)
+    ]  # fmt: skip
+    return t.table_from_rows(rows, t.predictions_schema(pa.string()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Return the folder of a run with two strategies at two layers, a control, and the published protocol."""
+    plan = planned(**SETTINGS)
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    for found, seeds in ((plan.probes, 1), (plan.published, 5)):
+        for at, keys in found.items():
+            artifacts.write_table(keys["measures"], _measures(_skill(at), seeds))
+            artifacts.write_table(keys["predictions"], _predictions(plan, at))
+    made = RunFolder.create(tmp_path / "runs", plan.config)
+    for name, table in assemble(plan, artifacts, {}, made.id).items():
+        made.write_table(name, table)
+    made.write_failures([])
+    made.write_state(RunState.DONE)
+    return made
+
+
+def test_published_probes_are_planned_beside_ours_by_the_recipe() -> None:
+    plain, made, paper = planned(), planned(protocol="published"), planned(protocol="published", recipe="paper")
+    assert made.probes == plain.probes and not plain.published
+    assert made.published.keys() == made.probes.keys()
+    tasks = {made.producers[keys["measures"]].task_id: at.set for at, keys in made.published.items()}
+    params = {name: made.tasks[task].params for task, name in tasks.items()}
+    assert {each["protocol"] for each in params.values()} == {"released"}
+    assert {tuple(each["seeds"]) for each in params.values()} == {(0, 1, 2, 3, 4)}
+    assert {name: each["float16"] for name, each in params.items()} == {
+        "planted-pos": False, "planted-role": False, "planted-random": True
+    }  # fmt: skip
+    assert not {key for own in made.published.values() for key in own.values()} & {
+        key for own in paper.published.values() for key in own.values()
+    }
+
+
+def test_published_rows_are_in_a_table_of_their_own(folder: RunFolder) -> None:
+    published, results = (folder.read_table(name).to_pylist() for name in ("published", "results"))
+    assert {row["protocol"] for row in published} == {"published"}
+    assert {row["protocol"] for row in results} == {"corrected"}
+    rates = {(row["metric"], row["entrant"]): row["value"] for row in published if "winning_rate" in row["metric"]}
+    assert {metric for metric, _ in rates} == {"holmes.winning_rate.row", "holmes.winning_rate.column"}
+    # All entrants tie on the random set, which has no scale; the leader has the highest rank on the two others.
+    assert rates["holmes.winning_rate.row", "demo A1_mean final"] == 1.0
+    assert rates["holmes.winning_rate.row", "demo/random_weights A1_mean final"] == 0.0
+
+
+def test_the_leader_is_tested_against_every_other_entrant(folder: RunFolder) -> None:
+    rows = folder.read_table("comparisons").to_pylist()
+    assert {row["entrant"] for row in rows} == {"demo A1_mean final"} and len(rows) == 7 * 3
+    view = view_of(folder)
+    found = {each.name: view.tested(each) for each in view.entrants}
+    assert found["demo A1_mean final"] == "" and found["demo/random_weights A1_mean final"] == "2 : 0"
+    assert "beats demo P1_last_token embedding significantly in 2 of 3 sets, and loses in 0" in view.certainty()
+
+
+def test_comparisons_by_hand() -> None:
+    """Nine instances are discordant, one of them for the other entrant: 2 (1 + 9) / 512; Holm doubles the smaller."""
+    rows = []
+    for name, only_first, only_second in (("a", 8, 1), ("b", 3, 3)):
+        for number in range(20):
+            first, second = (
+                number < only_first or number > 15,
+                only_first <= number < only_first + only_second or number > 15,
+            )
+            for entrant, right in (("x", first), ("y", second)):
+                predicted = "1" if right else "0"
+                rows.append(
+                    {
+                        "set": name,
+                        "entrant": entrant,
+                        "instance_id": f"{name}{number}",
+                        "truth": "1",
+                        "predicted": predicted,
+                    }
+                )
+    rows.append({"set": "values", "entrant": "x", "instance_id": "v", "truth": "1", "predicted": "1"})
+    rows.append({"set": "a", "entrant": "y", "instance_id": "alone", "truth": "1", "predicted": "1"})
+    first, second = compared("x", rows, ["a", "b"]).to_pylist()
+    assert (first["set"], first["n"], first["only_entrant"], first["only_other"]) == ("a", 20, 8, 1)
+    assert first["p"] == pytest.approx(20 / 512) and first["p_holm"] == pytest.approx(40 / 512)
+    assert (second["p"], second["p_holm"]) == (1.0, 1.0)
+
+
+def test_one_set_is_opened_with_right_and_wrong_instances(folder: RunFolder) -> None:
+    rows = folder.read_table("examples").to_pylist()
+    assert {row["set"] for row in rows} < {"planted-pos", "planted-role"}
+    assert 0 < sum(row["right"] for row in rows) <= 3 and 0 < sum(not row["right"] for row in rows) <= 3
+    for row in rows:
+        assert row["right"] == (row["truth"] == row["predicted"])
+        (text,) = row["texts"]
+        assert all(text["text"][span["start"] : span["end"]].strip() for span in text["spans"]) and text["spans"]
+
+
+def test_texts_are_escaped_and_spans_marked() -> None:
+    found = marked("a <b> & c", [{"start": 2, "end": 5}, {"start": 4, "end": 7}])
+    assert str(found) == "a <mark>&lt;b&gt;</mark><mark> &amp;</mark> c"
+
+
+def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) -> None:
+    page, report = write_page(folder, report_of(folder)).read_text("utf-8"), report_of(folder)
+    assert report.answer.startswith("demo A1_mean final leads: it wins ")
+    for part in ("Which pooling carries what", "One set opened", "By the published definition", "<mark>"):
+        assert part in page
+    assert "0.820 ± 0.016" in page  # two sets at .97 and one at .52, each over five values .01 apart
+    assert "| syntax | P1_last_token" in report.markdown
+    problems = view_of(folder).problems
+    assert any("predict one label for all instances" in line for line in problems)
+
+
+def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:
+    found = [line for line in view_of(folder).problems if line.startswith("random weights win as much")]
+    assert not found
+
+
+def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
+    for name in ("comparisons", "examples", "seeds", "published"):
+        folder.file(f"{name}.parquet").unlink()
+    report = report_of(folder)
+    assert [section.anchor for section in report.sections] == ["", "leaderboard", "pooling", "sets"]
+    write_page(folder, report)
