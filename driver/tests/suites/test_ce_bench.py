@@ -359,7 +359,7 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     page = write_report(folder).read_text("utf-8")
     report = SUITES.get("ce-bench").report(folder)
     assert report is not None
-    assert report.answer.startswith("one scores highest, and 1 more cannot be told apart from it.")
+    assert report.answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
     assert "All 2 autoencoders beat random directions of equal width and L0" in report.answer
     assert "<em>one</em> scores highest" in page and "<mark>very " in page
     assert page.count('class="tied"') == 2 and 'id="published"' in page and "<svg role" in page

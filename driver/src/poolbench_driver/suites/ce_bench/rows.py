@@ -41,7 +41,7 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
 
 
 def _measures(at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
-    """Yield the figures of one entrant, and two scores of size alone: nobody should lose to them."""
+    """Yield the figures of one entrant, and two scores of size alone, which a score should beat."""
     identity = {"entrant": at.entrant, "layer": at.layer, "params": {"autoencoder": sae.id} if sae else {}}
     table = source.table(key)
     if isinstance(table, Failure):

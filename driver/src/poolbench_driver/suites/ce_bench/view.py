@@ -137,7 +137,7 @@ class View:
         if count == 1:
             verb = " beats" if self._num_better() else " does not beat both"
             return [*said, (f"{verb} {_NULLS}.", False)]
-        named = f" scores highest, and {others} more cannot be told apart from it" if others else " scores highest"
+        named = f" scores highest, and {others} more cannot be distinguished from it" if others else " scores highest"
         better = self._num_better()
         counted = f"All {count}" if better == count else f"{better} of {count}" if better else f"None of the {count}"
         return [*said, (f"{named}. {counted} autoencoders beat {_NULLS}.", False)]
