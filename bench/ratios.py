@@ -30,6 +30,7 @@ RATIOS: dict[str, dict[str, str]] = {
     "adhoc": {"adhoc.p95_s": "<= 2"}
     | {f"adhoc.p95_s.{verb}": "<= 2" for verb in _VERBS}
     | {f"adhoc.vs_alone.{verb}": "" for verb in _VERBS},
+    "ce": {"ce.vs_reference": ">= 10", "ce.forwards": "<= 1.0", "ce.largest_difference": ""},
     "corpus": {
         "corpus.validate_within_target": ">= 1",
         "corpus.near_within_target": ">= 1",

@@ -20,6 +20,7 @@ ENGINE = (pytest.mark.slow,)
 ON_CPU = ("--device", "cpu")
 #: Benchmarks that are started here: their arguments, and marks of the test.
 STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
+    "ce": ((), ()),
     "corpus": ((), ()),
     "coverage": ((), ()),
     "extract": ((), ()),
@@ -48,6 +49,10 @@ NOT_IN_BENCH = {"adhoc", "scale_check", *GPU}  # in none of the runs of `make be
 def test_a_benchmark_writes_its_ratios(name: str, tmp_path: Path) -> None:
     report = smallest(name, tmp_path, *STARTED[name][0])
     globals().get(f"check_{name}", lambda _: None)(report)
+
+
+def check_ce(report: dict[str, Any]) -> None:
+    assert report["ratios"]["ce.largest_difference"] < 1e-3 and report["ratios"]["ce.forwards"] == 1
 
 
 def check_extract(report: dict[str, Any]) -> None:

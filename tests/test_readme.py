@@ -206,6 +206,12 @@ QUESTIONS = {
         r"over 2 sets",
         r"\| demo/random_weights A1_mean final +\|",
     ),
+    "docs/suites/ce-bench.md": (
+        r"(All|\d of) 6 autoencoders beat random directions of equal width and L0",
+        r"\b0 of 2 tasks to do",
+        r"\| coordinates 3 +\| 3 \| 512",
+        r"By the published definition",
+    ),
     "docs/runs.md": (
         "tasks to do",
         "done",

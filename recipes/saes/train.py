@@ -61,8 +61,9 @@ class Autoencoder(nn.Module):
     def features(self, z_nd: Tensor) -> Tensor:
         """Return features [n, d] of `pre`."""
         if self.architecture == "topk":
-            top = z_nd.relu().topk(self.l0, dim=1)
-            return torch.zeros_like(z_nd).scatter(1, top.indices, top.values)
+            # The largest contributions, so that decoder rows of norm 1 in the export change no choice.
+            top = (z_nd.relu() * self.w_dec.norm(dim=1)).topk(self.l0, dim=1).indices
+            return torch.zeros_like(z_nd).scatter(1, top, z_nd.relu().gather(1, top))
         if self.log_threshold is not None:
             return _Jump.apply(z_nd, self.log_threshold.exp())
         return z_nd.relu()

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import InputError
 from poolbench_driver.cli.runs import leaderboard
-from poolbench_driver.config import RunConfig
 from poolbench_driver.suites.ce_bench.claims import claims_markdown
 from poolbench_driver.suites.ce_bench.recorded import Entry, architecture_of, board, read_tree, width_of
 from poolbench_driver.suites.registry import SUITES
@@ -235,11 +234,6 @@ def test_the_command_notes_dead_files_beside_the_json(tmp_path: Path, capsys: py
     printed = capsys.readouterr()
     assert [row["path"] for row in json.loads(printed.out)] == ["alive"]
     assert "dead/results.json, line 1: not JSON" in printed.err
-
-
-def test_the_suite_has_no_runs_yet() -> None:
-    with pytest.raises(ConfigError, match="leaderboard --table"):
-        SUITES.get("ce-bench").check(RunConfig(suite="ce-bench"))
 
 
 def test_intervals_of_exponents_agree_with_a_loop(tmp_path: Path) -> None:

@@ -122,6 +122,40 @@ def _imported(done: Imported, target: Path) -> int:
     return 0 if done.sets else 1
 
 
+@app.command()
+def stories(
+    source: Annotated[Path, typer.Argument(help="File or folder with the columns story1, story2 and subject.")],
+    target: Annotated[Path, typer.Argument(help="Folder of the stories.")] = Path("stories"),
+    name: Annotated[str | None, typer.Option(help="What to call them; default: the name of the source.")] = None,
+) -> None:
+    """Import pairs of stories, so that `run --suite ce-bench --stories NAME` finds them."""
+    from poolbench_corpora.stories import import_stories
+
+    name = name or source.resolve().stem
+    data = import_stories(source, target, name)
+    for note in data.notes:
+        typer.echo(str(note), err=True)
+    typer.echo(f"{data.rows.num_rows} pairs of stories in {target / name}.jsonl")
+    typer.echo(f"measure them: poolbench-driver run --suite ce-bench --stories {name}")
+
+
+@app.command()
+def saes(
+    source: Annotated[Path, typer.Argument(help="Autoencoder, or folder of several, in any known format.")],
+    target: Annotated[Path, typer.Argument(help="Folder of the autoencoders.")] = Path("saes"),
+) -> int:
+    """Import sparse autoencoders, as folders of one format."""
+    from poolbench_driver.imports.sae_folders import import_saes
+
+    done = import_saes(source, target)
+    for note in done.notes:
+        typer.echo(note, err=True)
+    typer.echo(f"{len(done.names)} autoencoders in {target}: {', '.join(done.names) or 'none'}")
+    if done.names:
+        typer.echo(f"measure them: poolbench-driver run --suite ce-bench --saes {target}")
+    return 0 if done.names else 1
+
+
 def _ask_label(question: str) -> str:
     typer.echo(question, err=True)
     return str(typer.prompt("label that means the concept", err=True))

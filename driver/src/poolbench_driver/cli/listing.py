@@ -89,6 +89,34 @@ def _probing_sets(_: Path) -> Rows:
     return [*here, *absent]
 
 
+def _stories(_: Path) -> Rows:
+    """Return the sets of stories that are known, whether or not they are here."""
+    from poolbench_corpora.stories import StoryCatalog
+
+    return [
+        {
+            "name": s.name, "here": s.is_present, "subjects": s.num_subjects, "pairs": s.num_rows,
+            "licence": s.licence or "", "source": s.source,
+        }
+        for s in StoryCatalog(Path("stories")).all()
+    ]  # fmt: skip
+
+
+def _saes(_: Path) -> Rows:
+    """Return the autoencoders that are shipped, and those that were imported; those that cannot be read are noted."""
+    from poolbench.errors import InputError
+    from poolbench_driver.imports.sae_folders import known_places, read_all
+
+    rows = []
+    for name, found, _files in read_all(known_places()):
+        if isinstance(found, InputError):
+            typer.echo(f"note: {found}", err=True)
+        else:
+            size = {"d": found.num_features, "layer": found.layer, "d_in": found.width}
+            rows.append({"name": name, "architecture": found.architecture, **size})
+    return rows
+
+
 def _scorers(_: Path) -> Rows:
     from poolbench.storage.scorers import defaults, named_scorers
     from poolbench_driver.cluster.session import open_session
@@ -177,6 +205,8 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
     "runs": _runs,
     "suites": _suites,
     "probing-sets": _probing_sets,
+    "stories": _stories,
+    "saes": _saes,
 }
 
 
@@ -195,7 +225,7 @@ def ls(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
 ) -> None:
-    """List strategies, concepts, models, scorers, directions, activations, runs or suites."""
+    """List strategies, concepts, models, scorers, directions, activations, runs, suites, stories or autoencoders."""
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS)
     show_list(kind, KINDS[kind](output), as_json=as_json, wide=wide)

@@ -9,6 +9,7 @@ from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Report, Suite, Tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from poolbench_driver.cluster.session import Session
@@ -50,7 +51,7 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
     )
 
     def check(self, config: CeBenchConfig) -> None:
-        """Raise ConfigError for autoencoders that are not there."""
+        """Raise ConfigError or CorpusError for autoencoders or stories that are not there."""
         from poolbench_driver.suites.ce_bench.plan import check
 
         check(config)
@@ -88,6 +89,12 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         from poolbench_driver.suites.ce_bench.report import report
 
         return report(folder)
+
+    def joined(self, folders: Sequence[RunFolder]) -> str:
+        """Return the autoencoders of several runs on the same stories as one board."""
+        from poolbench_driver.suites.ce_bench.report import joined
+
+        return joined(folders)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the board of a tree of recorded results, or how a csv table of scores agrees with SAEBench."""

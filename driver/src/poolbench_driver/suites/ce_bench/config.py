@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from poolbench.config.models import LayerChoice
 from poolbench_driver.config import RunConfig
 
 
@@ -13,15 +14,15 @@ class CeBenchConfig(RunConfig):
     """What a run of CE-Bench is asked.
 
     Attributes:
-        saes: Autoencoders: `demo`, or folders of one or of several.
+        saes: Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several.
         stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
-        layer: Layer of autoencoders whose configuration names none: a block index or a depth.
+        layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
         num_bootstrap: Resamples of the subjects.
     """
 
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     stories: str = "planted"
-    layer: int | float | None = None
+    layer: LayerChoice | None = None
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from poolbench.config import asset_path
+from poolbench.config.models import EMBEDDING, EMBEDDING_INDEX
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_folder
-from poolbench.errors import ConfigError, InputError, LayerError
+from poolbench.errors import InputError, LayerError
 from poolbench.steps import prober
 from poolbench.steps.base import Keys
 from poolbench.steps.extractor import (
@@ -32,13 +32,12 @@ from poolbench.steps.local import TABLE, PassagesParams
 from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.imports.sae_folders import places_of, read_all
 from poolbench_driver.imports.saes import sae_step
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
-#: The shipped autoencoders of the demo model, and the name that a run gives them.
-SHIPPED, DEMO = "demo_saes", "demo"
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")
 #: Stories of one task.
@@ -68,6 +67,12 @@ class CeBenchScope:
     model: ModelInfo
     saes: tuple[Autoencoder, ...]
     by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what is wrong with autoencoders and stories."""
+        return (*self.left_out, *map(str, self.stories.notes))
 
     @property
     def stories(self) -> StoriesData:
@@ -78,8 +83,8 @@ class CeBenchScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
-        notes = tuple(str(note) for note in self.stories.notes)
-        shown = notes[:_SHOWN] + ((f"{len(notes) - _SHOWN} more notes",) if len(notes) > _SHOWN else ())
+        more = len(self.notes) - _SHOWN
+        shown = self.notes[:_SHOWN] + ((f"{more} more notes",) if more > 0 else ())
         return PlanFacts(
             self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=shown
         )
@@ -123,64 +128,70 @@ class CeBenchPlan(Plan):
 
 
 def check(config: CeBenchConfig) -> None:
-    """Raise an error for stories or autoencoders that cannot be read."""
-    folders_of(config.saes)
-
-
-def folders_of(saes: Sequence[str]) -> dict[str, Path]:
-    """Return the folders of autoencoders by name; raise ConfigError for a folder without any, or a name used twice."""
-    found: dict[str, Path] = {}
-    for given in saes:
-        root = asset_path(SHIPPED) if given == DEMO else Path(given).expanduser()
-        if not root.exists():
-            raise ConfigError(f"--saes {given}: there is no such file or folder")
-        own = [root] if _holds_one(root) else sorted(each for each in root.rglob("*") if _holds_one(each))
-        if not own:
-            raise ConfigError(f"--saes {given}: it holds no autoencoder; docs/suites/ce-bench.md lists the formats")
-        for path in own:
-            name = path.name if path == root else path.relative_to(root).as_posix()
-            if name in found:
-                raise ConfigError(f"--saes: two autoencoders are called {name}; rename a folder")
-            found[name] = path
-    return found
-
-
-def _holds_one(path: Path) -> bool:
-    return path.is_dir() and any(next(path.glob(pattern), None) for pattern in _WEIGHTS)
-
-
-#: Files of weights by which a folder is known.
-_WEIGHTS = ("*.safetensors", "params.npz", "ae.pt", "*.pth")
+    """Raise an error for stories or autoencoders that are not there."""
+    places_of(config.saes)
+    read_stories(config.stories, config.seed, folders=(STORIES_FOLDER,))
 
 
 def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
-    """Return the scope of a run.
+    """Return the scope of a run. An autoencoder that cannot be used becomes a note.
 
     Raises:
-        InputError, ConfigError: An autoencoder reads another model's width or a layer that is not there.
+        InputError: No autoencoder can be used; the message has the first reason.
         CorpusError: The stories cannot be read.
     """
     model = model or describe_model(config, session.services)
-    saes = tuple(_read(name, path, config, model) for name, path in folders_of(config.saes).items())
+    saes, notes = _usable(config, model)
     protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
     folders = (STORIES_FOLDER,)
     stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
-    return CeBenchScope(config, model, saes, stories)
+    return CeBenchScope(config, model, saes, stories, notes)
 
 
-def _read(name: str, path: Path, config: CeBenchConfig, model: ModelInfo) -> Autoencoder:
-    sae, files = SparseAutoencoder.from_folder(path)
+def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder, ...], tuple[str, ...]]:
+    """Return the autoencoders that fit the model, and why others do not. Raise InputError if none does."""
+    found, notes, names = dict[str, Autoencoder](), list[str](), set[str]()
+    places = places_of(config.saes)
+    for name, sae, files in read_all(places):
+        path = places[name]
+        try:
+            if isinstance(sae, InputError):
+                raise sae
+            layer = _layer_of(sae, path, config, model)
+            own = {name, f"{name} random"}
+            if own & names or name == coordinates_of(layer):
+                raise InputError(
+                    f"{path}: {name} or its random twin has the name of another entrant; rename the folder"
+                )
+            if sae.id in found:
+                raise InputError(f"{path}: it has the weights and the configuration of {found[sae.id].name}")
+        except InputError as error:
+            notes.append(f"left out: {error}")
+            continue
+        step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
+        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step)
+        names |= own
+    if not found:
+        raise InputError(notes[0].removeprefix("left out: "))
+    return tuple(found.values()), tuple(notes)
+
+
+def _layer_of(sae: SparseAutoencoder, path: Path, config: CeBenchConfig, model: ModelInfo) -> int:
+    """Return the layer that an autoencoder reads. Raise InputError if the model lacks it, or has another width."""
     if sae.width != model.width:
         raise InputError(f"{path}: it reads width {sae.width}; the states of {model.ref.id} have {model.width}")
-    named = config.layer if sae.layer is None else sae.layer
+    named = config.layer if sae.layer is None else EMBEDDING if sae.layer == EMBEDDING_INDEX else sae.layer
     if named is None:
-        raise ConfigError(f"{path}: its configuration names no layer; give --layer")
+        raise InputError(f"{path}: its configuration names no layer; give --layer")
     try:
-        layer = model.layer(named)
+        return model.layer(named)
     except LayerError as error:
         raise InputError(f"{path}: {error}") from None
-    step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
-    return Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step)
+
+
+def coordinates_of(layer: int) -> str:
+    """Return the name of the coordinates of a layer, as an entrant."""
+    return f"coordinates {layer}"
 
 
 def plan(scope: CeBenchScope) -> CeBenchPlan:
@@ -197,7 +208,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
         shards = [draft.add_local(_stored("stories", each)) for each in _shards(data.passages)]
         for layer in sorted({each.layer for each in scope.saes}):
             saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
-            entrants = {f"coordinates {layer}": Compared(f"coordinates {layer}", "coordinates", layer, protocol)}
+            entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
             for sae in saes.values():
                 entrants[sae.name] = Compared(sae.name, "autoencoder", layer, protocol)
                 entrants[f"{sae.name} random"] = Compared(sae.name, "random", layer, protocol)
@@ -223,7 +234,7 @@ def _read_shard(
     """Plan the features of one shard; return their keys by entrant."""
     params = FeatureParams(**scope.model.params | _reading(protocol), layer=layer, seed=scope.config.seed)
     inputs = {PASSAGES(): passages} | {AUTOENCODER(n): draft.add_local(sae.step) for n, sae in saes.items()}
-    roles = {f"coordinates {layer}": COORDINATES()}
+    roles = {coordinates_of(layer): COORDINATES()}
     for number, sae in saes.items():
         roles |= {sae.name: FEATURES(number), f"{sae.name} random": RANDOM_FEATURES(number)}
     made = draft.add(FEATURES_OF, params, inputs, roles.values())

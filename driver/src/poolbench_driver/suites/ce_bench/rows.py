@@ -24,7 +24,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
         if at.protocol == "corrected":
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
-    notes = [{"note": str(note)} for note in plan.scope.stories.notes]
+    notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
     return Tables(rows["corrected"], others, {"published": rows["published"]})
 
@@ -41,7 +41,7 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
 
 
 def _measures(at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
-    """Yield the figures of one entrant, and two scores of size alone: nobody should lose to them."""
+    """Yield the figures of one entrant, and two scores of size alone, which a score should beat."""
     identity = {"entrant": at.entrant, "layer": at.layer, "params": {"autoencoder": sae.id} if sae else {}}
     table = source.table(key)
     if isinstance(table, Failure):

@@ -1,0 +1,70 @@
+"""The picture of a run: score against L0, a sign for each width, a colour for each architecture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from poolbench_driver.suites.ce_bench import PRIMARY
+from poolbench_driver.suites.ce_bench.view import AUTOENCODER, COORDINATES, L0, RANDOM, WIDTH, Entrant, View
+from poolbench_driver.suites.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
+
+_SIGNS = "osD^vP"
+
+
+def picture(view: View) -> Markup | None:
+    """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
+    if not view.trained:
+        return None
+    shown = [
+        each
+        for each in view.entrants
+        if each.value(PRIMARY) is not None and (each.value(L0) or 0) > 0 and each.value(WIDTH)
+    ]
+    widths = sorted({each.value(WIDTH) or 0.0 for each in shown if each.kind != COORDINATES})
+    architectures = sorted({str(each.architecture) for each in view.trained})
+
+    def look(each: Entrant) -> tuple[str, str, str]:
+        """Return sign, colour, and what the legend calls the colour."""
+        sign = "x" if each.kind == COORDINATES else _SIGNS[widths.index(each.value(WIDTH) or 0.0) % len(_SIGNS)]
+        if each.kind != AUTOENCODER:
+            return sign, GREY, "random directions" if each.kind == RANDOM else "coordinates"
+        return sign, COLOURS[architectures.index(str(each.architecture)) % len(COLOURS)], str(each.architecture)
+
+    def draw(axes: Any) -> None:
+        for each in shown:
+            sign, colour, _ = look(each)
+            row, l0, own = each.figures[PRIMARY], each.value(L0), each.kind == AUTOENCODER
+            if row["ci_low"] is not None:
+                axes.plot([l0, l0], [row["ci_low"], row["ci_high"]], color=colour, lw=1.2, alpha=0.35)
+            axes.plot([l0], [row["value"]], ls="", marker=sign, color=colour, ms=8 if own else 5.5)
+        best = view.trained[0]
+        axes.annotate(
+            best.name.replace("$", r"\$"), (best.value(L0), best.value(PRIMARY)), (8, 4),
+            textcoords="offset points", fontsize=10, fontweight="bold", color=INK,
+        )  # fmt: skip
+        for sign, colour, label in dict.fromkeys(
+            ("x" if each.kind == COORDINATES else "s", look(each)[1], look(each)[2]) for each in shown
+        ):
+            axes.plot([], [], ls="", marker=sign, color=colour, label=label, ms=6)
+        for number, width in enumerate(widths):
+            axes.plot([], [], ls="", marker=_SIGNS[number % len(_SIGNS)], color=MUTED, mfc="none", ms=6,
+                      label=f"{width:,.0f} features")  # fmt: skip
+        _readable(axes)
+
+    return svg((6.6, 4.6), "ce-bench", "Score against L0", draw)
+
+
+def _readable(axes: Any) -> None:
+    """Write L0 as plain numbers, leave room for a name, and put the legend below."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.12)
+    axes.legend(fontsize=9, frameon=False, ncol=4, loc="upper center", bbox_to_anchor=(0.47, -0.13), columnspacing=1.2,
+                handletextpad=0.1)  # fmt: skip
+    gridded(axes, "L0: features per token", "interpretability, divided by the root of the width")

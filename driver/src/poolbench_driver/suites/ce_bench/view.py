@@ -1,0 +1,295 @@
+"""What the tables of a run say: entrants, which of them beats which, what is wrong, and a subject opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poolbench.contracts import Row
+from poolbench.errors import ConfigError
+from poolbench.statistics import percentile_interval
+from poolbench.statistics.bootstrap import group_mean_resamples
+from poolbench.statuses import Status
+from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY
+
+if TYPE_CHECKING:
+    from poolbench_driver.records import RunFolder
+
+CONTRASTIVE, INDEPENDENT, EXCESS, PAPER = "ce.contrastive", "ce.independent", "ce.interpretability.excess", "ce.paper"
+L0, WIDTH, UNEXPLAINED = "ce.l0", "ce.num_features", "ce.unexplained_variance"
+AUTOENCODER, RANDOM, COORDINATES = "autoencoder", "random", "coordinates"
+#: Share of dead features from which a line of the page says so.
+_MANY_DEAD = 0.5
+#: Share of pairs in one order from which a score is said to follow a size, and fewest autoencoders for that.
+_FOLLOWS, _FEWEST = 0.8, 4
+NUM_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """An autoencoder, its random directions, or the coordinates of a layer.
+
+    Attributes:
+        figures: Rows by metric.
+        subjects: Rows of `subjects.parquet` by subject.
+    """
+
+    name: str
+    kind: str
+    layer: int
+    architecture: str | None
+    figures: Mapping[str, Row]
+    subjects: Mapping[str, Row] = field(default_factory=dict, repr=False)
+
+    def value(self, metric: str) -> float | None:
+        """Return a figure; None where there is none."""
+        value: float | None = self.figures.get(metric, {}).get("value")
+        return value
+
+    def text(self, metric: str) -> str:
+        """Return a figure as text, or why there is none. Random directions reconstruct nothing."""
+        row = self.figures.get(metric)
+        if row is None or (self.kind == RANDOM and metric == UNEXPLAINED):
+            return ""
+        return row["status"] if row["value"] is None else f"{row['value']:.3f}"
+
+    def count(self, metric: str) -> str:
+        """Return a figure that counts something, as text."""
+        value = self.value(metric)
+        return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+    def interval(self, metric: str = PRIMARY) -> str:
+        """Return the interval of a figure, empty if it has none."""
+        row = self.figures.get(metric, {})
+        return "" if row.get("ci_low") is None else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
+
+    def beats(self, other: Entrant, column: str = "interpretability") -> bool:
+        """Return whether the mean difference over the subjects that both have is above 0, with its 95 % interval."""
+        pairs = [(row[column], other.subjects.get(name, {}).get(column)) for name, row in self.subjects.items()]
+        differences = np.array([own - theirs for own, theirs in pairs if own is not None and theirs is not None])
+        if len(differences) < 2:
+            return False
+        ends = percentile_interval(group_mean_resamples(differences[:, None], num_resamples=NUM_RESAMPLES)[:, 0])
+        return ends is not None and ends[0] > 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line on what is wrong, and the part of the page that has the evidence."""
+
+    text: str
+    anchor: str = "nulls"
+
+
+@dataclass(frozen=True)
+class View:
+    """The entrants of a run, the best one first.
+
+    Attributes:
+        dataset: Name of the stories.
+        published: The entrants with their figures by the published definition; empty if it was not asked for.
+        stories: The first pair of stories of each subject.
+        notes: What was left out.
+    """
+
+    model: str
+    dataset: str
+    entrants: Sequence[Entrant]
+    published: Sequence[Entrant] = ()
+    stories: Mapping[str, Row] = field(default_factory=dict, repr=False)
+    notes: Sequence[str] = ()
+
+    @cached_property
+    def trained(self) -> list[Entrant]:
+        """Return the autoencoders that have a score."""
+        return [each for each in self.entrants if each.kind == AUTOENCODER and each.value(PRIMARY) is not None]
+
+    @cached_property
+    def tied(self) -> set[str]:
+        """Return the best autoencoder, and those that it does not beat."""
+        return {each.name for each in self.trained if each is self.trained[0] or not self.trained[0].beats(each)}
+
+    @property
+    def num_layers(self) -> int:
+        """Return the number of layers that are read."""
+        return len({each.layer for each in self.entrants})
+
+    def nulls_of(self, one: Entrant) -> list[Entrant]:
+        """Return what an autoencoder should beat: random directions of its width and L0, and the coordinates."""
+        return [
+            each
+            for each in self.entrants
+            if each.name == f"{one.name} random" or (each.kind == COORDINATES and each.layer == one.layer)
+        ]
+
+    def headline(self) -> list[tuple[str, bool]]:
+        """Return the answer in pieces; those that name an autoencoder are emphasised."""
+        if not self.trained:
+            return [("No autoencoder has a score.", False)]
+        best, count = self.trained[0], len(self.trained)
+        others = len(self.tied) - 1
+        said = [(best.name, True)]
+        if count == 1:
+            verb = " beats" if self._num_better() else " does not beat both"
+            return [*said, (f"{verb} {_NULLS}.", False)]
+        named = f" scores highest, and {others} more cannot be distinguished from it" if others else " scores highest"
+        better = self._num_better()
+        counted = f"All {count}" if better == count else f"{better} of {count}" if better else f"None of the {count}"
+        return [*said, (f"{named}. {counted} autoencoders beat {_NULLS}.", False)]
+
+    def _num_better(self) -> int:
+        return sum(all(each.beats(null) for null in self.nulls_of(each)) for each in self.trained)
+
+    def answer(self) -> str:
+        """Return the answer as text."""
+        return "".join(text for text, _ in self.headline())
+
+    def certainty(self) -> str:
+        """Return the figures behind the answer; empty if there are none."""
+        if not self.trained:
+            return ""
+        best = self.trained[0]
+        nulls = [f"{_KINDS[each.kind]} {each.text(PRIMARY)}" for each in self.nulls_of(best)]
+        said = f"{best.name}: {best.text(PRIMARY)} ({best.interval() or 'no interval'}); {', '.join(nulls)}."
+        held = best.value(HELD_OUT)
+        if held is not None:
+            said += f" Of the pairs that did not choose it, one feature gets {100 * held:.0f} % right (chance 50 %)."
+        return said
+
+    def problems(self) -> list[Problem]:
+        """Return what limits the answer, the most important first."""
+        found = [*self._limits(), *self._wrong_entrants()]
+        if self.dataset == "planted":
+            found.append(
+                Problem("Stories are written by a grammar: a diagnostic, never ranked with real text.", "made")
+            )
+        return [*found, *(Problem(note, "made") for note in self.notes)]
+
+    def _limits(self) -> Iterator[Problem]:
+        if not self.trained:
+            return
+        best = self.trained[0]
+        excess = best.figures.get(EXCESS, {})
+        if excess.get("value") is not None and not (excess["ci_low"] is not None and excess["ci_low"] > 0):
+            shown = f"{excess['value']:.3f}" + (f", {best.interval(EXCESS)}" if best.interval(EXCESS) else "")
+            yield Problem(
+                "Nothing shows that the score comes from the contrast: two stories of the same side differ as much as "
+                f"the two sides (excess of {best.name} {shown}).",
+                "leaderboard",
+            )
+        known = [each for each in self.trained if each.value(HELD_OUT) is not None]
+        twins = {each.name: each for each in self.entrants if each.kind == RANDOM}
+        above = [each for each in known if each.beats(twins[f"{each.name} random"], "held_out")]
+        if len(above) < len(known):
+            yield Problem(
+                f"On pairs that did not choose the feature, {len(known) - len(above)} of {len(known)} autoencoders do "
+                "no better than their random directions.",
+                "leaderboard",
+            )
+        if len(self.trained) < _FEWEST:
+            return
+        for size, name in ((MINUS_L0, "fewer features per token"), (LOG_WIDTH, "more features")):
+            share = agreement(self.trained, PRIMARY, size)
+            if share is not None and share >= _FOLLOWS:
+                yield Problem(f"{name.capitalize()} alone order {100 * share:.0f} % of the pairs alike.", "size")
+
+    def _wrong_entrants(self) -> Iterator[Problem]:
+        for each in self.entrants:
+            row = each.figures.get(PRIMARY)
+            if row is not None and row["status"] != Status.OK:
+                yield Problem(f"{each.name}: no score, {row['status']}: {row['reason']}")
+            coverage = None if row is None else row["coverage"]
+            if coverage is not None and coverage < 1 and each.kind == AUTOENCODER:
+                yield Problem(f"{each.name}: {100 * (1 - coverage):.0f} % of the pairs are left out")
+            dead = each.value("ce.dead_share")
+            if each.kind == AUTOENCODER and dead is not None and dead > _MANY_DEAD:
+                yield Problem(f"{each.name}: {100 * dead:.0f} % of its features are zero on all stories", "leaderboard")
+
+    def by_size(self) -> list[tuple[str, str, str]]:
+        """Return, for scores and scores of size, in which share of the pairs of autoencoders they agree."""
+        found = []
+        for score in (PRIMARY, CONTRASTIVE, INDEPENDENT, HELD_OUT):
+            l0, width = (agreement(self.trained, score, size) for size in (MINUS_L0, LOG_WIDTH))
+            found.append((score, *("" if share is None else f"{100 * share:.0f} %" for share in (l0, width))))
+        return [(name, l0, width) for name, l0, width in found]
+
+    def opened(self) -> Row | None:
+        """Return the subject that the best autoencoder separates most clearly, with its first pair of stories."""
+        rows = [row for row in self.of_subjects() if row["subject"] in self.stories]
+        return self.stories[rows[0]["subject"]] | rows[0] if rows else None
+
+    def of_subjects(self) -> list[Row]:
+        """Return the subjects as the best autoencoder sees them, the clearest contrast first."""
+        if not self.trained:
+            return []
+        known = [row for row in self.trained[0].subjects.values() if row["contrastive"] is not None]
+        return sorted(known, key=lambda row: (-row["contrastive"], row["subject"]))
+
+
+_PLANTED = "Stories are written by a grammar: a diagnostic, never ranked with real text."
+_NULLS = "random directions of equal width and L0 and the coordinates of the layer"
+_KINDS = {RANDOM: "random directions", COORDINATES: "coordinates"}
+
+
+def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | None:
+    """Return the share of the pairs of entrants that two scores order alike, ties one half; None without a pair."""
+    hits = []
+    for a, b in combinations(entrants, 2):
+        values: list[Any] = [each.value(metric) for metric in (first, second) for each in (a, b)]
+        if None in values:
+            continue
+        own, other = values[0] - values[1], values[2] - values[3]
+        hits.append(0.5 if own == 0 or other == 0 else float((own > 0) == (other > 0)))
+    return sum(hits) / len(hits) if hits else None
+
+
+def view_of(folder: RunFolder) -> View:
+    """Return what a run says. Raise NotFoundError if it has no results yet."""
+    rows = folder.read_table("results").to_pylist()
+    published = [row for row in folder.read_table("published").to_pylist() if row["entrant"]]
+    stories = {row["subject"]: row for row in folder.read_table("stories").to_pylist()}
+    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
+    shown = _entrants(folder, published) if published else []
+    return View(rows[0]["model"], rows[0]["dataset"], _entrants(folder, rows), shown, stories, notes)
+
+
+def entrants_over(folders: Sequence[RunFolder]) -> list[Entrant]:
+    """Return the entrants of several runs, the best first; those of several models are named by it too.
+
+    Raise ConfigError if the runs have different stories.
+    """
+    first, *_ = read = [folder.read_table("results").slice(0, 1).to_pylist()[0] for folder in folders]
+    if any(row["dataset_revision"] != first["dataset_revision"] for row in read):
+        names = ", ".join(f"{folder.id} {row['dataset']}" for folder, row in zip(folders, read, strict=True))
+        raise ConfigError(f"runs on different stories are not comparable: {names}")
+    several = len({row["model"] for row in read}) > 1
+    found: dict[str, Entrant] = {}
+    for folder, row in zip(folders, read, strict=True):
+        for each in view_of(folder).entrants:
+            name = f"{row['model']} {each.name}" if several else each.name
+            found.setdefault(name, replace(each, name=name))
+    return sorted(found.values(), key=_order)
+
+
+def _order(each: Entrant) -> tuple[bool, float, str]:
+    return each.value(PRIMARY) is None, -(each.value(PRIMARY) or 0.0), each.name
+
+
+def _entrants(folder: RunFolder, rows: Sequence[Row]) -> list[Entrant]:
+    figures: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        figures.setdefault(row["entrant"], {})[row["metric"]] = row
+    subjects: dict[str, dict[str, Row]] = {}
+    for row in folder.read_table("subjects").to_pylist():
+        subjects.setdefault(row["entrant"], {})[row["subject"]] = row
+    entrants = [
+        Entrant(name, each["kind"], each["layer"], each["architecture"], figures.get(name, {}), subjects.get(name, {}))
+        for each in folder.read_table("entrants").to_pylist()
+        for name in [each["entrant"]]
+    ]
+    return sorted(entrants, key=_order)

@@ -1,0 +1,488 @@
+"""The suite ce-bench: autoencoders by name or folder, stories, the plan, rows from real contrasts, the page."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import save_file
+
+from poolbench.config import resolve_model
+from poolbench.contracts import tables as t
+from poolbench.errors import ConfigError, CorpusError, InputError, PoolbenchError
+from poolbench.statuses import Status
+from poolbench.steps.extractor import FEATURES_OF
+from poolbench.steps.prober import CONTRAST
+from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
+from poolbench_corpora.stories import read_stories
+from poolbench_driver.assemble import assemble
+from poolbench_driver.imports.sae_folders import import_saes, places_of
+from poolbench_driver.loop import Failure
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import write_report
+from poolbench_driver.suites.ce_bench import plan as planning
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
+from poolbench_driver.suites.ce_bench.report import marked
+from poolbench_driver.suites.ce_bench.view import Entrant, View, agreement
+from poolbench_driver.suites.registry import SUITES
+from poolbench_prober.service import create
+
+MODEL = ModelInfo(resolve_model("demo"), 6, 256)
+WIDTH, NUM_FEATURES = 256, 8
+SUBJECTS = ("calm", "speed", "trust")
+
+
+def put_sae(folder: Path, seed: int = 0, *, width: int = WIDTH, **config: Any) -> Path:
+    """Write an autoencoder of random weights in the canonical format."""
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(seed).standard_normal
+    shapes = {
+        "W_enc": (width, NUM_FEATURES),
+        "W_dec": (NUM_FEATURES, width),
+        "b_enc": (NUM_FEATURES,),
+        "b_dec": (width,),
+    }
+    save_file({name: draw(shape, np.float32) for name, shape in shapes.items()}, folder / "sae.safetensors")
+    settings = {"architecture": "standard", "hook_name": "blocks.3.hook_resid_post", **config}
+    (folder / "cfg.json").write_text(json.dumps(settings))
+    return folder
+
+
+def put_stories(file: Path, rows: list[Mapping[str, str]]) -> str:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def pair(subject: str, row: int = 0, **columns: str) -> dict[str, str]:
+    stories = {"story1": f"{row}: it was <subject>very {subject}</subject>.", "story2": f"{row}: it was not {subject}."}
+    return {"subject": subject, **stories, **columns}
+
+
+@pytest.fixture
+def saes(tmp_path: Path) -> Path:
+    """Return a folder with two autoencoders of block 3 and one of block 1."""
+    put_sae(tmp_path / "saes" / "one", 1)
+    put_sae(tmp_path / "saes" / "two", 2)
+    put_sae(tmp_path / "saes" / "low", 3, hook_name="blocks.1.hook_resid_post")
+    return tmp_path / "saes"
+
+
+@pytest.fixture
+def stories(tmp_path: Path) -> str:
+    return put_stories(tmp_path / "own.jsonl", [pair(subject, row) for subject in SUBJECTS for row in range(4)])
+
+
+def config_of(*saes: Path | str, **settings: Any) -> CeBenchConfig:
+    return CeBenchConfig(suite="ce-bench", **{"saes": tuple(map(str, saes)), "num_bootstrap": 100, **settings})
+
+
+def plan_of(*saes: Path | str, **settings: Any) -> CeBenchPlan:
+    return plan(resolve(config_of(*saes, **settings), SimpleNamespace(services=None), MODEL))  # type: ignore[arg-type]
+
+
+def outputs(made: CeBenchPlan) -> set[str]:
+    return {key for task in made.tasks.values() for key in task.outputs.values()}
+
+
+def test_one_pass_over_the_stories_for_all_autoencoders_of_a_layer(
+    saes: Path, stories: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SHARD", 10)
+    made = plan_of(saes, stories=stories)
+    read = [task for task in made.tasks.values() if task.kind == FEATURES_OF.kind]
+    shards = -(-len(read_stories(stories).passages) // 10)
+    assert shards == 3 and len(read) == 2 * shards
+    assert sorted(FEATURES_OF.params_of(task).layer for task in read) == [1] * shards + [3] * shards
+    of_layer = {FEATURES_OF.params_of(task).layer: set(task.outputs) for task in read}
+    assert of_layer[1] == {"coordinates", "features/0", "random/0"}  # in the order of their names: low, one, two
+    assert of_layer[3] == {"coordinates", "features/1", "random/1", "features/2", "random/2"}
+    compared = [task for task in made.tasks.values() if task.kind == CONTRAST.kind]
+    assert sorted(len(task.outputs) for task in compared) == [2 * 3, 2 * 5]
+    entrants = {at.entrant for at in made.contrasts}
+    assert entrants == {"low", "low random", "one", "one random", "two", "two random", "coordinates 1", "coordinates 3"}
+
+
+def test_keys_do_not_depend_on_order_or_names_of_autoencoders(saes: Path, stories: str, tmp_path: Path) -> None:
+    made = plan_of(saes / "one", saes / "two", stories=stories)
+    assert outputs(plan_of(saes / "two", saes / "one", stories=stories)) == outputs(made)
+    renamed = (saes / "two").rename(saes / "renamed")
+    assert outputs(plan_of(renamed, saes / "one", stories=stories)) == outputs(made)
+    assert outputs(plan_of(saes / "one", stories=stories)) < outputs(made)
+    assert not outputs(plan_of(saes / "low", stories=stories)) & outputs(made)
+
+
+def test_published_stands_beside_corrected_and_reads_in_its_own_way(saes: Path, stories: str) -> None:
+    made = plan_of(saes / "one", stories=stories, protocol="published")
+    assert outputs(plan_of(saes / "one", stories=stories)) < outputs(made)
+    read = {task.task_id: FEATURES_OF.params_of(task) for task in made.tasks.values() if task.kind == FEATURES_OF.kind}
+    ways = {(params.dtype, params.include_bos, params.sinks) for params in read.values()}
+    assert ways == {("bfloat16", True, "include"), (MODEL.ref.dtype, False, "exclude")}
+    texts = {made.local[made.tasks[name].inputs["passages"]].build()["text"][0].as_py() for name in read}
+    assert sorted("<subject>" in text for text in texts) == [False, True]
+
+
+def test_an_autoencoder_of_the_embedding_reads_the_embedding(saes: Path, stories: str, tmp_path: Path) -> None:
+    """`blocks.0.hook_resid_pre` is layer -1, which must not mean the last block."""
+    put_sae(tmp_path / "first", hook_name="blocks.0.hook_resid_pre")
+    assert {at.layer for at in plan_of(tmp_path / "first", stories=stories).contrasts} == {-1}
+
+
+def _dead(folder: Path) -> Path:
+    put_sae(folder)
+    (folder / "sae.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: put_sae(path, width=16), "reads width 16; the states of demo have 256"),
+        (lambda path: put_sae(path, hook_name="blocks.3.hook_mlp_out"), "only the residual stream"),
+        (lambda path: put_sae(path, hook_name="blocks.9.hook_resid_post"), "layer 9 is out of range"),
+        (lambda path: put_sae(path, hook_name=None), "names no layer; give --layer"),
+        (lambda path: put_sae(path, 1), "it has the weights and the configuration of one"),
+        (_dead, "safetensors"),
+    ],
+)
+def test_an_autoencoder_that_cannot_be_used_is_left_out_and_the_rest_goes_on(
+    saes: Path, stories: str, tmp_path: Path, make: Callable[[Path], Path], reason: str
+) -> None:
+    wrong = make(tmp_path / "wrong")
+    made = plan_of(saes / "one", wrong, stories=stories)
+    assert {at.entrant for at in made.contrasts} == {"one", "one random", "coordinates 3"}
+    (note,) = made.scope.notes
+    assert str(wrong) in note and reason in note and note in made.facts.notes
+    if "configuration of one" not in reason:
+        with pytest.raises(InputError, match=reason.partition(";")[0]):
+            plan_of(wrong, stories=stories)
+
+
+def test_a_layer_is_given_for_an_autoencoder_that_names_none(stories: str, tmp_path: Path) -> None:
+    put_sae(tmp_path / "nameless", hook_name=None)
+    assert {at.layer for at in plan_of(tmp_path / "nameless", stories=stories, layer=0.5).contrasts} == {2}
+
+
+def test_autoencoders_are_found_by_name_path_or_folder(
+    saes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(places_of(["saes"])) == ["low", "one", "two"]
+    assert places_of(["one"]) == {"one": Path("saes/one")}
+    assert list(places_of([str(saes / "two" / "sae.safetensors")])) == ["two"]
+    llama = tmp_path / "saes" / "llama"
+    (llama / "checkpoints").mkdir(parents=True)
+    (llama / "hyperparams.json").write_text("{}")
+    (llama / "checkpoints" / "final.safetensors").write_bytes(b"")
+    assert list(places_of(["saes"])) == ["llama", "low", "one", "two"]
+    (tmp_path / "empty").mkdir()
+    for given, reason in (
+        (["empty"], "empty holds no autoencoder"),
+        (["none"], "--saes none: there is no such path"),
+        (["one", str(saes)], "two autoencoders are called one"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            places_of(given)
+
+
+def test_the_shipped_autoencoders_are_those_of_the_demo_model(stories: str) -> None:
+    made = plan_of("demo", stories=stories)
+    found = {(sae.architecture, sae.num_features, sae.layer) for sae in made.scope.saes}
+    assert found == {(name, size, 3) for name in ("relu", "topk", "jumprelu") for size in (512, 2048)}
+    assert not made.scope.notes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"subject": "calm", "story1": "It was calm."}, "no 'story2'"),
+        (pair("calm", story1="It was <subject>very calm."), "has no </subject> after it"),
+        (pair("calm", story1="It was <subject></subject> calm."), "is marked but has no word"),
+    ],
+)
+def test_a_pair_that_cannot_be_used_is_left_out_with_file_and_line(
+    saes: Path, tmp_path: Path, wrong: Mapping[str, str], reason: str
+) -> None:
+    file = tmp_path / "own.jsonl"
+    put_stories(file, [pair("speed"), wrong, pair("trust", 1)])
+    made = plan_of(saes / "one", stories=str(file))
+    assert made.scope.stories.rows["subject"].to_pylist() == ["speed", "trust"]
+    (note,) = made.facts.notes
+    assert "own.jsonl" in note and "2" in note.partition(reason)[0] and reason in note
+    put_stories(file, [wrong])
+    with pytest.raises(CorpusError, match="has no pair of stories"):
+        check(config_of(saes, stories=str(file)))
+
+
+def test_mistakes_end_in_one_line(
+    driver: Callable[..., CompletedProcess[str]],
+    environment: dict[str, str],
+    saes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_stories(tmp_path / "bad.jsonl", [pair("calm", story1="<subject>calm")])
+    for arguments, reason in (
+        (("--saes", "nothing"), "--saes nothing: there is no such path"),
+        (("--saes", "saes", "--stories", "plantd"), "did you mean planted"),
+        (("--saes", "saes", "--stories", "contrastive-stories-v4"), "download GulkoA/contrastive-stories-v4"),
+        (("--saes", "saes", "--stories", "bad.jsonl"), "bad.jsonl"),
+    ):
+        done = driver(environment, "run", "--suite", "ce-bench", *arguments)
+        assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_what_is_imported_is_listed_and_found(
+    driver: Callable[..., CompletedProcess[str]],
+    environment: dict[str, str],
+    saes: Path,
+    stories: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _dead(saes / "dead")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    done = driver(environment, "import", "stories", stories, "--name", "mine")
+    assert done.returncode == 0 and "12 pairs of stories in stories/mine.jsonl" in done.stdout
+    assert read_stories("mine", folders=(Path("stories"),)).rows.equals(read_stories(stories).rows)
+    listed = json.loads(driver(environment, "ls", "stories", "--json").stdout)
+    assert [row["name"] for row in listed if row["here"]] == ["planted", "mine"]
+    done = driver(environment, "import", "saes", str(saes))
+    assert done.returncode == 0 and "3 autoencoders in saes: low, one, two" in done.stdout and "dead" in done.stderr
+    (Path("saes") / "one" / "cfg.json").write_text("{")
+    done = driver(environment, "ls", "saes", "--json")
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["low"] == {"name": "low", "architecture": "relu", "d": NUM_FEATURES, "layer": 1, "d_in": WIDTH}
+    assert "one" not in rows and "saes/one: cfg.json" in done.stderr and rows["topk-512"]["d"] == 512
+    assert outputs(plan_of("two", stories="mine")) == outputs(plan_of(saes / "two", stories=stories))
+
+
+def test_an_import_of_one_autoencoder_keeps_its_name(saes: Path, tmp_path: Path) -> None:
+    assert import_saes(saes / "two", tmp_path / "to").names == ["two"]
+    assert (tmp_path / "to/two/cfg.json").read_bytes() == (saes / "two" / "cfg.json").read_bytes()
+
+
+def features_of(made: CeBenchPlan, task: Any) -> dict[str, pa.Table]:
+    """Return FEATURES for each role: an autoencoder has a feature per subject that only its high stories have."""
+    rows = [row for data in made.scope.by_protocol.values() for row in data.rows.to_pylist()]
+    subjects = sorted({row["subject"] for row in rows})
+    high = {row["first"]: subjects.index(row["subject"]) for row in rows}
+    found = {}
+    for role in task.outputs:
+        rng, count = np.random.default_rng(0), 2 * WIDTH if role == "coordinates" else NUM_FEATURES
+        table = []
+        for passage in made.local[task.inputs["passages"]].build().to_pylist():
+            means = rng.uniform(0.1, 0.2, count)
+            if role.startswith("features/") and passage["passage_id"] in high:
+                means[high[passage["passage_id"]]] = 1.0
+            row = {"passage_id": passage["passage_id"], "part": "all", "num_tokens": 10, "l0": 4.0, "status": "ok"}
+            row |= {"features": np.arange(count), "means": means.astype(np.float32)}
+            known = not role.startswith("random/")
+            table.append(row | {"squared_error": 1.0 if known else None, "squared_norm": 4.0, "quoted": []})
+        found[role] = t.table_from_rows(table, t.FEATURES).replace_schema_metadata(
+            t.features_schema(count, role).metadata
+        )
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., RunFolder]:
+    """Return the folder of a run whose features are made by hand, and whose contrasts the prober computes."""
+
+    def make(made: CeBenchPlan, without: str = "") -> RunFolder:
+        artifacts, service = Artifacts(open_store(str(tmp_path / "store"))), create()
+        for key, step in made.local.items():
+            if isinstance(built := step.build(), pa.Table):
+                artifacts.write_table(key, built)
+        failures = {}
+        for task in made.tasks.values():
+            if task.kind == FEATURES_OF.kind:
+                for role, table in features_of(made, task).items():
+                    artifacts.write_table(task.outputs[role], table)
+            elif task.kind == without:
+                failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "the worker was lost")
+            else:
+                service.handlers[task.kind](task, TaskIO(task, artifacts))
+        folder = RunFolder.create(tmp_path / "runs", made.config)
+        for name, table in assemble(made, artifacts, failures, folder.id).items():
+            folder.write_table(name, table)
+        folder.write_table("failures", pa.Table.from_pylist([]))
+        return folder
+
+    return make
+
+
+def figures(folder: RunFolder, table: str = "results") -> dict[tuple[str, str], Any]:
+    return {(row["entrant"], row["metric"]): row for row in folder.read_table(table).to_pylist()}
+
+
+def test_rows_have_the_scores_of_every_entrant_and_two_of_size(
+    run: Callable[..., RunFolder], saes: Path, stories: str
+) -> None:
+    folder = run(plan_of(saes / "one", stories=stories, protocol="published"))
+    found = figures(folder)
+    score = {name: found[name, "ce.interpretability"]["value"] for name in ("one", "one random", "coordinates 3")}
+    assert score["one"] > score["one random"] and score["one"] > score["coordinates 3"]
+    assert found["one", "ce.held_out"]["value"] == 1.0
+    assert (found["one", "ce.minus_l0"]["value"], found["one", "ce.log_width"]["value"]) == (-4.0, 3.0)
+    assert found["one random", "ce.unexplained_variance"]["status"] == Status.NOT_IMPLEMENTED
+    published = figures(folder, "published")
+    assert published["one", "ce.contrastive"]["value"] == pytest.approx(
+        found["one", "ce.contrastive"]["value"] * NUM_FEATURES**0.5
+    )
+    paper = sum(published["one", f"ce.{name}"]["value"] for name in ("contrastive", "independent")) - 0.25 * 4
+    assert published["one", "ce.paper"]["value"] == pytest.approx(paper)
+    assert ("one", "ce.paper") not in found
+    strongest = {
+        row["subject"]: row["features"][0]
+        for row in folder.read_table("subjects").to_pylist()
+        if row["entrant"] == "one"
+    }
+    assert {name: row["feature"] for name, row in strongest.items()} == {name: n for n, name in enumerate(SUBJECTS)}
+    ranked = {row["metric"] for row in folder.read_table("boards").to_pylist()}
+    assert ranked == {"ce.interpretability", "ce.held_out", "ce.minus_l0", "ce.log_width"}
+
+
+def test_the_page_names_the_best_its_limits_and_a_subject(
+    run: Callable[..., RunFolder], saes: Path, stories: str
+) -> None:
+    folder = run(plan_of(saes / "one", saes / "two", stories=stories, protocol="published"))
+    page = write_report(folder).read_text("utf-8")
+    report = SUITES.get("ce-bench").report(folder)
+    assert report is not None
+    assert report.answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
+    assert "All 2 autoencoders beat random directions of equal width and L0" in report.answer
+    assert "<em>one</em> scores highest" in page and "<mark>very " in page
+    assert page.count('class="tied"') == 2 and 'id="published"' in page and "<svg role" in page
+    assert "| calm | " in report.markdown and "By the published definition" in report.markdown
+
+
+def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
+    rows = [
+        {**pair(f"<u>{subject}", row), "story1": f"{row} <b>&amp; <subject><i><u>{subject}</i></subject> $x_1$"}
+        for subject in SUBJECTS
+        for row in range(2)
+    ]
+    file = put_stories(tmp_path / "own.jsonl", rows)
+    (saes / "one").rename(saes / "<s>$x_1$")
+    made = plan_of(saes / "<s>$x_1$", stories=file)
+    page = write_report(run(made)).read_text("utf-8")
+    assert "<b>" not in page.partition("<header>")[2].replace("<b>CE-Bench</b>", "").replace("<b>!</b>", "")
+    assert "<u>" not in page and "<i>" not in page and "<s>" not in page
+    assert "<mark>&lt;i&gt;&lt;u&gt;" in page
+
+
+def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
+    file = put_stories(tmp_path / "own.jsonl", [pair("calm", row) for row in range(3)])
+    made = plan_of(saes / "one", stories=file)
+    assert any("only the subject 'calm'" in note for note in made.facts.notes)
+    folder = run(made)
+    found = figures(folder)
+    assert found["one", "ce.interpretability"]["status"] == Status.TOO_FEW
+    assert found["one", "ce.contrastive"]["status"] == Status.OK
+    report = SUITES.get("ce-bench").report(folder)
+    assert report is not None and report.answer.startswith("No autoencoder has a score.")
+    assert "one: no score, too_few" in report.markdown and "only the subject" in report.markdown
+    assert "No autoencoder has a score." in write_report(folder).read_text("utf-8")
+
+
+def test_a_failed_comparison_is_a_row_with_its_reason(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
+    folder = run(plan_of(saes / "one", stories=stories), without=CONTRAST.kind)
+    row = figures(folder)["one", "ce.interpretability"]
+    assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
+    assert "the worker was lost" in write_report(folder).read_text("utf-8")
+
+
+def test_runs_on_the_same_stories_share_a_board(
+    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
+) -> None:
+    folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
+    said = SUITES.get("ce-bench").joined(folders)
+    assert said is not None
+    lines = said.splitlines()[2:]
+    assert sorted(line.split("|")[1].strip() for line in lines) == [
+        "coordinates 3", "one", "one random", "two", "two random",
+    ]  # fmt: skip
+    other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
+    with pytest.raises(ConfigError, match="different stories"):
+        SUITES.get("ce-bench").joined([folders[0], run(plan_of(saes / "two", stories=other))])
+
+
+def entrant(name: str, values: list[float], kind: str = "autoencoder", **others: float) -> Entrant:
+    """Return an entrant with a score for each subject."""
+    score = {"value": float(np.mean(values)), "status": "ok", "ci_low": None, "ci_high": None, "coverage": 1.0}
+    rows = {metric: {**score, "value": value} for metric, value in others.items()}
+    subjects = {
+        str(n): {"subject": str(n), "interpretability": value, "contrastive": value, "held_out": value, "features": []}
+        for n, value in enumerate(values)
+    }
+    return Entrant(name, kind, 3, "topk", {"ce.interpretability": score, **rows}, subjects)
+
+
+def test_an_entrant_beats_another_where_the_paired_interval_is_above_0() -> None:
+    """Both have the same spread over subjects, and one is .1 above the other in each."""
+    spread = [0.1, 0.9, 0.5, 0.7]
+    low, high = entrant("low", spread), entrant("high", [value + 0.1 for value in spread])
+    assert high.beats(low) and not low.beats(high) and not high.beats(high)
+    mixed = entrant("mixed", [value + step for value, step in zip(spread, (0.3, -0.2, 0.3, -0.2), strict=True)])
+    assert not mixed.beats(low) and not entrant("single", [0.9]).beats(low)
+
+
+def test_the_answer_says_how_many_beat_what_was_not_trained() -> None:
+    nulls = [entrant("b random", [0.2] * 4, "random"), entrant("coordinates 3", [0.3] * 4, "coordinates")]
+    best, weak = entrant("a", [0.8, 0.9, 0.8, 0.9]), entrant("b", [0.25] * 4)
+    view = View("demo", "own", [best, weak, *nulls, entrant("a random", [0.1] * 4, "random")])
+    assert view.answer().startswith("a scores highest. 1 of 2 autoencoders beat random directions")
+    assert view.tied == {"a"}
+    alone = View("demo", "own", [best, *nulls, entrant("a random", [0.1] * 4, "random")])
+    assert alone.answer().startswith("a beats random directions")
+    assert View("demo", "own", nulls).answer() == "No autoencoder has a score."
+
+
+def test_a_score_that_the_same_side_reaches_is_said_not_to_come_from_the_contrast() -> None:
+    flat = entrant("a", [0.8] * 4, **{"ce.interpretability.excess": 0.01})
+    (problem, *_) = View("demo", "own", [flat, entrant("a random", [0.1] * 4, "random")]).problems()
+    assert problem.text.startswith("Nothing shows that the score comes from the contrast") and "0.010" in problem.text
+
+
+def test_the_share_of_pairs_in_one_order_by_hand() -> None:
+    """Of the three pairs, one is in the same order, one in the other, and one is tied in the second score."""
+    found = [entrant(str(n), [0.0], x=x, y=y) for n, (x, y) in enumerate([(1, 1), (2, 2), (3, 1)])]
+    assert agreement(found, "x", "y") == pytest.approx((1 + 0 + 0.5) / 3)
+    assert agreement(found[:1], "x", "y") is None
+
+
+def test_marks_that_overlap_or_touch_the_ends() -> None:
+    marks = [{"start": 0, "end": 2}, {"start": 1, "end": 3}, {"start": 4, "end": 5}]
+    assert str(marked("ab<d&", marks)) == "<mark>ab</mark>&lt;d<mark>&amp;</mark>"
+    assert str(marked("<a>", None)) == "&lt;a&gt;"
+
+
+def test_no_other_part_of_the_program_knows_the_suite() -> None:
+    """The suite is one folder. Commands that import stories and autoencoders name it as the next step."""
+    repository = Path(__file__).resolve().parents[3]
+    own = ("driver/src/poolbench_driver/suites/ce_bench/", "driver/src/poolbench_driver/cli/importing.py")
+    sources = [*repository.glob("*/src/**/*"), *repository.glob("services/*/src/**/*"), *repository.glob("deploy/**/*")]
+    named = [
+        str(file.relative_to(repository))
+        for file in sources
+        if file.is_file()
+        and file.suffix in (".py", ".j2", ".yaml", ".toml")
+        and any(name in file.read_text("utf-8") for name in ("ce_bench", "ce-bench", "CeBench"))
+    ]
+    assert [name for name in named if not name.startswith(own)] == []
+
+
+@pytest.mark.parametrize("settings", [{"metrics": ("d1",)}, {"concepts": ("hedging",)}, {"saes": ()}])
+def test_settings_of_other_suites_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises((PoolbenchError, ValueError)):
+        CeBenchConfig(suite="ce-bench", **settings)
