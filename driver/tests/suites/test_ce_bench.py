@@ -30,8 +30,8 @@ from poolbench_driver.report import write_report
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
-from poolbench_driver.suites.ce_bench.report import marked
 from poolbench_driver.suites.ce_bench.view import Entrant, View, agreement
+from poolbench_driver.suites.markup import marked
 from poolbench_driver.suites.registry import SUITES
 from poolbench_prober.service import create
 

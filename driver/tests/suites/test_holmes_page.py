@@ -20,8 +20,9 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.report.page import report_of, write_page
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
-from poolbench_driver.suites.holmes.report import joined, marked
+from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.view import view_of, view_over
+from poolbench_driver.suites.markup import marked
 
 SETTINGS: dict[str, Any] = {
     "strategies": ("A1_mean", "P1_last_token"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup, escape
 
 from poolbench.contracts import Row
 from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
@@ -24,6 +22,7 @@ from poolbench_driver.suites.ce_bench.view import (
     view_of,
 )
 from poolbench_driver.suites.markdown import table
+from poolbench_driver.suites.markup import marked
 from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
@@ -78,18 +77,6 @@ def _opened(row: Row) -> Row:
     """Return a subject with its stories as HTML."""
     stories = {side: marked(row[side], row[f"{side}_marks"]) for side in ("first", "second")}
     return {**row, **stories, "features": row["features"][:_STRONGEST]}
-
-
-def marked(text: str, marks: Sequence[Mapping[str, int]] | None) -> Markup:
-    """Return a text as HTML with its marked ranges."""
-    parts, done = [], 0
-    for mark in sorted(marks or (), key=lambda mark: mark["start"]):
-        if mark["start"] < done:
-            continue
-        inside = escape(text[mark["start"] : mark["end"]])
-        parts += [escape(text[done : mark["start"]]), Markup("<mark>"), inside, Markup("</mark>")]
-        done = mark["end"]
-    return Markup("").join([*parts, escape(text[done:])])
 
 
 def bars(entrants: Sequence[Entrant]) -> list[tuple[float, float, float] | None]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
-
 from poolbench.contracts import Row
 from poolbench_driver.suites.holmes.pictures import by_layer, by_type
 from poolbench_driver.suites.holmes.view import View, view_of, view_over
 from poolbench_driver.suites.markdown import table
+from poolbench_driver.suites.markup import marked
 from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
@@ -54,17 +53,6 @@ def _opened(examples: Sequence[Row]) -> Iterator[Row]:
     """Yield the instances of the opened set, with their texts as HTML."""
     for row in examples:
         yield {**row, "texts": [marked(each["text"], each["spans"]) for each in row["texts"]]}
-
-
-def marked(text: str, spans: Sequence[Row]) -> Markup:
-    """Return a text as HTML with its spans marked."""
-    parts, place = [], 0
-    for span in spans:
-        start = max(span["start"], place)
-        if start < span["end"]:
-            parts += [escape(text[place:start]), Markup("<mark>{}</mark>").format(text[start : span["end"]])]
-            place = span["end"]
-    return Markup("").join([*parts, escape(text[place:])])
 
 
 def _pooling(view: View) -> Iterator[str]:

@@ -1,0 +1,18 @@
+"""Texts as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup, escape
+
+
+def marked(text: str, ranges: Sequence[Mapping[str, int]] | None) -> Markup:
+    """Return a text with ranges of its characters marked; what two of them share is marked once."""
+    parts, place = [], 0
+    for each in sorted(ranges or (), key=lambda each: each["start"]):
+        start = max(each["start"], place)
+        if start < each["end"]:
+            parts += [escape(text[place:start]), Markup("<mark>{}</mark>").format(text[start : each["end"]])]
+            place = each["end"]
+    return Markup("").join([*parts, escape(text[place:])])
