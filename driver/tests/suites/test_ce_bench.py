@@ -463,7 +463,7 @@ def test_the_share_of_pairs_in_one_order_by_hand() -> None:
 
 def test_marks_that_overlap_or_touch_the_ends() -> None:
     marks = [{"start": 0, "end": 2}, {"start": 1, "end": 3}, {"start": 4, "end": 5}]
-    assert str(marked("ab<d&", marks)) == "<mark>ab</mark>&lt;d<mark>&amp;</mark>"
+    assert str(marked("ab<d&", marks)) == "<mark>ab</mark><mark>&lt;</mark>d<mark>&amp;</mark>"
     assert str(marked("<a>", None)) == "&lt;a&gt;"
 
 
