@@ -315,6 +315,25 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     assert {row["set"] for row in texts} == {"planted-role", "planted-random", "planted-pos"}
 
 
+def test_trained_autoencoders_separate_stories_better_than_random_directions(running: Running) -> None:
+    """By the corrected and the published definition; a killed run ends as it would have."""
+    output = running.output / "stories"
+    command = [str(DRIVER), "run", "--suite", "ce-bench", "--protocol", "published"]
+    done, again = killed_and_repeated(running, [*command, "--output", str(output), "--display", "json"])
+    digest = re.search(r"results digest: (\w+)", done.stdout)
+    assert sent(again) == [] and digest and digest[0] in again.stdout, done.stderr[-3000:]
+    # By the published definition, tokens that all stories begin with decide the other score of some autoencoders.
+    for name, metric in (("results", "ce.interpretability"), ("published", "ce.contrastive")):
+        rows = pq.read_table(output / "latest" / f"{name}.parquet").to_pylist()
+        score = {row["entrant"]: row["value"] for row in rows if row["metric"] == metric}
+        assert len(score) == 13  # six autoencoders, six of random directions, and the coordinates
+        trained = [each for each in score if f"{each} random" in score]
+        assert all(score[each] > score[f"{each} random"] for each in trained), score
+    width = {row["entrant"]: row["value"] for row in rows if row["metric"] == "ce.num_features"}
+    assert sorted(width[each] for each in trained) == [512] * 3 + [2048] * 3
+    assert "<mark>" in (output / "latest" / "report" / "index.html").read_text()
+
+
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:
     """After a run, so that vLLM's engine and every worker is there."""
     cluster = load(running.state)

@@ -115,7 +115,7 @@ def _show_board(jobs: Sequence[Job], output: Path) -> int:
         return Exit.FAILURES
     board = Board.of(there)
     file = board.write(output / BOARDS)
-    print("\n".join(board.section(board.primary)).lstrip() or f"nothing was ranked on {board.primary}")
+    print(board.shown())
     print(f"board: {file}")
     return Exit.DONE if len(there) == len(folders) else Exit.FAILURES
 
@@ -127,6 +127,7 @@ class Board:
     runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
     rows: list[dict[str, Any]]
     spec: BoardSpec  # what the runs' suite compares
+    joined: str | None = None  # what the suite itself says of them together
 
     @property
     def primary(self) -> str:
@@ -137,7 +138,8 @@ class Board:
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         found = [read_results(folder) for folder in folders]
-        spec = SUITES.get(found[0][0]["suite"]).board
+        suite = SUITES.get(found[0][0]["suite"])
+        spec = suite.board
         runs = [
             {
                 "run": folder.id,
@@ -150,12 +152,18 @@ class Board:
             }
             for folder, rows in zip(folders, found, strict=True)
         ]
-        return cls(runs, join_rows(found), spec)
+        return cls(runs, join_rows(found), spec, suite.joined(folders))
 
     @property
     def id(self) -> str:
         """Return a name for the board, which depends on its runs alone."""
         return "board-" + hashlib.sha256(json.dumps(sorted(run["run"] for run in self.runs)).encode()).hexdigest()[:8]
+
+    def shown(self) -> str:
+        """Return what the suite says of several runs, else the ranks on its primary metric."""
+        if self.joined is not None:
+            return self.joined
+        return "\n".join(self.section(self.primary)).strip() or f"nothing was ranked on {self.primary}"
 
     def section(self, metric: str) -> list[str]:
         """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""

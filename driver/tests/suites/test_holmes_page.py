@@ -20,8 +20,8 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.report.page import report_of, write_page
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
-from poolbench_driver.suites.holmes.report import marked
-from poolbench_driver.suites.holmes.view import view_of
+from poolbench_driver.suites.holmes.report import joined, marked
+from poolbench_driver.suites.holmes.view import view_of, view_over
 
 SETTINGS: dict[str, Any] = {
     "strategies": ("A1_mean", "P1_last_token"),
@@ -182,3 +182,25 @@ def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
     report = report_of(folder)
     assert [section.anchor for section in report.sections] == ["", "leaderboard", "pooling", "sets"]
     write_page(folder, report)
+
+
+def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None:
+    """Of one run it is the run's own; of two, the entrants of both are compared on all sets."""
+    alone, own = view_over([folder]), view_of(folder)
+    for kind in ("", *own.types):
+        assert {each.name: each.value(kind) for each in alone.entrants} == {
+            each.name: each.value(kind) for each in own.entrants
+        }
+    other = RunFolder.create(tmp_path / "others", folder.config())
+    for name in ("results", "sets", "notes"):
+        table = folder.read_table(name)
+        if name == "results":
+            rows = [row for row in table.to_pylist() if row["metric"] == "holmes.score"]
+            rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), "model": "second"} for row in rows]
+            table = pa.Table.from_pylist([{**row, "value": 0.1} for row in rows], table.schema)
+        other.write_table(name, table)
+    both = view_over([folder, other])
+    assert len(both.entrants) == 2 * len(own.entrants)
+    assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
+    assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
+    assert "second A1_mean final" in joined([folder, other])

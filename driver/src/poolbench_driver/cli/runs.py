@@ -73,8 +73,7 @@ def _board(folders: Sequence[RunFolder]) -> str:
 
     if len(folders) == 1:
         return leaderboard_markdown(folders[0])
-    board = Board.of(folders)
-    return "\n".join(board.section(board.primary)).strip() or f"nothing was ranked on {board.primary}"
+    return Board.of(folders).shown()
 
 
 def _content(folders: Sequence[RunFolder], recorded: Recorded | None) -> Any:

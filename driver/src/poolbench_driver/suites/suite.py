@@ -223,6 +223,10 @@ class Suite(Generic[Config, Scope, Planned]):
         """Return the page of a run from its tables; None for a board of its entrants."""
         return None
 
+    def joined(self, folders: Sequence[RunFolder]) -> str | None:
+        """Return the board of several runs as Markdown; None for ranks alone. Raise ConfigError if none can be made."""
+        return None
+
     def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Return what does not hold in the tables of a run; it may write files of its own."""
         return Conclusion()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import BUDGETS
@@ -86,6 +86,12 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         from poolbench_driver.suites.holmes.report import report
 
         return report(folder)
+
+    def joined(self, folders: Sequence[RunFolder]) -> str:
+        """Return the board of several runs: the entrants of all, compared on all sets."""
+        from poolbench_driver.suites.holmes.report import joined
+
+        return joined(folders)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""

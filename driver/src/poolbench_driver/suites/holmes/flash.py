@@ -39,7 +39,7 @@ def flash_markdown(whole: ScoreTable, share: ScoreTable) -> str:
     for what, names in (("all", None), ("common", sets)):
         first, second = (_of(each, models, names or each.sets) for each in (whole, share))
         label = f"{what} ({first.shape[1]} and {second.shape[1]})"
-        lines += [[label, name, *_agreement(first, second, name)] for name in DEFINITIONS]
+        lines += [[label, name, *agreement(first, second, name)] for name in DEFINITIONS]
     return table(HEAD, lines)
 
 
@@ -49,7 +49,8 @@ def _of(scores: ScoreTable, models: Sequence[str], sets: Sequence[str]) -> np.nd
     return scores.scores[np.ix_(rows, columns)]
 
 
-def _agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:
+def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:
+    """Return how far two tables of scores [M, N] give M entrants one order, as text in the order of `HEAD`."""
     scale = DEFINITIONS[definition]
     rates = [
         mean_winning_rate(each) if scale is None else published_winning_rate(each, scale) for each in (first, second)

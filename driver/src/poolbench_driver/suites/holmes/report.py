@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from poolbench.contracts import Row
 from poolbench_driver.suites.holmes.pictures import by_layer, by_type
-from poolbench_driver.suites.holmes.view import View, view_of
+from poolbench_driver.suites.holmes.view import View, view_of, view_over
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.suite import Report, Section
 
@@ -42,6 +42,12 @@ def report(folder: RunFolder) -> Report:
     answer = " ".join(filter(None, [view.answer(), view.certainty()]))
     text = f"{answer}\n\n{_markdown(view)}"
     return Report(f"Holmes: {view.model}", sections, text, "\n\n".join([text, *_pooling(view)]))
+
+
+def joined(folders: Sequence[RunFolder]) -> str:
+    """Return the board of several runs as Markdown. Raise ConfigError if their figures are not comparable."""
+    view = view_over(folders)
+    return f"{view.answer()}\n\n{_markdown(view)}"
 
 
 def _opened(examples: Sequence[Row]) -> Iterator[Row]:

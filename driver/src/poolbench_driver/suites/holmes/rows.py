@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
-from poolbench.contracts.measures import Measure
-from poolbench.statistics import group_weights, percentile_interval
-from poolbench.statistics.winning_rate import discriminability, pair_counts, published_winning_rate
-from poolbench.statuses import Status
+from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.loop import Failure
 from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.comparisons import compared, examples
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
+from poolbench_driver.suites.holmes.rates import published_rates, score_matrix, winning_rates
 from poolbench_driver.suites.source import RowSource, missing, strategy_columns
 from poolbench_driver.suites.suite import Tables
 
@@ -34,7 +31,6 @@ SEEDS = pa.schema(
         ("value", pa.float64()),
     ]
 )
-CI_METHOD = "cluster bootstrap over phenomena, percentile"
 
 
 def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
@@ -67,7 +63,7 @@ def _seeds(rows: Sequence[Row], protocol: str) -> Iterator[Row]:
 
 def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
     """Return what is known of each set, with how far its order of the entrants is the overall one."""
-    _, names, values_MN = _score_matrix(rows)
+    _, names, values_MN = score_matrix(rows)
     taus = dict(zip(names, discriminability(values_MN), strict=True))
     return [
         {
@@ -133,80 +129,6 @@ def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> It
         yield row
         if measure["metric"] in SCORES:
             yield {**row, "metric": SCORE}
-
-
-def winning_rates(
-    rows: Sequence[Row],
-    phenomena: Mapping[str, str],
-    types: Mapping[str, str],
-    *,
-    num_resamples: int = 1000,
-    seed: int = 0,
-) -> Iterator[Row]:
-    """Yield the mean winning rate of each entrant, over all sets and over those of each type.
-
-    Intervals come from a bootstrap over phenomena, because sets of one phenomenon are not independent.
-    """
-    entrants, sets, values_MN = _score_matrix(rows)
-    for kind in ("", *sorted(set(types.values()))):
-        chosen = [number for number, name in enumerate(sets) if not kind or types[name] == kind]
-        groups = np.array([phenomena[sets[number]] for number in chosen])
-        weights_RN = np.concatenate([np.ones((1, len(groups))), group_weights(groups, num_resamples, seed)])
-        for entrant, measure in zip(entrants, _rates(values_MN[:, chosen], weights_RN, groups, kind), strict=True):
-            yield {**measure.to_row(), **_of_entrant(rows, entrant)}
-
-
-def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield winning rates as the public leaderboard computes them, scaled by set (`row`) or by entrant (`column`)."""
-    entrants, sets, values_MN = _score_matrix(rows)
-    scales: tuple[Literal["row", "column"], ...] = ("row", "column")
-    for scale in scales if len(entrants) > 1 else ():
-        for entrant, rate in zip(entrants, published_winning_rate(values_MN, scale), strict=True):
-            metric, n = f"{RATE}.{scale}", len(sets)
-            measure = (
-                Measure.of(metric, float(rate), None, n=n)
-                if np.isfinite(rate)
-                else Measure.null(metric, Status.FAILED, "its ranks have no spread to scale by", n=n)
-            )
-            yield {**measure.to_row(), **_of_entrant(rows, entrant)}
-
-
-def _score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]:
-    """Return entrants, sets, and the scores [entrants, sets], NaN where there is none."""
-    scored = {(row["entrant"], row["task"]): row for row in rows if row["metric"] == SCORE}
-    entrants, sets = list(dict.fromkeys(name for name, _ in scored)), sorted({name for _, name in scored})
-    return entrants, sets, np.array([[_value(scored.get((entrant, name))) for name in sets] for entrant in entrants])
-
-
-def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
-    """Return the columns of a figure of an entrant over several sets."""
-    own = next(row for row in rows if row["entrant"] == entrant)
-    kept = {name: own[name] for name in ("entrant", "layer", "strategy", "strategy_version")}
-    return {**kept, "task": None, "params": {}}
-
-
-def _value(row: Row | None) -> float:
-    return np.nan if row is None or row["value"] is None else float(row["value"])
-
-
-def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, kind: str) -> list[Measure]:
-    """Return the winning rate of each entrant over some sets; the first row of the weights gives the value."""
-    metric = f"{RATE}.{kind}" if kind else RATE
-    fields: dict[str, Any] = {"n": values_MN.shape[1], "num_groups": len(set(groups))}
-    if len(values_MN) < 2:
-        reason = "one entrant: name several models, strategies or layers"
-        return [Measure.null(metric, Status.TOO_FEW, reason, **fields) for _ in values_MN]
-    won_NM, met_NM = pair_counts(values_MN)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates_RM = (weights_RN @ won_NM) / (weights_RN @ met_NM)
-    found = []
-    for column in rates_RM.T:
-        if not np.isfinite(column[0]):
-            found.append(Measure.null(metric, Status.FAILED, "no set that another entrant was measured on", **fields))
-            continue
-        interval = percentile_interval(column[1:]) if len(column) > 1 and len(set(groups)) > 1 else None
-        found.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))
-    return found
 
 
 def _predictions(scope: HolmesScope, at: Probed, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -13,8 +13,10 @@ from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
+from poolbench_driver.suites.boards.cell_table import require_one_quantity
 from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
+from poolbench_driver.suites.holmes.rates import winning_rates
 
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
@@ -189,6 +191,40 @@ def view_of(folder: RunFolder) -> View:
         _later(folder, "comparisons"),
         _later(folder, "examples"),
         _entrants(published, [row for row in seeds if row["protocol"] == "published"]),
+    )
+
+
+def view_over(folders: Sequence[RunFolder]) -> View:
+    """Return what several runs say together: the entrants of all compared on all sets.
+
+    Raise ConfigError if their figures are not comparable.
+    """
+    read = [folder.read_table("results").to_pylist() for folder in folders]
+    require_one_quantity([row for rows in read for row in rows], SCORE, "entrant")
+    sets = {row["set"]: row for folder in folders for row in folder.read_table("sets").to_pylist()}
+    entrants = []
+    for folder, rows in zip(folders, read, strict=True):
+        seeds = [row for row in _later(folder, "seeds") if row["protocol"] == "corrected"]
+        entrants += _entrants([row for row in rows if not row["metric"].startswith(RATE)], seeds)
+    scores = [row for rows in read for row in rows if row["metric"] == SCORE]
+    config = folders[0].config()
+    joined = winning_rates(
+        scores,
+        {name: each["phenomenon"] for name, each in sets.items()},
+        {name: each["type"] for name, each in sets.items()},
+        num_resamples=config.budget.num_bootstrap,
+        seed=config.seed,
+    )
+    rates: dict[str, dict[str, Row]] = {}
+    for row in joined:
+        rates.setdefault(row["entrant"], {})[row["metric"]] = row
+    entrants = [replace(each, rates=rates[each.name]) for each in entrants]
+    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
+    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
+    models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
+    known = list(sets.values())
+    return View(
+        models, entrants, sorted({each["type"] for each in known}), known, [*_problems(entrants, known), *notes]
     )
 
 

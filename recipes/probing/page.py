@@ -1,0 +1,166 @@
+"""The page docs/results/holmes.md, from the runs of `python -m recipes.probing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from poolbench_driver.records import RunFolder
+from poolbench_driver.suites.holmes import SCORE
+from poolbench_driver.suites.holmes.flash import HEAD, agreement
+from poolbench_driver.suites.holmes.recorded import DEFINITIONS
+from poolbench_driver.suites.holmes.view import Entrant, View, view_over
+from poolbench_driver.suites.markdown import paragraph, table
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"
+#: Entrants that the board shows of each model: its best, and its last.
+_SHOWN = 8
+#: What static word vectors cannot tell apart, because both classes have the same words.
+_ORDER = ("ewt-bigram-shift",)
+
+
+def page(runs: Sequence[RunFolder], compared: Sequence[RunFolder]) -> str:
+    """Return the page: the joint board of several runs, and how far a share of the data keeps an order.
+
+    Args:
+        runs: Of several models, on equal sets.
+        compared: Of one model: in whole, with a share of train, and with a share of dev and test too.
+    """
+    view = view_over(runs)
+    return "\n".join([*_head(runs, view), *_board(view), *_pooling(runs), *_controls(view), *_flash(compared)])
+
+
+def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
+    first = pq.read_table(runs[0].file("results.parquet")).slice(0, 1).to_pylist()[0]
+    config = runs[0].config()
+    yield "# Linguistic probing on real sets\n"
+    yield "<!-- written by recipes/probing -->\n"
+    share, most = (getattr(config, name) for name in ("flash", "flash_eval"))
+    yield paragraph(
+        f"What {len(view.entrants)} entrants (model, pooling, layer) carry of language, on {len(view.sets)} probing "
+        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test at "
+        f"most {most} instances each. Code {first['code_version']}. Written by:"
+    )
+    yield "\n```console\n$ .venv/bin/python -m recipes.probing\n```\n"
+    yield paragraph(view.answer())
+    yield ""
+    for problem in view.problems:
+        yield paragraph(f"- {problem}", "  ") if len(problem) < 400 else paragraph(f"- {problem[:400]}", "  ")
+    yield ""
+
+
+def _board(view: View) -> Iterator[str]:
+    yield "## Board\n"
+    yield paragraph(
+        "Winning rates in percent: the share of comparisons with all other entrants, over all sets and by type of "
+        f"phenomenon, with 95 % intervals from a bootstrap over phenomena. The {_SHOWN} best of each model, and "
+        "its last."
+    )
+    yield ""
+    lines = []
+    for model in dict.fromkeys(_model(each) for each in view.entrants):
+        own = [each for each in view.entrants if _model(each) == model]
+        lines += [_line(view, each) for each in [*own[:_SHOWN], *own[_SHOWN:][-1:]]]
+    yield table(["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed"], lines)
+    yield ""
+
+
+def _line(view: View, each: Entrant) -> list[str]:
+    row = each.overall
+    interval = "" if row["ci_low"] is None else f"{100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f}"
+    counted = [str(sum(row["value"] is not None for row in each.scores.values())), str(each.num_collapsed)]
+    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), *counted]
+
+
+def _model(each: Entrant) -> str:
+    return each.name.rsplit(" ", 2)[0]
+
+
+def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
+    yield "## Which pooling carries what\n"
+    yield paragraph("The strategy that wins most among those of the same model, by type of phenomenon and layer.")
+    yield ""
+    for run in runs:
+        view = view_over([run])
+        lines = [
+            [kind, *(f"{', '.join(own[at][0])} ({100 * own[at][1]:.0f})" if at in own else "" for at in view.layers)]
+            for kind, own in view.carried().items()
+        ]
+        yield f"### {view.model}\n"
+        yield table(["type", *view.layers], lines)
+        yield ""
+
+
+def _controls(view: View) -> Iterator[str]:
+    """Yield what must hold: untrained models last, and static word vectors at chance where order alone decides."""
+    yield "## What must hold\n"
+    trained = [each.value() for each in view.entrants if not each.control and each.value() is not None]
+    random = [each.value() for each in view.entrants if each.control and each.value() is not None]
+    yield paragraph(
+        f"- Mean winning rate of entrants with random weights {100 * np.mean(random):.0f} %, of the others "
+        f"{100 * np.mean(trained):.0f} %.",
+        "  ",
+    )
+    for name in _ORDER:
+        static = [
+            each.scores[name]["value"] for each in view.pooled if each.layer == "embedding" and name in each.scores
+        ]
+        other = [
+            each.scores[name]["value"] for each in view.pooled if each.layer != "embedding" and name in each.scores
+        ]
+        if static and other:
+            yield paragraph(
+                f"- {name}: macro-F1 of static word vectors {np.mean(static):.2f} (mean of {len(static)} entrants; "
+                f"chance .50), of other layers at most {max(other):.2f}.",
+                "  ",
+            )
+    yield ""
+
+
+def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
+    whole, *shares = (_scores(run) for run in compared)
+    yield "## What a share of the data keeps\n"
+    yield paragraph(
+        f"{len(whole[0])} entrants of one model on {len(whole[1])} sets: in whole, with the share of train, and with "
+        "the smaller dev and test splits too. Rank changes are over the entrants."
+    )
+    yield ""
+    lines = []
+    costs = [_cost(run) for run in compared]
+    for (names, sets, values), label, cost in zip(
+        shares, ("share of train", "and of dev and test"), costs[1:], strict=True
+    ):
+        common = [name for name in whole[0] if name in names], [name for name in whole[1] if name in sets]
+        pair = [_chosen(each, *common) for each in (whole, (names, sets, values))]
+        for definition in DEFINITIONS:
+            texts, seconds = (100 * own / all_ for own, all_ in zip(cost, costs[0], strict=True))
+            lines.append([label, definition, *agreement(*pair, definition), f"{texts:.0f} %", f"{seconds:.0f} %"])
+    yield table(["of the data", *HEAD[1:], "texts read", "probe seconds"], lines)
+    yield ""
+
+
+Scores = tuple[list[str], list[str], np.ndarray]
+
+
+def _scores(run: RunFolder) -> Scores:
+    """Return entrants, sets, and scores [M, N]; NaN where there is none."""
+    rows = [row for row in pq.read_table(run.file("results.parquet")).to_pylist() if row["metric"] == SCORE]
+    found = {(row["entrant"], row["task"]): row["value"] for row in rows}
+    names, sets = sorted({name for name, _ in found}), sorted({name for _, name in found})
+    values = [[found.get((name, task)) for task in sets] for name in names]
+    return names, sets, np.array(values, dtype=float)
+
+
+def _chosen(scores: Scores, names: Sequence[str], sets: Sequence[str]) -> np.ndarray:
+    rows, columns = ([scores[axis].index(name) for name in wanted] for axis, wanted in enumerate((names, sets)))
+    return np.asarray(scores[2][np.ix_(rows, columns)])
+
+
+def _cost(run: RunFolder) -> tuple[float, float]:
+    """Return instances that were read, and seconds of all probes."""
+    sets = pq.read_table(run.file("sets.parquet")).to_pylist()
+    rows = [row for row in pq.read_table(run.file("results.parquet")).to_pylist() if row["metric"] == SCORE]
+    return sum(each["num_instances"] for each in sets), sum(row["wall_s"] or 0.0 for row in rows)
