@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from poolbench_driver.config import RunConfig
+from poolbench_driver.config import CorpusConfig, RunConfig
 
 
 class CeBenchConfig(RunConfig):
@@ -17,12 +17,20 @@ class CeBenchConfig(RunConfig):
         stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
         layer: Layer of autoencoders whose configuration names none: a block index or a depth.
         num_bootstrap: Resamples of the subjects.
+        concepts: Concepts that features are compared with pooled directions on, from `corpus`.
     """
 
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     stories: str = "planted"
     layer: int | float | None = None
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    concepts: tuple[str, ...] = ()
+    corpus: CorpusConfig = CorpusConfig()
+
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names."""
+        return self.concepts
 
     @property
     def data_name(self) -> str:

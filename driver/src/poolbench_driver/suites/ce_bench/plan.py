@@ -34,7 +34,9 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import sae_step
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 #: The shipped autoencoders of the demo model, and the name that a run gives them.
@@ -68,6 +70,7 @@ class CeBenchScope:
     model: ModelInfo
     saes: tuple[Autoencoder, ...]
     by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
+    probing: Scope | None = None
 
     @property
     def stories(self) -> StoriesData:
@@ -120,6 +123,7 @@ class CeBenchPlan(Plan):
 
     scope: CeBenchScope
     contrasts: Mapping[Compared, Keys]
+    concepts: ConceptProbes
 
 
 def check(config: CeBenchConfig) -> None:
@@ -165,7 +169,8 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
     folders = (STORIES_FOLDER,)
     stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
-    return CeBenchScope(config, model, saes, stories)
+    probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
+    return CeBenchScope(config, model, saes, stories, probing=probing)
 
 
 def _read(name: str, path: Path, config: CeBenchConfig, model: ModelInfo) -> Autoencoder:
@@ -186,7 +191,8 @@ def _read(name: str, path: Path, config: CeBenchConfig, model: ModelInfo) -> Aut
 def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
     stage = _plan_contrasts(scope)
-    return CeBenchPlan(scope.config, joined([stage]), scope.facts, scope, stage.keys)
+    concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
+    return CeBenchPlan(scope.config, joined([stage, concepts]), scope.facts, scope, stage.keys, concepts)
 
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
@@ -215,6 +221,12 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             for name, at in entrants.items():
                 found[at] = {part: made[role(numbers[name])] for part, role in families.items()}
     return Contrasts(draft.done(), found)
+
+
+def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
+    """Plan the features of all autoencoders of a layer on some passages; return their keys by entrant."""
+    saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
+    return _read_shard(scope, draft, passages, layer, saes, "corrected")
 
 
 def _read_shard(

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY
+from poolbench_driver.suites.ce_bench.concepts import readers
 from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, gridded, svg
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.suite import Report, Section
@@ -147,6 +148,9 @@ def report(folder: RunFolder) -> Report:
             ("subject", "subject", "Subject"),
         )
     ]
+    if found := readers(folder.read_table("results").to_pylist()):
+        shown = {"readers": found, "concepts": list(dict.fromkeys(name for each in found for name in each.values))}
+        sections.append(Section(__name__.rpartition(".")[0], "concepts.html.j2", shown, "concepts", "Concepts"))
     text = f"{view.answer()}\n\n{_markdown(view)}"
     return Report(f"CE-Bench: {view.model}", sections, text, text)
 
