@@ -482,7 +482,7 @@ def test_no_other_part_of_the_program_knows_the_suite() -> None:
     assert [name for name in named if not name.startswith(own)] == []
 
 
-@pytest.mark.parametrize("settings", [{"metrics": ("d1",)}, {"concepts": ("hedging",)}, {"saes": ()}])
+@pytest.mark.parametrize("settings", [{"metrics": ("d1",)}, {"strategies": ("A1_mean",)}, {"saes": ()}])
 def test_settings_of_other_suites_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises((PoolbenchError, ValueError)):
         CeBenchConfig(suite="ce-bench", **settings)

@@ -213,7 +213,8 @@ def _contrast(_: Model, sized: Sized) -> Range:
 
 
 #: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
-#: the number of classes, which is in its targets and in no plan; `extractor.features` on the widths of autoencoders.
+#: the number of classes, which is in its targets and in no plan; `extractor.features` and `prober.sparse` on
+#: the widths of autoencoders.
 FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     pooler.ANNOTATE.kind: _annotate,
     pooler.POOL.kind: None,
@@ -226,6 +227,7 @@ FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     prober.TASK.kind: None,
     prober.VALENCE.kind: _valence,
     prober.CONTRAST.kind: _contrast,
+    prober.SPARSE.kind: None,
     prober.NULL_DIRECTIONS.kind: _nulls,
     prober.CONCEPT_DIRECTIONS.kind: _directions,
     prober.COMPONENT_OF_ALL.kind: _component,

@@ -124,7 +124,7 @@ def read_features(
     return {role: work.table(role) for role in encoders}
 
 
-class _Pooled(NamedTuple):
+class Pooled(NamedTuple):
     """One part of a passage, as one encoder sees it; sums over tokens."""
 
     features: np.ndarray
@@ -152,7 +152,7 @@ class _Reading:
     reading: Reading
     marks: Sequence[Marks]
     parts: dict[tuple[int, str], _Part | CellError] = field(default_factory=dict)
-    pooled: dict[tuple[str, int, str], _Pooled] = field(default_factory=dict)
+    pooled: dict[tuple[str, int, str], Pooled] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shared = shared_forwards(self.encoded)
@@ -204,7 +204,7 @@ class _Reading:
         ):
             self.parts[name] = _Part(int(num), sum_D, squared)
         for role, encoder in self.encoders.items():
-            for name, found in zip(names, _pooled(encoder, x_TD, mask_PT, num_P), strict=True):
+            for name, found in zip(names, pooled(encoder, x_TD, mask_PT, num_P), strict=True):
                 self.pooled[(role, *name)] = found
 
     def _counted(self, passage: Encoded, h_TD: Tensor) -> np.ndarray:
@@ -250,7 +250,14 @@ class _Reading:
         return row | values | {"status": Status.OK, "quoted": ()}
 
 
-def _pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> list[_Pooled]:
+def pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> list[Pooled]:
+    """Return the features of P parts, pooled over their tokens.
+
+    Args:
+        x_TD: States, float32.
+        mask_PT: 1 where a token belongs to a part, else 0.
+        num_P: Tokens of each part, none of them 0.
+    """
     values_Td = encoder.encode(x_TD)
     means_Pd = (mask_PT @ values_Td) / num_P[:, None]
     l0_P = (mask_PT @ (values_Td > 0).sum(dim=1).float()) / num_P
@@ -262,7 +269,7 @@ def _pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> l
     columns_n, ends = columns.cpu().numpy().astype(np.int32), rows.bincount(minlength=len(num_P)).cumsum(0).tolist()
     starts = [0, *ends[:-1]]
     return [
-        _Pooled(columns_n[start:end], values[start:end], l0, error)
+        Pooled(columns_n[start:end], values[start:end], l0, error)
         for start, end, l0, error in zip(starts, ends, l0_P.tolist(), errors, strict=True)
     ]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
-from poolbench.steps.prober import ProbeParams, TaskParams
+from poolbench.steps.prober import ProbeParams, SparseParams, TaskParams
 from poolbench_prober.tasks.published import RECIPES
 
 _GIB = 2**30
@@ -109,3 +109,9 @@ def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost
 def of_contrast(num_subjects: int, num_bootstrap: int) -> Cost:
     """Return the cost of the bootstrap of a contrast; its features are counted as they are read."""
     return Cost(num_subjects, 1, 1, 1, num_bootstrap)
+
+
+def of_sparse(rows: int, params: SparseParams) -> Cost:
+    """Return the cost of sparse probes; the features are counted as they are read."""
+    probes = len(params.ks) * (params.folds * (1 + len(params.fold_seeds)) + 1)
+    return Cost(rows, max(params.ks), probes, len(params.ks), params.num_bootstrap)

@@ -33,6 +33,7 @@ from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
 from poolbench_prober.inputs.vectors import PooledVectors, common_component, without_component
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
+from poolbench_prober.sparse import sparse_measures
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.tasks import Targets, TaskProbes, predictions_table, task_measures
 from poolbench_prober.valence import shifts
@@ -53,6 +54,7 @@ class ProberService:
             steps.LAYERS.kind: self.layers,
             steps.VALENCE.kind: self.valence,
             steps.CONTRAST.kind: self.contrast,
+            steps.SPARSE.kind: self.sparse,
             steps.NULL_DIRECTIONS.kind: self.nulls,
             steps.CONCEPT_DIRECTIONS.kind: self.directions,
             steps.COMPONENT_OF_ALL.kind: self.component,
@@ -158,6 +160,16 @@ class ProberService:
                 steps.SUBJECTS(name): found.subjects,
             }
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
+
+    def sparse(self, task: Task, io: TaskIO) -> None:
+        """Write the missing measures of probes that read few features of an autoencoder."""
+        params = steps.SPARSE.params_of(task)
+        train, test = (Passages.from_table(io.table(steps.PASSAGES(split))) for split in ("train", "test"))
+        cost.of_sparse(max(len(train.ids), len(test.ids)), params).require(cost.TASK)
+        for done, (role, at) in enumerate(steps.SPARSE_MEASURES.among(io.missing)):
+            io.progress(done, len(task.outputs), f"{params.concept} {at.autoencoder}")
+            own = [io.table(steps.PASSAGE_FEATURES(at.autoencoder, split)) for split in ("train", "test")]
+            io.write_table(role, measures_table(sparse_measures((train, own[0]), (test, own[1]), params)))
 
     def nulls(self, task: Task, io: TaskIO) -> None:
         """Write the null directions of one concept at one layer."""

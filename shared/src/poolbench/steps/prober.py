@@ -76,6 +76,17 @@ STORY_FEATURES = Role("features/{autoencoder}/{shard}", OfFeatures)
 CONTRAST_MEASURES = Role("measures/{autoencoder}", OfAutoencoder)
 SUBJECTS = Role("subjects/{autoencoder}", OfAutoencoder)
 
+
+class OfFeaturesSplit(NamedTuple):
+    """The mean features of one split of a concept's passages under one sparse autoencoder."""
+
+    autoencoder: str
+    split: Literal["train", "test"]
+
+
+PASSAGE_FEATURES = Role("features/{autoencoder}/{split}", OfFeaturesSplit)
+SPARSE_MEASURES = Role("measures/{autoencoder}", OfAutoencoder)
+
 #: Values of C, or seeds, of one cell.
 Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
 Seeds = Annotated[tuple[Seed, ...], Field(max_length=100)]
@@ -201,6 +212,30 @@ class ContrastParams(StrictModel):
     seed: Seed = 0
 
 
+class SparseParams(StrictModel):
+    """Parameters of `prober.sparse`; those that D1 has as well mean the same.
+
+    Attributes:
+        concept: Concept of the passages, for messages.
+        ks: Numbers of features that a probe may read.
+        seed: Seed of folds and resamples.
+        fold_seeds: Further seeds to draw folds with, for the spread.
+        folds: Number of grouped, stratified folds.
+        num_bootstrap: Resamples of the groups.
+        primary_c: Inverse regularisation of the probes.
+        tolerance: Gradient norm over its value at zero weights at which a probe has converged.
+    """
+
+    concept: Label = ""
+    ks: tuple[Annotated[Whole, Field(ge=1, le=1_000)], ...] = Field(default=(1, 2, 5), min_length=1, max_length=20)
+    seed: Seed = 0
+    fold_seeds: Seeds = (1, 2, 3, 4)
+    folds: Whole = Field(default=5, ge=2, le=100)
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+    primary_c: Regularisation = 1.0
+    tolerance: Real = Field(default=1e-6, ge=1e-12, le=1e-5)
+
+
 class NullParams(StrictModel):
     """Parameters of `prober.nulls`."""
 
@@ -322,6 +357,20 @@ def _contrast_work(sized: Sized) -> tuple[float, str]:
     return sum(sized.inputs[role].rows for role, _ in STORY_FEATURES.among(sized.task.inputs)), sized.params.protocol
 
 
+def _sparse_params(params: SparseParams, _: OfAutoencoder) -> dict[str, Any]:
+    return {name: value for name, value in given(params).items() if name != "concept"}
+
+
+def _sparse_inputs(_: SparseParams, at: OfAutoencoder, inputs: Keys) -> Keys:
+    """Return the passages and the features of one autoencoder, by split: its name moves no key."""
+    own = {
+        f"features/{of.split}": inputs[role]
+        for role, of in PASSAGE_FEATURES.among(inputs)
+        if of.autoencoder == at.autoencoder
+    }
+    return {role: inputs[role] for role, _ in PASSAGES.among(inputs)} | own
+
+
 def _scores_shape(sized: Sized, _: Cell) -> Shape:
     return Shape(sum(sized.inputs[PASSAGES(split)].rows for split in ("train", "test")))
 
@@ -429,6 +478,20 @@ CONTRAST = Step(
     unit="texts",
     work=_contrast_work,
 )
+SPARSE = Step(
+    "prober.sparse",
+    1,
+    SparseParams,
+    inputs=(PASSAGES, PASSAGE_FEATURES),
+    outputs=(Output(SPARSE_MEASURES, _sparse_params, _sparse_inputs, shape=measures),),
+    summary="how well a probe of k features of a sparse autoencoder tells passages with a concept from those without",
+    label="sparse probes",
+    unit="passages",
+    work=lambda of: (
+        sum(of.inputs[PASSAGES(at.split)].rows for _, at in PASSAGE_FEATURES.among(of.task.inputs)),
+        f"{len(of.params.ks)} probes",
+    ),
+)
 NULL_DIRECTIONS = Step(
     "prober.nulls",
     1,
@@ -462,4 +525,4 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
-PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, CONTRAST, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
+PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)

@@ -40,6 +40,9 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         MetricInfo("ce.l0", "features per token that are not zero", None, 0),
         MetricInfo("ce.num_features", "number d of features", None, 1),
         MetricInfo("ce.unexplained_variance", "squared error of the reconstruction over the variance", False, 0),
+        MetricInfo("sparse.auroc", "AUROC out of fold of a probe of k features", True, 0, 1),
+        MetricInfo("sparse.auroc_test", "AUROC on the test split of a probe of k features", True, 0, 1),
+        MetricInfo("sparse.seed_spread", "standard deviation of sparse.auroc over seeds of folds", False, 0),
         MetricInfo("ce.dead_share", "share of features that are zero on all tokens of the stories", False, 0, 1),
     )
     board = BoardSpec(

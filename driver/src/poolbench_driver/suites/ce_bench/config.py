@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from poolbench.config.models import LayerChoice
-from poolbench_driver.config import RunConfig
+from poolbench_driver.config import CorpusConfig, RunConfig
 
 
 class CeBenchConfig(RunConfig):
@@ -18,12 +18,20 @@ class CeBenchConfig(RunConfig):
         stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
         layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
         num_bootstrap: Resamples of the subjects.
+        concepts: Concepts that features are compared with pooled directions on, from `corpus`.
     """
 
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     stories: str = "planted"
     layer: LayerChoice | None = None
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    concepts: tuple[str, ...] = ()
+    corpus: CorpusConfig = CorpusConfig()
+
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names."""
+        return self.concepts
 
     @property
     def data_name(self) -> str:

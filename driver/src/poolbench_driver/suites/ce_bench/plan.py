@@ -35,7 +35,9 @@ from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.sae_folders import places_of, read_all
 from poolbench_driver.imports.saes import sae_step
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 #: Where `import stories` writes, and where a run looks for names.
@@ -68,6 +70,7 @@ class CeBenchScope:
     saes: tuple[Autoencoder, ...]
     by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
     left_out: tuple[str, ...] = ()
+    probing: Scope | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -125,6 +128,7 @@ class CeBenchPlan(Plan):
 
     scope: CeBenchScope
     contrasts: Mapping[Compared, Keys]
+    concepts: ConceptProbes
 
 
 def check(config: CeBenchConfig) -> None:
@@ -145,7 +149,8 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
     folders = (STORIES_FOLDER,)
     stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
-    return CeBenchScope(config, model, saes, stories, notes)
+    probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
+    return CeBenchScope(config, model, saes, stories, notes, probing)
 
 
 def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder, ...], tuple[str, ...]]:
@@ -197,7 +202,8 @@ def coordinates_of(layer: int) -> str:
 def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
     stage = _plan_contrasts(scope)
-    return CeBenchPlan(scope.config, joined([stage]), scope.facts, scope, stage.keys)
+    concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
+    return CeBenchPlan(scope.config, joined([stage, concepts]), scope.facts, scope, stage.keys, concepts)
 
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
@@ -226,6 +232,12 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             for name, at in entrants.items():
                 found[at] = {part: made[role(numbers[name])] for part, role in families.items()}
     return Contrasts(draft.done(), found)
+
+
+def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
+    """Plan the features of all autoencoders of a layer on some passages; return their keys by entrant."""
+    saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
+    return _read_shard(scope, draft, passages, layer, saes, "corrected")
 
 
 def _read_shard(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
 from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
+from poolbench_driver.suites.ce_bench.concepts import Reader, readers
 from poolbench_driver.suites.ce_bench.picture import picture
 from poolbench_driver.suites.ce_bench.view import (
     CONTRASTIVE,
@@ -64,8 +65,15 @@ def report(folder: RunFolder) -> Report:
         for name, anchor, label in _PARTS
         if shown.get(name, True)
     ]
+    found = readers(folder.read_table("results").to_pylist())
+    concepts = list(dict.fromkeys(name for each in found for name in each.values))
+    if found:
+        values = {"readers": found, "concepts": concepts}
+        sections.append(Section(__name__.rpartition(".")[0], "concepts.html.j2", values, "concepts", "Concepts"))
     text = f"{view.answer()} {view.certainty()}\n\n{_board(view.entrants)}"
-    return Report(f"CE-Bench: {view.model}", sections, text, "\n\n".join([text, *_details(view)]))
+    return Report(
+        f"CE-Bench: {view.model}", sections, text, "\n\n".join([text, *_details(view), *_readers(found, concepts)])
+    )
 
 
 def joined(folders: Sequence[RunFolder]) -> str:
@@ -144,3 +152,14 @@ def _subjects(view: View) -> Iterator[list[str]]:
             for each in row["features"][:_NAMED]
         )
         yield [row["subject"], f"{row['contrastive']:.3f}", held, ", ".join(named)]
+
+
+def _readers(found: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
+    """Yield the table of how well features and pooled directions carry concepts."""
+    if found:
+        lines = [
+            [each.name, str(each.layer), "" if each.mean is None else f"{each.mean:.3f}", *map(each.text, concepts)]
+            for each in found
+        ]
+        yield "How well concepts are read, by AUROC:"
+        yield table(["reader", "layer", "mean", *concepts], lines)

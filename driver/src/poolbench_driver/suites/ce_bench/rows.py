@@ -9,6 +9,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench_driver.loop import Failure
 from poolbench_driver.suites.ce_bench import LOG_WIDTH, MINUS_L0, PRIMARY
+from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
 from poolbench_driver.suites.source import RowSource, missing
 from poolbench_driver.suites.suite import Tables
@@ -24,6 +25,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
         if at.protocol == "corrected":
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
+    rows["corrected"] += concept_rows(plan.concepts, source)
     notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
     return Tables(rows["corrected"], others, {"published": rows["published"]})

@@ -1,0 +1,180 @@
+"""Sparse probing on concepts: does a feature of an autoencoder, or a pooled direction, carry a concept better?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from poolbench.contracts import Row
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.steps import prober as steps
+from poolbench.steps.roles import Cell
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import ConceptsConfig, RunConfig
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.imports.saes import SaeInput
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.probes import SPLITS, Components, plan_probes
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Draft, PlannedWork, Stage, joined
+from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.poolbench.resolve import resolve as resolve_concepts
+from poolbench_driver.suites.source import RowSource, measured, strategy_columns
+
+#: The strategy whose vectors, and directions C1 to C5, stand beside the features.
+POOLING = "A1_mean"
+#: How many further seeds the folds are drawn with.
+_FOLD_SEEDS = 4
+#: Features that direction C5 is made of, as in PoolBench.
+_C5_FEATURES = 10
+#: Plans the features of a table of passages at a layer; returns their keys by entrant.
+ReadFeatures = Callable[[Draft, str, int], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class ConceptProbes(Stage):
+    """Keys of measures.
+
+    Attributes:
+        d1: D1 of the pooled vectors, by concept and layer.
+        sparse: Sparse probes, by concept, layer and entrant.
+    """
+
+    d1: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    sparse: Mapping[tuple[str, int, str], str] = field(default_factory=dict)
+
+
+def probing_scope(
+    config: CeBenchConfig, session: Session, model: ModelInfo, autoencoders: Mapping[int, LocalStep]
+) -> Scope | None:
+    """Return what the concepts of a run are probed with; None without concepts.
+
+    Args:
+        autoencoders: By layer, the autoencoder that direction C5 is made from.
+    """
+    if not config.concepts:
+        return None
+    shared = {name: getattr(config, name) for name in RunConfig.model_fields if name != "protocol"}
+    own = ConceptsConfig(
+        **shared,
+        concepts=config.concepts,
+        strategies=(POOLING,),
+        layers=tuple(autoencoders),
+        metrics=("d1",),
+        corpus=config.corpus,
+        fold_seeds=_fold_seeds(config.seed),
+    )
+    saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
+    return replace(resolve_concepts(own, session, model), saes=saes)
+
+
+def _fold_seeds(seed: int) -> tuple[int, ...]:
+    return tuple(range(seed + 1, seed + 1 + _FOLD_SEEDS))
+
+
+def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
+    """Plan D1 of the pooled vectors of each concept, and the sparse probes of each entrant on the same passages."""
+    if probing is None:
+        return ConceptProbes(PlannedWork())
+    vectors = plan_vectors(probing)
+    probes = plan_probes(probing, vectors, Components(PlannedWork(), {}))
+    draft, sparse = Draft(), dict[tuple[str, int, str], str]()
+    for (concept, own), layer in product(vectors.concepts.items(), probing.layers):
+        features = {split: read(draft, own.passages[split], layer) for split in SPLITS}
+        numbers = {entrant: str(n) for n, entrant in enumerate(features["train"])}
+        inputs = {steps.PASSAGES(split): own.passages[split] for split in SPLITS}
+        for split, (entrant, number) in product(SPLITS, numbers.items()):
+            inputs[steps.PASSAGE_FEATURES(number, split)] = features[split][entrant]
+        params = steps.SparseParams(
+            concept=concept,
+            num_bootstrap=probing.config.budget.num_bootstrap,
+            seed=probing.config.seed,
+            fold_seeds=probing.config.fold_seeds,
+        )
+        made = draft.add(steps.SPARSE, params, inputs, map(steps.SPARSE_MEASURES, numbers.values()))
+        sparse |= {(concept, layer, name): made[steps.SPARSE_MEASURES(number)] for name, number in numbers.items()}
+    d1 = {
+        (concept, layer): own.measures[Cell(POOLING, layer)]
+        for (concept, own), layer in product(probes.concepts.items(), probing.layers)
+    }
+    return ConceptProbes(joined([vectors, probes, Stage(draft.done())]), d1, sparse)
+
+
+def concept_rows(planned: ConceptProbes, source: RowSource) -> Iterator[Row]:
+    """Yield result rows: D1 of the pooled vectors, whose entrant is the strategy, and the sparse probes."""
+    for (concept, layer), key in planned.d1.items():
+        identity = {"entrant": POOLING, "concept": concept, "layer": layer}
+        yield from measured("d1.auroc", key, identity | strategy_columns(STRATEGIES.get(POOLING)), source)
+    for (concept, layer, entrant), key in planned.sparse.items():
+        yield from measured("sparse.auroc", key, {"entrant": entrant, "concept": concept, "layer": layer}, source)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A way to read concepts at a layer, with its AUROC and the spread over seeds of folds by concept.
+
+    Attributes:
+        name: Entrant and number of features, or strategy and direction.
+        values: None where a figure is null.
+        statuses: Why a figure is null.
+    """
+
+    name: str
+    layer: int
+    values: Mapping[str, float | None]
+    spreads: Mapping[str, float | None]
+    statuses: Mapping[str, str]
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean over concepts; None where one is null: a mean of fewer would not compare."""
+        known = [value for value in self.values.values() if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(self.values) else None
+
+    def text(self, concept: str) -> str:
+        """Return the AUROC of a concept with its spread, or why there is none."""
+        value, spread = self.values.get(concept), self.spreads.get(concept)
+        if value is None:
+            return self.statuses.get(concept, "")
+        return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
+
+
+def readers(rows: list[Row]) -> list[Reader]:
+    """Return the readers of the concepts of a run from its result rows, the best mean first."""
+    figures: dict[tuple[str, int], dict[str, Row]] = {}
+    spreads: dict[tuple[str, int], dict[str, float | None]] = {}
+    for row in rows:
+        name = _reader_of(row)
+        if name is None:
+            continue
+        at = name, row["layer"]
+        if row["metric"].endswith("seed_spread"):
+            spreads.setdefault(at, {})[row["concept"]] = row["value"]
+        else:
+            figures.setdefault(at, {})[row["concept"]] = row
+    found = [
+        Reader(
+            *at,
+            {concept: row["value"] for concept, row in own.items()},
+            spreads.get(at, {}),
+            {concept: row["status"] for concept, row in own.items()},
+        )
+        for at, own in figures.items()
+    ]
+    return sorted(found, key=lambda each: -(each.mean or 0.0))
+
+
+def _reader_of(row: Row) -> str | None:
+    """Return which reader a row is a figure of; None for other rows."""
+    metric = row["metric"]
+    if metric in ("sparse.auroc", "sparse.seed_spread"):
+        k = json.loads(row["params"] or "{}").get("k")
+        return f"{row['entrant']}, k = {k}" if k else None  # a task that failed has no k
+    if metric in ("d1.auroc", "d1.seed_spread"):
+        return f"{POOLING}, probe of all dimensions"
+    if metric.startswith("d1.direction."):
+        return f"{POOLING} along {row['direction']}"
+    return None
