@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -119,3 +120,10 @@ def test_readers_stand_on_one_board_the_best_first(rows: list[Row]) -> None:
     assert sparse.text("hedging") == "0.800 ± 0.010" and sparse.text("narrative") == "collapsed"
     assert sparse.mean is None and found["a, k = 1"].text("hedging") == "0.700"
     assert not any(name.startswith("b") for name in found)
+
+
+def test_the_section_of_the_page_shows_readers_and_why_a_figure_is_missing(rows: list[Row]) -> None:
+    environment = Environment(loader=PackageLoader("poolbench_driver.suites.ce_bench", "."), undefined=StrictUndefined)
+    text = environment.get_template("concepts.html.j2").render(readers=readers(rows), concepts=["hedging", "narrative"])
+    assert "<td>A1_mean along C1</td><td>3</td><td>0.950</td>" in text
+    assert "<td>a, k = 2</td><td>3</td><td></td><td>0.800 ± 0.010</td><td>collapsed</td>" in text
