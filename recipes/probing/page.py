@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from poolbench.config import EMBEDDING
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.holmes import SCORE
 from poolbench_driver.suites.holmes.flash import HEAD, agreement
@@ -105,12 +106,11 @@ def _controls(view: View) -> Iterator[str]:
         "  ",
     )
     for name in _ORDER:
-        static = [
-            each.scores[name]["value"] for each in view.pooled if each.layer == "embedding" and name in each.scores
-        ]
-        other = [
-            each.scores[name]["value"] for each in view.pooled if each.layer != "embedding" and name in each.scores
-        ]
+        scores = [(each.layer == EMBEDDING, each.scores.get(name, {}).get("value")) for each in view.pooled]
+        static, other = (
+            [value for is_static, value in scores if value is not None and is_static is wanted]
+            for wanted in (True, False)
+        )
         if static and other:
             yield paragraph(
                 f"- {name}: macro-F1 of static word vectors {np.mean(static):.2f} (mean of {len(static)} entrants; "
