@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from recipes.annotator.archive import archive_folder
-from recipes.probing.page import PAGE, page
+from recipes.probing.page import PAGE, page, picture
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
@@ -62,6 +62,7 @@ def main() -> int:
     )
     # A page is read elsewhere than where the package lies that the encoder comes from.
     options.page.write_text(page(runs, compared).replace(str(encoder), "minilm"), "utf-8")
+    options.page.with_suffix(".svg").write_text(picture(runs[0]), "utf-8")
     print(f"page: {options.page}")
     return 0
 

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 
 from poolbench.config import EMBEDDING
 from poolbench_driver.records import RunFolder
+from poolbench_driver.suites.drawing import VARIABLES
 from poolbench_driver.suites.holmes import SCORE
 from poolbench_driver.suites.holmes.flash import HEAD, agreement
+from poolbench_driver.suites.holmes.pictures import by_layer
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
 from poolbench_driver.suites.holmes.view import Entrant, View, view_over
 from poolbench_driver.suites.markdown import paragraph, table
@@ -45,11 +47,16 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
         f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test at "
         f"most {most} instances each. Code {first['code_version']}. Written by:"
     )
-    yield "\n```console\n$ .venv/bin/python -m recipes.probing\n```\n"
+    yield f"\n```console\n$ .venv/bin/python -m recipes.probing --flash-eval {most}\n```\n"
+    yield paragraph(
+        "What the tables of the public suite say, and which claims of its paper they support, is on "
+        "[a page of its own](holmes-recorded.md)."
+    )
+    yield ""
     yield paragraph(view.answer())
     yield ""
     for problem in view.problems:
-        yield paragraph(f"- {problem}", "  ") if len(problem) < 400 else paragraph(f"- {problem[:400]}", "  ")
+        yield paragraph(f"- {problem}", "  ")
     yield ""
 
 
@@ -63,7 +70,7 @@ def _board(view: View) -> Iterator[str]:
     yield ""
     lines = []
     for model in dict.fromkeys(_model(each) for each in view.entrants):
-        own = [each for each in view.entrants if _model(each) == model]
+        own = [each for each in view.entrants if _model(each) == model and each.value() is not None]
         lines += [_line(view, each) for each in [*own[:_SHOWN], *own[_SHOWN:][-1:]]]
     yield table(["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed"], lines)
     yield ""
@@ -82,8 +89,11 @@ def _model(each: Entrant) -> str:
 
 def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     yield "## Which pooling carries what\n"
-    yield paragraph("The strategy that wins most among those of the same model, by type of phenomenon and layer.")
-    yield ""
+    yield paragraph(
+        "The strategy that wins most among those of the same model, by type of phenomenon and layer, of those with a "
+        "score on at least half of the sets. The picture is of the first model."
+    )
+    yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
     for run in runs:
         view = view_over([run])
         lines = [
@@ -118,6 +128,14 @@ def _controls(view: View) -> Iterator[str]:
                 "  ",
             )
     yield ""
+
+
+def picture(run: RunFolder) -> str:
+    """Return which pooling carries what in one run, as an SVG with colours of its own."""
+    drawn = str(by_layer(view_over([run])))
+    for colour, name in VARIABLES.items():
+        drawn = drawn.replace(f"var(--{name})", colour)
+    return drawn
 
 
 def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:

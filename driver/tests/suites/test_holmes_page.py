@@ -205,3 +205,28 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
     assert "second A1_mean final" in joined([folder, other])
+
+
+def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path: Path) -> None:
+    """The leader loses two of its three scores: it stands last of those with a rate, and carries nothing."""
+    rows = folder.read_table("results").to_pylist()
+    leader = "demo A1_mean final"
+    for row in rows:
+        if row["metric"] == "holmes.score" and row["entrant"] == leader and row["task"] != "planted-pos":
+            row |= {
+                "value": None,
+                "status": "no_coverage",
+                "reason": f"applied to {len(row['task'])} % of the passages",
+            }
+    other = RunFolder.create(tmp_path / "few", folder.config())
+    other.write_table("results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
+    for name in ("sets", "notes"):
+        other.write_table(name, folder.read_table(name))
+    view = view_over([other])
+    assert view.entrants[-1].name == leader and view.entrants[-1].value() == 1.0
+    assert all(
+        "A1_mean" not in names for names, _ in (own["final"] for own in view.carried().values() if "final" in own)
+    )
+    assert any(line.startswith("1 entrants have a score on less than half") for line in view.problems)
+    (nulls,) = (line for line in view.problems if "no_coverage" in line)  # reasons that differ in a number are one
+    assert nulls.startswith("2 scores are null")

@@ -38,6 +38,12 @@ def winning_rates(
             yield {**measure.to_row(), **_of_entrant(rows, entrant)}
 
 
+def measured_widely(rows: Sequence[Row]) -> set[str]:
+    """Return the entrants that have a score on at least half of the sets; others are never said to lead."""
+    entrants, _, values_MN = score_matrix(rows)
+    return {name for name, values_N in zip(entrants, values_MN, strict=True) if np.isfinite(values_N).mean() >= 0.5}
+
+
 def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield winning rates as the public leaderboard computes them, scaled by set (`row`) or by entrant (`column`)."""
     entrants, sets, values_MN = score_matrix(rows)

@@ -15,7 +15,7 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.comparisons import compared, examples
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
-from poolbench_driver.suites.holmes.rates import published_rates, score_matrix, winning_rates
+from poolbench_driver.suites.holmes.rates import measured_widely, published_rates, score_matrix, winning_rates
 from poolbench_driver.suites.source import RowSource, missing, strategy_columns
 from poolbench_driver.suites.suite import Tables
 
@@ -87,7 +87,12 @@ def _of_leader(
     plan: HolmesPlan, rows: Sequence[Row], sets: Sequence[Row], predictions: Sequence[Row]
 ) -> dict[str, pa.Table]:
     """Return the tests of the leader with every other entrant, and instances of the set that discriminates most."""
-    rates = {row["entrant"]: row["value"] for row in rows if row["metric"] == RATE and row["value"] is not None}
+    widely = measured_widely(rows)
+    rates = {
+        row["entrant"]: row["value"]
+        for row in rows
+        if row["metric"] == RATE and row["value"] is not None and row["entrant"] in widely
+    }
     classed = [each for each in sets if each["task"] == "classes"]
     leader = max(rates, key=rates.__getitem__) if rates else entrant_of(plan.scope, next(iter(plan.probes)))
     found = {"comparisons": compared(leader, predictions, [each["set"] for each in classed])}

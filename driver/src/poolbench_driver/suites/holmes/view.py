@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, stdev
@@ -21,6 +21,8 @@ from poolbench_driver.suites.holmes.rates import winning_rates
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
+#: Reasons that differ in their numbers alone are one.
+_NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
 #: Level of McNemar's tests, after Holm's correction over the sets.
 LEVEL = 0.05
 
@@ -69,6 +71,10 @@ class Entrant:
         """Return the winning rate in percent, over all sets or those of a type; or why there is none."""
         row = self.rates.get(f"{RATE}.{kind}" if kind else RATE)
         return "" if row is None else row["status"] if row["value"] is None else f"{100 * row['value']:.0f}"
+
+    def share(self, sets: Collection[str]) -> float:
+        """Return the share of some sets that it has a score on."""
+        return sum(self.scores[name]["value"] is not None for name in sets if name in self.scores) / max(1, len(sets))
 
     @cached_property
     def overall(self) -> Row:
@@ -140,8 +146,13 @@ class View:
         return [row for row in self.comparisons if row["other"] == other.name]
 
     def _leader(self, kind: str) -> str | None:
-        known = [each for each in self.entrants if each.value(kind) is not None]
+        known = [each for each in self.widely(kind) if each.value(kind) is not None]
         return max(known, key=lambda each: each.value(kind) or 0.0).name if known else None
+
+    def widely(self, kind: str = "") -> list[Entrant]:
+        """Return the entrants with a score on at least half of the sets, or of those of a type."""
+        sets = [row["set"] for row in self.sets if not kind or row["type"] == kind]
+        return [each for each in self.entrants if each.share(sets) >= 0.5]
 
     @property
     def pooled(self) -> list[Entrant]:
@@ -164,8 +175,9 @@ class View:
             return found
         for kind in ("", *self.types):
             own = found[kind or "all sets"] = {}
+            compared = [each for each in self.widely(kind) if not each.control]
             for layer in self.layers:
-                rates = {each.strategy: each.value(kind) for each in self.pooled if each.layer == layer}
+                rates = {each.strategy: each.value(kind) for each in compared if each.layer == layer}
                 known = {name: rate for name, rate in rates.items() if rate is not None}
                 if known:
                     best = max(known.values())
@@ -179,7 +191,7 @@ def view_of(folder: RunFolder) -> View:
     sets = folder.read_table("sets").to_pylist()
     seeds, published = _later(folder, "seeds"), _later(folder, "published")
     entrants = _entrants(rows, [row for row in seeds if row["protocol"] == "corrected"])
-    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
+    entrants = _ordered(entrants, sets)
     notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
     problems = [*_problems(entrants, sets), *notes]
     return View(
@@ -218,14 +230,24 @@ def view_over(folders: Sequence[RunFolder]) -> View:
     rates: dict[str, dict[str, Row]] = {}
     for row in joined:
         rates.setdefault(row["entrant"], {})[row["metric"]] = row
-    entrants = [replace(each, rates=rates[each.name]) for each in entrants]
-    entrants.sort(key=lambda each: (each.overall["value"] is None, -(each.overall["value"] or 0.0)))
+    entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], list(sets.values()))
     notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
     models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
     known = list(sets.values())
     return View(
         models, entrants, sorted({each["type"] for each in known}), known, [*_problems(entrants, known), *notes]
     )
+
+
+def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
+    """Return the best first; after them those with scores on less than half of the sets, then those without any."""
+    names = [row["set"] for row in sets]
+
+    def place(each: Entrant) -> tuple[bool, bool, float]:
+        rate = each.overall["value"]
+        return rate is None, each.share(names) < 0.5, -(rate or 0.0)
+
+    return sorted(entrants, key=place)
 
 
 def _later(folder: RunFolder, name: str) -> list[Row]:
@@ -256,10 +278,18 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
     collapsed = {each.name: each.num_collapsed for each in entrants if each.num_collapsed}
     if collapsed:
         yield f"{sum(collapsed.values())} probes predict one label for all instances: {_some(collapsed)}"
-    nulls = [(each.name, row) for each in entrants for row in each.scores.values() if row["status"] != Status.OK]
-    for reason, number in Counter(f"{row['status']}: {row['reason']}" for _, row in nulls).items():
-        own = dict.fromkeys(name for name, row in nulls if f"{row['status']}: {row['reason']}" == reason)
-        yield f"{number} scores are null, {reason}: {_some(own)}"
+    few = [each.name for each in entrants if 0 < each.share([row["set"] for row in sets]) < 0.5]
+    if few:
+        yield f"{len(few)} entrants have a score on less than half of the sets, and are not said to lead: {_some(few)}"
+    nulls: dict[str, list[tuple[str, str]]] = {}
+    for each in entrants:
+        for row in each.scores.values():
+            if row["status"] != Status.OK:
+                said = f"{row['status']}: {row['reason']}"
+                nulls.setdefault(_NUMBER.sub("#", said), []).append((each.name, said))
+    for own in nulls.values():
+        number = f"{len(own)} scores are null" if len(own) > 1 else "1 score is null"
+        yield f"{number}, {own[0][1]}: {_some(dict.fromkeys(name for name, _ in own))}"
     seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
         yield f"test instances that occur whole in train, in {len(seen)} sets: {_some(sorted(seen))}"
