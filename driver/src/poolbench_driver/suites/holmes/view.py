@@ -280,7 +280,7 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
         yield f"{sum(collapsed.values())} probes predict one label for all instances: {_some(collapsed)}"
     few = [each.name for each in entrants if 0 < each.share([row["set"] for row in sets]) < 0.5]
     if few:
-        yield f"{len(few)} entrants have a score on less than half of the sets, and are not said to lead: {_some(few)}"
+        yield f"scores on less than half of the sets, and so not said to lead: {_some(few)}"
     nulls: dict[str, list[tuple[str, str]]] = {}
     for each in entrants:
         for row in each.scores.values():
