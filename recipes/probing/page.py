@@ -53,7 +53,7 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
         "[a page of its own](holmes-recorded.md)."
     )
     yield ""
-    yield paragraph(view.answer())
+    yield paragraph(f"{view.answer()} {view.certainty()}")
     yield ""
     for problem in view.problems:
         yield paragraph(f"- {problem}", "  ")
@@ -65,14 +65,17 @@ def _board(view: View) -> Iterator[str]:
     yield paragraph(
         "Winning rates in percent: the share of comparisons with all other entrants, over all sets and by type of "
         f"phenomenon, with 95 % intervals from a bootstrap over phenomena. The {_SHOWN} best of each model, and "
-        "its last."
+        "its last. Leader: in how many sets the first entrant is significantly better and worse, instance by instance "
+        "(McNemar's exact test, Holm over sets)."
     )
     yield ""
     lines = []
     for model in dict.fromkeys(_model(each) for each in view.entrants):
         own = [each for each in view.entrants if _model(each) == model and each.value() is not None]
         lines += [_line(view, each) for each in [*own[:_SHOWN], *own[_SHOWN:][-1:]]]
-    yield table(["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed"], lines)
+    yield table(
+        ["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed", "leader"], lines
+    )
     yield ""
 
 
@@ -80,7 +83,7 @@ def _line(view: View, each: Entrant) -> list[str]:
     row = each.overall
     interval = "" if row["ci_low"] is None else f"{100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f}"
     counted = [str(sum(row["value"] is not None for row in each.scores.values())), str(each.num_collapsed)]
-    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), *counted]
+    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), *counted, view.tested(each)]
 
 
 def _model(each: Entrant) -> str:

@@ -205,6 +205,14 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
     assert "second A1_mean final" in joined([folder, other])
+    predictions = [
+        {**row, "entrant": row["entrant"].replace("demo", "second", 1)}
+        for row in folder.read_table("predictions").to_pylist()
+    ]
+    other.write_table("predictions", pa.Table.from_pylist(predictions, folder.read_table("predictions").schema))
+    tested = view_over([folder, other])  # models are compared on the test instances that both have
+    found = {each.name: tested.tested(each) for each in tested.entrants}
+    assert found["second A1_mean final"] == "0 : 0" and found["second P1_last_token embedding"] == "2 : 0"
 
 
 def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path: Path) -> None:

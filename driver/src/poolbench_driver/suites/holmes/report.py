@@ -38,15 +38,18 @@ def report(folder: RunFolder) -> Report:
         for name, anchor, label in _PARTS
         if shown.get(name, True)
     ]
-    answer = " ".join(filter(None, [view.answer(), view.certainty()]))
-    text = f"{answer}\n\n{_markdown(view)}"
+    text = f"{_said(view)}\n\n{_markdown(view)}"
     return Report(f"Holmes: {view.model}", sections, text, "\n\n".join([text, *_pooling(view)]))
+
+
+def _said(view: View) -> str:
+    return " ".join(filter(None, [view.answer(), view.certainty()]))
 
 
 def joined(folders: Sequence[RunFolder]) -> str:
     """Return the board of several runs as Markdown. Raise ConfigError if their figures are not comparable."""
     view = view_over(folders)
-    return f"{view.answer()}\n\n{_markdown(view)}"
+    return f"{_said(view)}\n\n{_markdown(view)}"
 
 
 def _opened(examples: Sequence[Row]) -> Iterator[Row]:

@@ -15,6 +15,7 @@ from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.suites.boards.cell_table import require_one_quantity
 from poolbench_driver.suites.holmes import RATE, SCORE
+from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
 from poolbench_driver.suites.holmes.rates import winning_rates
 
@@ -207,7 +208,7 @@ def view_of(folder: RunFolder) -> View:
 
 
 def view_over(folders: Sequence[RunFolder]) -> View:
-    """Return what several runs say together: the entrants of all compared on all sets.
+    """Return what several runs say together: the entrants of all compared on all sets, and the leader tested.
 
     Raise ConfigError if their figures are not comparable.
     """
@@ -233,9 +234,15 @@ def view_over(folders: Sequence[RunFolder]) -> View:
     entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], list(sets.values()))
     notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
     models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
-    known = list(sets.values())
+    known, classed = list(sets.values()), [name for name, each in sets.items() if each.get("task") == "classes"]
+    predictions = [row for folder in folders for row in _later(folder, "predictions")]
     return View(
-        models, entrants, sorted({each["type"] for each in known}), known, [*_problems(entrants, known), *notes]
+        models,
+        entrants,
+        sorted({each["type"] for each in known}),
+        known,
+        [*_problems(entrants, known), *notes],
+        compared(entrants[0].name, predictions, classed).to_pylist(),
     )
 
 
