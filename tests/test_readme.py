@@ -195,7 +195,7 @@ QUESTIONS = {
     "docs/embedding.md": (r"\(1, 256\)",),
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
-        r"\b0 of 143 tasks to do",
+        r"\b0 of 53 tasks to do",
         r"\| bed-high-0 +\| 6",
         r"below 5 there is no null",
         r"\| hedging +\| bed-high-0",
