@@ -150,11 +150,18 @@ def test_edits_are_read_from_the_right(tmp_path):
 
 
 def test_a_long_wait_is_said_once_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(display, "_QUIET_S", 0.05)
-    for seconds in (0.0, 0.3):
-        with display.waiting("waiting for the steerer"):
-            time.sleep(seconds)
-    assert capsys.readouterr().err == "waiting for the steerer\n"
+    monkeypatch.setattr(display, "_QUIET_S", 60.0)
+    with display.waiting("waiting for the steerer"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(display, "_QUIET_S", 0.01)
+    said, deadline = "", time.monotonic() + 30
+    with display.waiting("waiting for the steerer"):
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.05)
+            said = capsys.readouterr().err
+        time.sleep(0.2)
+    assert said + capsys.readouterr().err == "waiting for the steerer\n"
 
 
 def test_a_text_of_several_waits_for_those_before_it():
