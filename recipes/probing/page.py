@@ -41,13 +41,14 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
     config = runs[0].config()
     yield "# Linguistic probing on real sets\n"
     yield "<!-- written by recipes/probing -->\n"
-    share, most = (getattr(config, name) for name in ("flash", "flash_eval"))
+    share, most = getattr(config, "flash", None) or 1.0, getattr(config, "flash_eval", None)
     yield paragraph(
         f"What {len(view.entrants)} entrants (model, pooling, layer) carry of language, on {len(view.sets)} probing "
-        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test at "
-        f"most {most} instances each. Code {first['code_version']}. Written by:"
+        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test "
+        f"{'all' if most is None else f'at most {most}'} instances each. Code {first['code_version']}. Written by:"
     )
-    yield f"\n```console\n$ .venv/bin/python -m recipes.probing --flash-eval {most}\n```\n"
+    option = "" if most is None else f" --flash-eval {most}"
+    yield f"\n```console\n$ .venv/bin/python -m recipes.probing{option}\n```\n"
     yield paragraph(
         "What the tables of the public suite say, and which claims of its paper they support, is on "
         "[a page of its own](holmes-recorded.md)."
@@ -157,8 +158,10 @@ def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
         common = [name for name in whole[0] if name in names], [name for name in whole[1] if name in sets]
         pair = [_chosen(each, *common) for each in (whole, (names, sets, values))]
         for definition in DEFINITIONS:
-            texts, seconds = (100 * own / all_ for own, all_ in zip(cost, costs[0], strict=True))
-            lines.append([label, definition, *agreement(*pair, definition), f"{texts:.0f} %", f"{seconds:.0f} %"])
+            parts = [
+                f"{100 * own / whole_:.0f} %" if whole_ else "" for own, whole_ in zip(cost, costs[0], strict=True)
+            ]
+            lines.append([label, definition, *agreement(*pair, definition), *parts])
     yield table(["of the data", *HEAD[1:], "texts read", "probe seconds"], lines)
     yield ""
 
