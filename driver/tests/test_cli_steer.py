@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from poolbench.errors import InputError
-from poolbench_driver.cli import display
 from poolbench_driver.cli.steer import parse_edit, show
+from poolbench_driver.loop import waiting
 
 KEY = "0123456789abcdef" * 2
 RECEIPT = {"vector_ids": [KEY], "layers": [2], "alphas": [1.5], "positions_changed": 3, "positions_expected": 3}
@@ -150,13 +150,13 @@ def test_edits_are_read_from_the_right(tmp_path):
 
 
 def test_a_long_wait_is_said_once_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(display, "_QUIET_S", 60.0)
-    with display.waiting("waiting for the steerer"):
+    monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
+    with waiting.waiting("waiting for the steerer"):
         pass
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(display, "_QUIET_S", 0.01)
+    monkeypatch.setattr(waiting, "_QUIET_S", 0.01)
     said, deadline = "", time.monotonic() + 30
-    with display.waiting("waiting for the steerer"):
+    with waiting.waiting("waiting for the steerer"):
         while not said and time.monotonic() < deadline:
             time.sleep(0.05)
             said = capsys.readouterr().err

@@ -17,6 +17,7 @@ from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
 from poolbench_driver.assemble import rank_rows
+from poolbench_driver.loop import waiting
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
@@ -223,8 +224,9 @@ def test_reading_is_said_on_stderr_if_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, session = HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None)
+    monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
     planning.resolve(config, session, MODEL)
     assert not capsys.readouterr().err
-    monkeypatch.setattr(planning, "_QUIET_S", 0.0)
+    monkeypatch.setattr(waiting, "_QUIET_S", 0.0)
     planning.resolve(config, session, MODEL)
     assert re.fullmatch(r"reading \d+ probing sets\n", capsys.readouterr().err)

@@ -3,35 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Timer
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-#: After so long without a terminal, a line says what is waited for.
-_QUIET_S = 2.0
-
-
-@contextmanager
-def waiting(message: str) -> Iterator[None]:
-    """Say on stderr what the block waits for: on a terminal while it does, elsewhere once, if it takes longer."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status(message):
-            yield
-        return
-    timer = Timer(_QUIET_S, console.print, (message,), {"soft_wrap": True})
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def print_table(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
+from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
@@ -185,6 +186,12 @@ class LocalStep:
     label: str
     build: Callable[[], pa.Table | dict[str, bytes]]
     count: Callable[[], int] = lambda: 0  # how many rows it has, for estimates; 0 where they are not known before
+
+
+def stored_rows(label: str, table: pa.Table, what: str) -> LocalStep:
+    """Return the step that stores a table under a hash of its rows; `what` says in its key what they are."""
+    params = PassagesParams(concept=what, split=what, rows=digest(table.to_pylist(), 16))
+    return LocalStep(PASSAGES.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)
 
 
 def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> LocalStep:

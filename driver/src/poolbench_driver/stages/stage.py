@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -54,6 +54,16 @@ class Draft:
     def done(self) -> PlannedWork:
         """Return what was collected."""
         return PlannedWork(dict(self._tasks), dict(self._local))
+
+
+#: Notes that a run prints before it starts.
+_SHOWN_NOTES = 5
+
+
+def first_notes(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the first notes, and the number of the others."""
+    first, more = tuple(notes[:_SHOWN_NOTES]), len(notes) - _SHOWN_NOTES
+    return (*first, f"{more} more notes") if more > 0 else first
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -19,6 +19,31 @@ _STYLE: Any = {
     "svg.fonttype": "none", "font.size": 9, "text.color": INK, "axes.labelcolor": MUTED, "axes.edgecolor": LINES,
     "xtick.color": MUTED, "ytick.color": MUTED, "legend.labelcolor": MUTED, "grid.color": LINES,
 }  # fmt: skip
+
+
+#: Pixels of a drawn interval, and of the margin at its ends.
+_LENGTH, _MARGIN = 110, 6
+
+
+def bars(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float] | None]:
+    """Return both ends and the middle of each row's drawn interval, on a common scale; None for a row without value.
+
+    Args:
+        rows: With value, ci_low and ci_high; a row without them is one without value.
+    """
+    ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
+    lowest, span = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
+
+    def at(value: float) -> float:
+        return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
+
+    def drawn(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
+        if (value := row.get("value")) is None:
+            return None
+        low, high = (value if row[name] is None else row[name] for name in ("ci_low", "ci_high"))
+        return at(low), at(value), at(high)
+
+    return [drawn(row) for row in rows]
 
 
 def gridded(axes: Any, across: str, up: str, axis: str = "both") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,16 +26,14 @@ from poolbench.steps.extractor import (
     RANDOM_FEATURES,
     FeatureParams,
 )
-from poolbench.steps.local import PASSAGES as STORED
-from poolbench.steps.local import TABLE, PassagesParams
 from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.corpora.sources import LocalStep, stored_rows
 from poolbench_driver.imports.sae_folders import places_of, read_all
 from poolbench_driver.imports.saes import sae_step
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
@@ -86,15 +83,10 @@ class CeBenchScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
-        more = len(self.notes) - _SHOWN
-        shown = self.notes[:_SHOWN] + ((f"{more} more notes",) if more > 0 else ())
+        shown = first_notes(self.notes)
         return PlanFacts(
             self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=shown
         )
-
-
-#: Notes that a run prints before it starts.
-_SHOWN = 5
 
 
 class Compared(NamedTuple):
@@ -210,8 +202,8 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
     """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer."""
     draft, found = Draft(), dict[Compared, Keys]()
     for protocol, data in scope.by_protocol.items():
-        stories = draft.add_local(_stored("pairs of stories", data.rows))
-        shards = [draft.add_local(_stored("stories", each)) for each in _shards(data.passages)]
+        stories = draft.add_local(stored_rows("pairs of stories", data.rows, "stories"))
+        shards = [draft.add_local(stored_rows("stories", each, "stories")) for each in _shards(data.passages)]
         for layer in sorted({each.layer for each in scope.saes}):
             saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
             entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
@@ -263,10 +255,3 @@ def _reading(protocol: Protocol) -> dict[str, Any]:
 def _shards(passages: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, passages.num_rows, SHARD):
         yield passages.slice(start, SHARD).combine_chunks()
-
-
-def _stored(label: str, table: pa.Table) -> LocalStep:
-    """Return the step that stores a table, under a hash of its rows."""
-    rows = hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()[:16]
-    params = PassagesParams(concept="stories", split="stories", rows=rows)
-    return LocalStep(STORED.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)

@@ -22,6 +22,7 @@ from poolbench_driver.suites.ce_bench.view import (
     entrants_over,
     view_of,
 )
+from poolbench_driver.suites.drawing import bars
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.markup import marked
 from poolbench_driver.suites.suite import Report, Section
@@ -45,8 +46,6 @@ _PARTS = (
 )
 #: Lines of problems, strongest features of a subject, and features that the text names.
 _PROBLEMS, _STRONGEST, _NAMED = 8, 5, 3
-#: Pixels of a drawn interval, and of the margin at its ends.
-_LENGTH, _MARGIN = 110, 5
 
 
 def report(folder: RunFolder) -> Report:
@@ -54,10 +53,10 @@ def report(folder: RunFolder) -> Report:
     view = view_of(folder)
     opened = view.opened()
     shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
-    problems = view.problems()
+    problems, drawn = view.problems(), bars([each.figures.get(PRIMARY, {}) for each in view.entrants])
     values: dict[str, Any] = {
         "view": view, "picture": picture(view), "columns": _COLUMNS, "published": _PUBLISHED, "metric": PRIMARY,
-        "problems": problems[:_PROBLEMS], "num_more": max(0, len(problems) - _PROBLEMS), "bars": bars(view.entrants),
+        "problems": problems[:_PROBLEMS], "num_more": max(0, len(problems) - _PROBLEMS), "bars": drawn,
         "opened": opened and _opened(opened), "subjects": list(_subjects(view)),
     }  # fmt: skip
     sections = [
@@ -85,24 +84,6 @@ def _opened(row: Row) -> Row:
     """Return a subject with its stories as HTML."""
     stories = {side: marked(row[side], row[f"{side}_marks"]) for side in ("first", "second")}
     return {**row, **stories, "features": row["features"][:_STRONGEST]}
-
-
-def bars(entrants: Sequence[Entrant]) -> list[tuple[float, float, float] | None]:
-    """Return the ends and the middle of each entrant's drawn interval, on a common scale."""
-    rows: list[Row] = [each.figures.get(PRIMARY, {}) for each in entrants]
-    ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
-    lowest, span = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
-
-    def at(value: float) -> float:
-        return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
-
-    def drawn(row: Row) -> tuple[float, float, float] | None:
-        if (value := row.get("value")) is None:
-            return None
-        low, high = (value if row[name] is None else row[name] for name in ("ci_low", "ci_high"))
-        return at(low), at(value), at(high)
-
-    return [drawn(row) for row in rows]
 
 
 def _board(entrants: Sequence[Entrant]) -> str:

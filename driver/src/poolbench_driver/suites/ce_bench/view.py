@@ -165,9 +165,7 @@ class View:
         """Return what limits the answer, the most important first."""
         found = [*self._limits(), *self._wrong_entrants()]
         if self.dataset == "planted":
-            found.append(
-                Problem("Stories are written by a grammar: a diagnostic, never ranked with real text.", "made")
-            )
+            found.append(Problem(_PLANTED, "made"))
         return [*found, *(Problem(note, "made") for note in self.notes)]
 
     def _limits(self) -> Iterator[Problem]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from threading import Timer
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,16 +18,15 @@ from poolbench.steps import prober as steps
 from poolbench.steps.base import Keys
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams, RandomWeights
-from poolbench.steps.local import PASSAGES as STORED
-from poolbench.steps.local import TABLE, PassagesParams
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
 from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, ProbingSet, ProbingSets, shared_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER
-from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.corpora.sources import stored_rows
+from poolbench_driver.loop.waiting import waiting
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
-from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS, WORD_ORDER, without_order
 from poolbench_driver.suites.holmes.thinning import thinned
@@ -83,13 +79,9 @@ class HolmesScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revisions = digest({name: each.instances.to_pylist() for name, each in self.data.items()}, 16)
-        notes = self.notes[:_SHOWN] + ((f"{len(self.notes) - _SHOWN} more notes",) if len(self.notes) > _SHOWN else ())
+        notes = first_notes(self.notes)
         source = self.config.corpus.source if self.config.corpus.source in NO_FOLDER else "folder"
         return PlanFacts(self.model, source, revisions, "probing", passage_tokens=_TEXT_TOKENS, notes=notes)
-
-
-#: Notes that a run prints before it starts.
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -142,7 +134,7 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
     """Return the scope of a run. Raise CorpusError if no set can be read."""
     model = model or describe_model(config, session.services)
     catalogue, sets = chosen_sets(config)
-    with _said_later(f"reading {len(sets)} probing sets"):
+    with waiting(f"reading {len(sets)} probing sets"):
         data, notes = catalogue.read_all(sets, config.seed)
         if not data:
             raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
@@ -150,17 +142,6 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
         data = {name: thinned(each, config) for name, each in data.items()}
     known = {each.id: each for each in sets if each.id in data}
     return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
-
-
-@contextmanager
-def _said_later(message: str) -> Iterator[None]:
-    """Say on stderr what the block does, if it takes longer than 2 seconds."""
-    timer = Timer(_QUIET_S, print, (message,), {"file": sys.stderr, "flush": True})
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def plan(scope: HolmesScope) -> HolmesPlan:
@@ -182,7 +163,7 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
         shards.append(reader.read(passages))
         place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
     for name, data in read.items():
-        instances = {steps.INSTANCES(): draft.add_local(_stored(f"instances of {name}", data.instances))}
+        instances = {steps.INSTANCES(): draft.add_local(stored_rows(f"instances of {name}", data.instances, "probing"))}
         used = sorted({place[row] for row in data.passages["passage_id"].to_pylist()})
         alone = reader.keys_of(shared_passages([data]))
         for layer in scope.layers:
@@ -235,7 +216,7 @@ class _Reader:
         if any(spec.reads_annotations for spec in scope.strategies):
             texts = sorted(set(passages["text"].to_pylist()))
             table = pa.table({"text": texts, "split": ["train"] * len(texts)})
-            self._reference = draft.add_local(_stored("texts of the run", table))
+            self._reference = draft.add_local(stored_rows("texts of the run", table, "probing"))
             self._annotate = AnnotateParams(pipeline=pipeline, pipeline_version=annotator_version(pipeline))
         reading = {
             **scope.model.params,
@@ -255,7 +236,7 @@ class _Reader:
 
     def read(self, passages: pa.Table) -> Keys:
         """Plan the vectors of some passages; return their keys by role."""
-        inputs = {PASSAGES(): self._draft.add_local(_stored("passages", passages))}
+        inputs = {PASSAGES(): self._draft.add_local(stored_rows("passages", passages, "probing"))}
         if self._annotate is not None:
             given = inputs | {IDF_PASSAGES(): self._reference}
             inputs |= self._draft.add(ANNOTATE, self._annotate, given, [ANNOTATIONS()])
@@ -263,7 +244,7 @@ class _Reader:
 
     def keys_of(self, passages: pa.Table) -> Keys:
         """Return the keys that the vectors of some passages would have, by role."""
-        inputs = {PASSAGES(): _stored("passages", passages).key}
+        inputs = {PASSAGES(): stored_rows("passages", passages, "probing").key}
         if self._annotate is not None:
             given = inputs | {IDF_PASSAGES(): self._reference}
             inputs[ANNOTATIONS()] = ANNOTATE.key(ANNOTATIONS(), self._annotate, given)
@@ -280,12 +261,6 @@ def _shards(passages: pa.Table) -> Iterator[pa.Table]:
             portion = []
     if portion:
         yield pa.Table.from_pylist(portion, passages.schema)
-
-
-def _stored(label: str, table: pa.Table) -> LocalStep:
-    """Return the step that stores a table, under a hash of its rows."""
-    params = PassagesParams(concept="probing", split="probing", rows=digest(table.to_pylist(), 16))
-    return LocalStep(STORED.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)
 
 
 def _has_words(data: ProbingData) -> bool:

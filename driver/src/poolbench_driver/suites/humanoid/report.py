@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
+from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, bars, gridded, svg
 from poolbench_driver.suites.humanoid import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 from poolbench_driver.suites.markdown import table
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _ALONG = "shift.valence"
 #: Words that the figure and the text name, besides favourites.
 _NAMED = 3
-#: Length of a drawn interval in pixels, and its margin.
-_LENGTH, _MARGIN = 110, 6
 
 
 @dataclass(frozen=True)
@@ -133,32 +131,17 @@ class View:
         """Return the answer as text."""
         return "".join(text for text, _ in self.headline())
 
-    def bars(self) -> list[tuple[float, float, float] | None]:
-        """Return the ends and the middle of each line's drawn interval, on a common scale."""
-        rows: list[Row] = [line.figures.get(PRIMARY, {}) for line in self.lines]
-        ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
-        if not ends:
-            return [None] * len(rows)
-        lowest, span = min(ends), (max(ends) - min(ends)) or 1.0
-
-        def at(value: float) -> float:
-            return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
-
-        def drawn(row: Row) -> tuple[float, float, float] | None:
-            value = row.get("value")
-            if value is None:
-                return None
-            low, high = (value if row[name] is None else row[name] for name in ("ci_low", "ci_high"))
-            return at(low), at(value), at(high)
-
-        return [drawn(row) for row in rows]
-
 
 def report(folder: RunFolder) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = _view(folder)
     picture = arrows(view.best) if view.best else None
-    values = {"view": view, "picture": picture, "bars": view.bars(), "metric": PRIMARY}
+    values = {
+        "view": view,
+        "picture": picture,
+        "bars": bars([line.figures.get(PRIMARY, {}) for line in view.lines]),
+        "metric": PRIMARY,
+    }
     sections = [
         Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
         for name, anchor, label in (("first", "", ""), ("board", "leaderboard", "Board"), ("words", "words", "Words"))
