@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from poolbench.errors import InputError
+from poolbench_driver import waiting
 from poolbench_driver.cli.steer import parse_edit, show
-from poolbench_driver.loop import waiting
 
 KEY = "0123456789abcdef" * 2
 RECEIPT = {"vector_ids": [KEY], "layers": [2], "alphas": [1.5], "positions_changed": 3, "positions_expected": 3}

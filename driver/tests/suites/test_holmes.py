@@ -16,8 +16,8 @@ from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
+from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
-from poolbench_driver.loop import waiting
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
