@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import DamagedError, IntegrityError, NotFoundError, StoreError
-from poolbench.storage import Artifacts
+from poolbench.storage import Artifacts, Manifest
 from poolbench.storage.damage import set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
 
@@ -106,6 +106,32 @@ def test_what_is_in_the_way_of_an_artifact_is_its_damage(artifacts: Artifacts) -
     artifacts.write(KEY, {"a": b"1"})
     assert set_aside_if_damaged(artifacts, KEY) == ("", "")
     assert set_aside_if_damaged(artifacts, "sum.never") == ("something else lies in its place", "")
+    folder = manifest.parent.with_name("sum.file")
+    folder.write_text("no folder")
+    assert set_aside_if_damaged(artifacts, folder.name)[1].startswith("damaged/sum.file/")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("moment", ["before its first file", "after the look at its manifest"])
+def test_an_attempt_in_progress_is_not_set_aside(
+    artifacts: Artifacts, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver has set the artifact aside, and it is being made again."""
+    if moment == "before its first file":
+        Path(artifacts.store.uri, f"artifacts/{KEY}/attempt").mkdir(parents=True)
+    else:
+        look = Artifacts.manifest
+
+        def late(self: Artifacts, key: str) -> Manifest:
+            try:
+                return look(self, key)
+            finally:
+                monkeypatch.undo()
+                self.write(key, {"a": b"1"})
+
+        monkeypatch.setattr(Artifacts, "manifest", late)
+    assert set_aside_if_damaged(artifacts, KEY)[1] == ""
+    assert artifacts.write(KEY, {"a": b"1"}) == artifacts.manifest(KEY)
 
 
 def test_a_deleted_artifact_is_gone_whole(artifacts: Artifacts) -> None:
@@ -126,7 +152,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from poolbench.errors import StoreError
-from poolbench.storage import Artifacts
+from poolbench.storage import Artifacts, Manifest
 from poolbench.storage.folder import FolderStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

@@ -26,6 +26,7 @@ from poolbench_driver.imports.sae_folders import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
+from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import write_report
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
@@ -379,6 +380,21 @@ def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, 
     assert "<b>" not in page.partition("<header>")[2].replace("<b>CE-Bench</b>", "").replace("<b>!</b>", "")
     assert "<u>" not in page and "<i>" not in page and "<s>" not in page
     assert "<mark>&lt;i&gt;&lt;u&gt;" in page
+
+
+def test_a_run_is_exported_and_its_card_says_that_it_shows_stories(
+    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path, driver: Any, environment: dict[str, str]
+) -> None:
+    folder = run(plan_of(saes / "one", stories=stories))
+    folder.write_state("done")
+    write_report(folder)
+    folder.write_manifest(config_hash=folder.config().config_hash())
+    open_store(str(tmp_path / "store")).put(f"runs/{folder.id}/keys.json.gz", encode_keys([]))
+    where = ("--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"))
+    ended = driver(environment, "export", "run", "latest", *where)
+    assert ended.returncode == 0, ended.stderr
+    card = (tmp_path / "out/README.md").read_text("utf-8")
+    assert "the suite ce-bench" in card and "the examples that the report shows" in card
 
 
 def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     command = _command("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
     manifest = _written(write, output, len(keys))
-    if sensitive := [name for name in of_concepts(folder.config()).concepts if not exportable([name])]:
+    if sensitive := [name for name in folder.config().concept_ids if not exportable([name])]:
         typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
     return _report(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"

@@ -1,7 +1,7 @@
 """Write a finished run whole: tables, configuration, manifest, report, and the versions that it was made with.
 
 The files of the run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They
-hold figures and scores, of sensitive concepts too, and no passage, vector or text.
+hold figures and scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from poolbench.storage import Artifacts
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
 from poolbench_driver.records import RunFolder
 from poolbench_driver.release.source import origin, release_facts
+from poolbench_driver.suites.registry import SUITES
 
 KIND = "poolbench-run"
 ENVIRONMENT = "environment.json"
 _MANIFEST, _REPORT = "manifest.json", "report/index.html"
-_LEAD = (
-    "A run of PoolBench: how well the pooling strategies of a language model's hidden states capture concepts. It "
-    "holds figures, scores and rankings, and no passage, vector or text."
-)
+_LEAD = "A run of the suite {suite} of PoolBench ({summary}). It holds figures, scores and rankings, {texts}."
+_TEXTS = {
+    False: "and no passage, vector or text",
+    True: "no vector, and of its texts the examples that the report shows: their licence applies to these",
+}
 
 
 def export_run(
@@ -136,6 +138,8 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
         "",
         f"`poolbench-driver leaderboard {folder.id} --output .` prints its boards.",
     ]
+    suite = SUITES.get(config.suite)
+    lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[suite.shows_texts])
     return render_card(
-        hub_header(licence), "PoolBench run", _LEAD, origin(shown, config, command, licence, own), reading
+        hub_header(licence), "PoolBench run", lead, origin(shown, config, command, licence, own), reading
     )

@@ -171,6 +171,7 @@ class Suite(Generic[Config, Scope, Planned]):
     config: type[Config]  # its fields become `--set` paths and keys of the YAML
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
+    shows_texts: bool = False  # whether its tables and its page show examples of the texts that it measures
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""

@@ -52,6 +52,9 @@ class ObjectStore(Protocol):
         An interrupted move of several objects leaves some in either place, and `manifest.json` moves first.
         """
 
+    def blocked(self, path: str) -> str:
+        """Return the path of what keeps an object from being written under `path`, itself or above; "" for nothing."""
+
     def now_s(self, path: str = "") -> float:
         """Return the time in seconds since the epoch, by the clock that dates the objects below `path`."""
 

@@ -31,14 +31,9 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
 
 
 def _clear_the_place(store: ObjectStore, key: str) -> str:
-    """Move what blocks the place of an uncommitted artifact; another attempt may be in progress there."""
-    folder, manifest = folder_of(key), manifest_path(key)
-    if store.exists(manifest):  # committed by now
-        return ""
-    if not store.exists(folder) and (place := set_object_aside(store, manifest)):
-        return place
-    nothing_below = next(iter(store.list(f"{folder}/")), None) is None
-    return set_object_aside(store, folder) if nothing_below else ""
+    """Move what blocks the place of an uncommitted artifact; another attempt may be writing or committing there."""
+    blocked = store.blocked(manifest_path(key))
+    return set_object_aside(store, blocked) if blocked.startswith(folder_of(key)) else ""
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:

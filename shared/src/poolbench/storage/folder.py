@@ -83,6 +83,15 @@ class FolderStore:
                 return False
         return True
 
+    def blocked(self, path: str) -> str:
+        file = self._file(path)
+        with _store_errors(path):
+            for place in reversed([file, *(above for above in file.parents if above.is_relative_to(self.root))]):
+                fits = place.is_dir() if place != file else place.is_file() and not place.is_symlink()
+                if not fits and os.path.lexists(place):
+                    return place.relative_to(self.root).as_posix()
+        return ""
+
     def now_s(self, path: str = "") -> float:
         # Counted from the last look by the monotonic clock, because the clock of this machine may be set meanwhile.
         if time.monotonic() - self._looked_at_s > _CLOCK_S:

@@ -64,6 +64,10 @@ class GuardedStore:
         with self._of(source, "move") as store:
             return store.move(source, target)
 
+    def blocked(self, path: str) -> str:
+        with self._of(path) as store:
+            return store.blocked(path)
+
     def now_s(self, path: str = "") -> float:
         with self._of(path) as store:
             return store.now_s(path)

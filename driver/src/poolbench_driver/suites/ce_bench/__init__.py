@@ -52,6 +52,7 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         block="task",
         averaged=False,
     )
+    shows_texts = True
 
     def check(self, config: CeBenchConfig) -> None:
         """Raise ConfigError or CorpusError for autoencoders or stories that are not there."""

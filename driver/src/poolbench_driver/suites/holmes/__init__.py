@@ -40,6 +40,7 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         block="task",
         averaged=False,
     )
+    shows_texts = True
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the amounts of a preset. The demo compares two strategies at three layers, to have a board."""

@@ -100,6 +100,9 @@ class S3Store:
             self.delete(path)
         return bool(found)
 
+    def blocked(self, path: str) -> str:
+        return ""
+
     def now_s(self, path: str = "") -> float:
         clock = self._client.clock
         if clock.now_s() is None:
