@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -13,6 +13,10 @@ from torch.nn import functional
 #: Norm, in medians of its text, from which a token is an attention sink. PoolBench leaves these out as well.
 SINK_RATIO = 10.0
 _BATCH = 16
+
+
+class _Read(Exception):
+    """The layer has been read: what follows it need not run."""
 
 
 class Reader:
@@ -35,8 +39,9 @@ class Reader:
 
             def keep(_module: Any, _args: Any, output: Any, kept: list[Tensor] = kept) -> None:
                 kept.append(_of(output).float())
+                raise _Read
 
-            with self._hooked(keep), torch.inference_mode():
+            with self._hooked(keep), torch.inference_mode(), suppress(_Read):
                 self.model.get_decoder()(ids_BT, use_cache=False)
             for h_TD, mask_T in zip(kept[0], mask_BT, strict=True):
                 yield _counted(h_TD[mask_T])
