@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from poolbench.contracts.tables import STORIES
+from poolbench.contracts.tables import PASSAGES, STORIES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.lexicon import load_lexicon
 from poolbench_corpora.stories import (
     STORY_PASSAGES,
@@ -217,3 +219,42 @@ def test_planted_stories_depend_on_the_seed_alone() -> None:
     published = read_stories("planted", seed=3, protocol="published")
     without_tags = [parse_tags(text).text for text in published.passages["text"].to_pylist()]
     assert without_tags == data.passages["text"].to_pylist()
+
+
+def test_a_corpus_gives_pairs_of_its_passages(tmp_path: Path) -> None:
+    tables = [
+        build_planted(name, num_train=60, num_test=20, num_scorer=20, seed=0) for name in ("contrast", "toxicity")
+    ]
+    manifest = CorpusManifest(revision="r", tokenizer="words", window=(1, 500))
+    write_corpus(pa.concat_tables(tables), tmp_path / "corpus", manifest, allow_sensitive=True)
+    found = read_stories(tmp_path / "corpus")
+    assert found.rows.num_rows == 40 and set(found.rows["subject"].to_pylist()) == {"contrast"}
+    stories = {each["passage_id"]: each for each in found.passages.to_pylist()}
+    known = {each["text"]: each for each in tables[0].to_pylist()}
+    for pair in found.rows.to_pylist():
+        high, low = (known[stories[pair[side]]["text"]] for side in ("first", "second"))
+        assert (high["label"], low["label"]) == (1, 0) and high["pair_id"] == low["pair_id"]
+        assert stories[pair["first"]]["marks"] == high["signal"]
+
+
+def test_passages_without_a_partner_are_paired_within_split_and_domain(tmp_path: Path) -> None:
+    rows = build_planted("contrast", num_train=60, num_test=20, num_scorer=20, seed=0).to_pylist()
+    unpaired = pa.Table.from_pylist([each | {"pair_id": None} for each in rows], schema=PASSAGES)
+    write_corpus(unpaired, tmp_path / "corpus", CorpusManifest(revision="r", tokenizer="words", window=(1, 500)))
+    found = read_stories(tmp_path / "corpus")
+    stories = {each["passage_id"]: each["text"] for each in found.passages.to_pylist()}
+    known = {each["text"]: each for each in rows}
+    pairs = [[known[stories[pair[side]]] for side in ("first", "second")] for pair in found.rows.to_pylist()]
+    assert len(pairs) > 20
+    assert all((high["label"], low["label"]) == (1, 0) for high, low in pairs)
+    assert all((high["split"], high["domain"]) == (low["split"], low["domain"]) for high, low in pairs)
+
+
+def test_the_first_pairs_of_each_subject(tmp_path: Path) -> None:
+    heat = [row("heat", f"{n} {HIGH}", f"{n} {LOW}") for n in range(3)]
+    file = jsonl(tmp_path / "own.jsonl", *heat, row("calm", HIGH, "0 " + LOW))
+    whole, first = read_stories(file), read_stories(file).first_pairs(2)
+    assert [(each["subject"], each["row_id"]) for each in first.rows.to_pylist()] == [
+        ("heat", "000000"), ("heat", "000001"), ("calm", "000003"),
+    ]  # fmt: skip
+    assert whole.first_pairs(None) == whole and (whole.passages.num_rows, first.passages.num_rows) == (7, 5)

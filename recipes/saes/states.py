@@ -15,7 +15,7 @@ SINK_RATIO = 10.0
 _BATCH = 16
 
 
-class _Read(Exception):
+class _Read(Exception):  # noqa: N818 - it is not an error
     """The layer has been read: what follows it need not run."""
 
 

@@ -17,6 +17,7 @@ import yaml
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
 from poolbench_corpora.own.files import records
 from poolbench_corpora.own.labelled import TABLE_SUFFIXES, files_of
+from poolbench_corpora.stories.corpora import concepts_of, pairs_of
 from poolbench_corpora.stories.data import FIRST, SECOND, SUBJECT, Protocol, Record, StoriesData, stories_data
 from poolbench_corpora.stories.planted import NUM_ROWS, planted_stories, planted_subjects
 
@@ -118,7 +119,8 @@ def read_stories(
     """Return the stories of a set.
 
     Args:
-        source: Name of a set in the catalogue, or a file (JSONL, CSV, Parquet, Arrow) or folder of files.
+        source: Name of a set in the catalogue, a file (JSONL, CSV, Parquet, Arrow), a folder of files, or one of a
+            corpus, whose pairs of passages are read.
         seed: Seed of planted stories; the rows of a file do not depend on it.
         protocol: `corrected` removes tags and keeps their ranges, `published` keeps the text as it is.
         folders: Folders of the catalogue.
@@ -138,6 +140,8 @@ def read_stories(
 
 
 def _records(path: Path) -> Iterator[Record]:
+    if path.is_dir() and concepts_of(path):
+        return pairs_of(path)
     return chain.from_iterable(records(file) for file, _ in files_of(path))
 
 

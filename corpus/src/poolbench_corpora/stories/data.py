@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.contracts.tables import STORIES, table_from_rows
 from poolbench.errors import CorpusError, shown
@@ -47,6 +49,19 @@ class StoriesData:
     rows: pa.Table
     passages: pa.Table
     notes: tuple[Note, ...] = ()
+
+    def first_pairs(self, count: int | None) -> StoriesData:
+        """Return the stories with the first pairs of each subject alone; all of them for None."""
+        if count is None:
+            return self
+        seen: Counter[str] = Counter()
+        kept = []
+        for row in self.rows.to_pylist():
+            seen[row["subject"]] += 1
+            kept.append(seen[row["subject"]] <= count)
+        rows = self.rows.filter(pa.array(kept))
+        used = pa.concat_arrays([*rows["first"].chunks, *rows["second"].chunks])
+        return replace(self, rows=rows, passages=self.passages.filter(pc.is_in(self.passages["passage_id"], used)))
 
 
 def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "corrected") -> StoriesData:

@@ -15,8 +15,9 @@ class CeBenchConfig(RunConfig):
 
     Attributes:
         saes: Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several.
-        stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
+        stories: Pairs of stories: `planted`, the name of an imported set, a file of pairs, or the folder of a corpus.
         layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
+        num_pairs: Pairs of each subject, the first ones; None for all.
         num_bootstrap: Resamples of the subjects.
         concepts: Concepts that features are compared with pooled directions on, from `corpus`.
     """
@@ -24,6 +25,7 @@ class CeBenchConfig(RunConfig):
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     stories: str = "planted"
     layer: LayerChoice | None = None
+    num_pairs: int | None = Field(default=None, ge=1)
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
     concepts: tuple[str, ...] = ()
     corpus: CorpusConfig = CorpusConfig()

@@ -140,7 +140,10 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     saes, notes = _usable(config, model)
     protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
     folders = (STORIES_FOLDER,)
-    stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
+    stories = {
+        each: read_stories(config.stories, config.seed, protocol=each, folders=folders).first_pairs(config.num_pairs)
+        for each in protocols
+    }
     probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
     return CeBenchScope(config, model, saes, stories, notes, probing)
 
