@@ -40,7 +40,7 @@ def main() -> int:
         plan = plan_of(ref.id)
         if options.tokens:
             plan = replace(plan, num_tokens=options.tokens)
-        make(ref, plan, options.layer, options.output, options.dtype)
+        make(ref, plan, options.layer, options.output, getattr(torch, options.dtype))
     except (PoolbenchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -50,15 +50,15 @@ def main() -> int:
     return 0
 
 
-def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path, dtype: str = "float32") -> None:
+def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path, dtype: torch.dtype = torch.float32) -> None:
     """Write the autoencoders of a plan and their quality on held-out text into `output`."""
-    model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=getattr(torch, dtype))
+    model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(ref.source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
     reader = Reader(model, tokenizer, layer)
     texts, held_out = pieces_of(plan.planted)
-    models, scale = train(reader, texts, plan)
+    models, scale = train(reader, texts, plan, dtype=dtype)
     figures = {}
     for name, trained in models.items():
         files = _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name)
@@ -96,7 +96,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="demo", help="demo, another preset, or a folder")
     parser.add_argument("--output", type=Path, required=True, help="folder for the autoencoders")
     parser.add_argument("--layer", type=int, help="block whose output is read; by default the one at half depth")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="the model is read in")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the products")
     parser.add_argument("--tokens", type=int, help="tokens that are read, instead of those of the plan")
     return parser.parse_args()
 

@@ -136,8 +136,13 @@ class _Step(torch.autograd.Function):
         return None, (grad_nd * near_nd).sum(dim=0)
 
 
-def train(reader: Reader, texts: Sequence[str], plan: Plan, seed: int = 0) -> tuple[dict[str, Autoencoder], float]:
-    """Return the autoencoders of a plan by name, and the factor that their inputs were scaled by."""
+def train(
+    reader: Reader, texts: Sequence[str], plan: Plan, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> tuple[dict[str, Autoencoder], float]:
+    """Return the autoencoders of a plan by name, and the factor that their inputs were scaled by.
+
+    Products are computed in `dtype`; weights, activations and sums stay in float32.
+    """
     models = {
         f"{architecture}-{width}": Autoencoder(architecture, reader.width, width, plan.l0, seed)
         for architecture in plan.architectures
@@ -157,7 +162,8 @@ def train(reader: Reader, texts: Sequence[str], plan: Plan, seed: int = 0) -> tu
         losses = {}
         for name, model in models.items():
             optimizers[name].param_groups[0]["lr"] = rate
-            loss = model.loss(scale * x_nD)
+            with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+                loss = model.loss(scale * x_nD)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizers[name].step()
