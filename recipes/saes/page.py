@@ -1,0 +1,54 @@
+"""`python -m recipes.saes.page RUN...`: write docs/results/ce-bench.md from runs of the pretrained autoencoders."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from recipes.saes.plans import PRETRAINED
+
+from poolbench_driver.records import RunFolder
+from poolbench_driver.suites.markdown import paragraph
+from poolbench_driver.suites.registry import SUITES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
+
+
+def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
+    """Yield the lines of the page, a section per run."""
+    first = folders[0].read_table("results").slice(0, 1).to_pylist()[0]
+    plan = PRETRAINED
+    yield "# Sparse autoencoders of SmolLM2-135M\n"
+    yield "<!-- written by recipes/saes/page.py -->\n"
+    yield paragraph(
+        f"Autoencoders of `{first['model']}` ({first['model_revision']}), {' and '.join(plan.architectures)} with "
+        f"{' and '.join(f'{width:,}' for width in plan.widths)} features, about {plan.l0} of them per token, at the "
+        f"output of block {first['layer']}. `python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained "
+        f"them on {plan.num_tokens:,} tokens of the openly licensed archives, which is little: published autoencoders "
+        "saw a thousand times as many. Measured by `poolbench-driver run --suite ce-bench --model smollm2-135m --saes "
+        "FOLDER --protocol published` on each set of stories; "
+        "[the suite](../suites/ce-bench.md) defines every figure."
+    )
+    for folder in folders:
+        config = folder.config()
+        report = SUITES.get("ce-bench").report(folder)
+        assert report is not None
+        own = getattr(config, "stories", "")
+        name = "Planted stories" if own == "planted" else "Pairs of real passages"
+        yield f"\n## {name}\n"
+        yield paragraph(f"Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
+        for line in report.markdown.splitlines():
+            is_prose = line and not line.startswith("|")
+            yield paragraph(line, "  " if line.startswith("- ") else "") if is_prose else line
+    yield ""
+
+
+def main(runs: Sequence[str]) -> None:
+    """Write the page."""
+    PAGE.write_text("\n".join(lines_of([RunFolder.find(Path("runs"), run) for run in runs])), "utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
