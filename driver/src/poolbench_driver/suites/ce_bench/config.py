@@ -18,6 +18,8 @@ class CeBenchConfig(RunConfig):
         stories: Pairs of stories: `planted`, the name of an imported set, or a JSONL file.
         layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
         num_bootstrap: Resamples of the subjects.
+        num_loss_stories: Distinct stories, the first ones, that the model's loss and dense features are measured on; 0
+            measures neither.
         concepts: Concepts that features are compared with pooled directions on, from `corpus`.
     """
 
@@ -25,6 +27,7 @@ class CeBenchConfig(RunConfig):
     stories: str = "planted"
     layer: LayerChoice | None = None
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    num_loss_stories: int = Field(default=32, ge=0, le=100_000)
     concepts: tuple[str, ...] = ()
     corpus: CorpusConfig = CorpusConfig()
 
