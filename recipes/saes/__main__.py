@@ -1,6 +1,7 @@
 """`python -m recipes.saes`: train the sparse autoencoders of a layer, in SAELens's folder format.
 
 python -m recipes.saes --model demo --output FOLDER      # reads the archives in POOLBENCH_REAL_TEXT
+python -m recipes.saes --model demo --check FOLDER       # measures their quality again
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from poolbench.config import ModelRef, resolve_model
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import PoolbenchError
+from poolbench_extractor.models.load import load_decoder
 
 _WEIGHTS, _CONFIG, _QUALITY = "sae_weights.safetensors", "cfg.json", "quality.json"
 
@@ -40,36 +43,48 @@ def main() -> int:
         plan = plan_of(ref.id)
         if options.tokens:
             plan = replace(plan, num_tokens=options.tokens)
-        make(ref, plan, options.layer, options.output, getattr(torch, options.dtype))
+        texts, held_out = pieces_of(plan.planted)
+        if options.output:
+            make(ref, plan, options.layer, texts, options.output, getattr(torch, options.dtype))
+        check(ref, held_out, options.output or options.check)
     except (PoolbenchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     return 0
 
 
-def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path, dtype: torch.dtype = torch.float32) -> None:
-    """Write the autoencoders of a plan and their quality on held-out text into `output`."""
+def make(
+    ref: ModelRef, plan: Plan, layer: int | None, texts: Sequence[str], output: Path, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write the autoencoders of a plan, trained on `texts`, into `output`."""
     model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(ref.source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
-    reader = Reader(model, tokenizer, layer)
-    texts, held_out = pieces_of(plan.planted)
-    models, scale = train(reader, texts, plan, dtype=dtype)
-    figures = {}
+    models, scale = train(Reader(model, tokenizer, layer), texts, plan, dtype=dtype)
     for name, trained in models.items():
-        files = _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name)
-        sae = SparseAutoencoder.from_bytes(files[_WEIGHTS], files[_CONFIG])
-        figures[name] = quality_of(sae, reader, held_out)
-        print(name, json.dumps({key: round(value, 4) for key, value in figures[name].items()}), flush=True)
         folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
-        for file, data in files.items():
+        for file, data in _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name).items():
             (folder / file).write_bytes(data)
-    (output / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+
+
+def check(ref: ModelRef, texts: Sequence[str], folder: Path) -> None:
+    """Write the quality of the autoencoders in `folder`, which read one layer, on held-out texts beside them."""
+    saes = {
+        each.parent.name: SparseAutoencoder.from_folder(each.parent)[0] for each in sorted(folder.glob(f"*/{_CONFIG}"))
+    }
+    layers = {sae.layer for sae in saes.values()}
+    layer = layers.pop() if len(layers) == 1 else None
+    if layer is None:
+        raise ValueError(f"{folder} must hold folders of autoencoders that name one layer; it has {len(saes)}")
+    figures = quality_of(saes, load_decoder(ref), layer, texts)
+    for name, found in figures.items():
+        print(name, json.dumps(found))
+    (folder / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
 def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str) -> dict[str, bytes]:
@@ -94,7 +109,9 @@ def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m recipes.saes", description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="demo", help="demo, another preset, or a folder")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the autoencoders")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--output", type=Path, help="folder for the autoencoders")
+    place.add_argument("--check", type=Path, help="folder of autoencoders whose quality is measured again")
     parser.add_argument("--layer", type=int, help="block whose output is read; by default the one at half depth")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the products")
     parser.add_argument("--tokens", type=int, help="tokens that are read, instead of those of the plan")

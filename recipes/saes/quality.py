@@ -1,40 +1,44 @@
-"""Quality of an autoencoder on held-out texts, by the definitions of SAEBench (Karvonen et al., 2025)."""
+"""Quality of autoencoders on held-out texts, by the definitions and the code of the suite ce-bench."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import torch
-from recipes.saes.states import Reader
-from torch import Tensor
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.directions.sae import SparseAutoencoder
+from poolbench.statuses import Status
+from poolbench_extractor.encode import PassageTexts
+from poolbench_extractor.features import autoencoder, read_features
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.recovered import recovered
 
-#: Share of tokens from which a feature is dense.
-DENSE = 0.1
+#: Figures by name; null where the model has none.
+Quality = dict[str, float | None]
 
 
-def quality_of(sae: SparseAutoencoder, reader: Reader, texts: Sequence[str]) -> dict[str, float]:
-    """Return L0, unexplained variance, dead and dense share of features, and the share of the loss recovered.
+def quality_of(
+    saes: Mapping[str, SparseAutoencoder], decoder: Decoder, layer: int, texts: Sequence[str]
+) -> dict[str, Quality]:
+    """Return, for each autoencoder of a layer, L0, unexplained variance, dead and dense features and loss recovered."""
+    passages = PassageTexts([str(number) for number in range(len(texts))], texts)
+    encoders = {name: autoencoder(sae, decoder.device) for name, sae in saes.items()}
+    tables = read_features(decoder, passages, encoders, layer)
+    found = recovered(decoder, passages, encoders, layer, num_bootstrap=0)
+    measures = {name: {one.metric.removeprefix("ce."): one.value for one in own} for name, own in found.items()}
+    return {name: _of_features(tables[name], sae.num_features) | measures[name] for name, sae in saes.items()}
 
-    The last compares the model's loss with the reconstruction in place of the states, with the loss with their mean
-    in their place: 1 if nothing is lost.
-    """
-    x_nD = torch.cat(list(reader.states(texts)))
-    values_nd = torch.from_numpy(sae.encode(x_nD.numpy()))
-    error = (x_nD - torch.from_numpy(sae.decode(values_nd.numpy()))).square().sum()
-    mean_D = x_nD.mean(dim=0)
-    share_d = (values_nd > 0).float().mean(dim=0)
 
-    def decoded(h_TD: Tensor) -> Tensor:
-        return torch.from_numpy(sae.decode(sae.encode(h_TD.float().numpy()))).to(h_TD.dtype)
-
-    own, with_mean = reader.losses(texts), reader.losses(texts, lambda h_TD: mean_D.expand_as(h_TD).to(h_TD.dtype))
+def _of_features(table: pa.Table, num_features: int) -> Quality:
+    """Return the figures that FEATURES hold, over all tokens of the texts that could be read."""
+    table = table.filter(pc.equal(table["status"], Status.OK))
+    tokens = table["num_tokens"].to_numpy()
+    active = table["features"].combine_chunks().flatten().unique()
     return {
-        "l0": float(share_d.sum()),
-        "unexplained_variance": float(error / (x_nD - mean_D).square().sum()),
-        "dead_share": float((share_d == 0).float().mean()),
-        "dense_share": float((share_d > DENSE).float().mean()),
-        "loss_recovered": (with_mean - reader.losses(texts, decoded)) / (with_mean - own),
-        "num_tokens": float(len(x_nD)),
+        "l0": float(np.average(table["l0"].to_numpy(), weights=tokens)),
+        "unexplained_variance": pc.sum(table["squared_error"]).as_py() / pc.sum(table["squared_norm"]).as_py(),
+        "dead_share": 1 - len(active) / num_features,
+        "num_tokens": float(tokens.sum()),
     }

@@ -1,4 +1,4 @@
-"""States of a layer, token by token, and the loss of the model with other states in their place."""
+"""States of a layer, token by token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 #: Norm, in medians of its text, from which a token is an attention sink. PoolBench leaves these out as well.
 SINK_RATIO = 10.0
@@ -46,23 +45,6 @@ class Reader:
             for h_TD, mask_T in zip(kept[0], mask_BT, strict=True):
                 yield _counted(h_TD[mask_T])
 
-    def losses(self, texts: Sequence[str], replaced: Callable[[Tensor], Tensor] | None = None) -> float:
-        """Return the mean loss in nats per token, with states [n, D] of the layer replaced."""
-
-        def replace(_module: Any, _args: Any, output: Any) -> Any:
-            h_BTD = _of(output)
-            new_BTD = torch.stack([_with(h_TD, replaced) for h_TD in h_BTD]) if replaced else h_BTD
-            return new_BTD if isinstance(output, Tensor) else (new_BTD, *output[1:])
-
-        total, number = 0.0, 0
-        for text in texts:
-            ids_BT, _ = self._encoded([text])
-            with self._hooked(replace), torch.inference_mode():
-                logits_BTV = self.model(ids_BT, use_cache=False).logits[:, :-1].float()
-            loss = functional.cross_entropy(logits_BTV.flatten(0, 1), ids_BT[:, 1:].flatten(), reduction="sum")
-            total, number = total + float(loss), number + ids_BT.shape[1] - 1
-        return total / number
-
     @contextmanager
     def _hooked(self, hook: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
         handle = self._block.register_forward_hook(hook)
@@ -82,15 +64,6 @@ def _of(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output[0]
 
 
-def _is_sink(h_TD: Tensor) -> Tensor:
-    norms_T = h_TD.norm(dim=1)
-    return norms_T > SINK_RATIO * norms_T.median()
-
-
 def _counted(h_TD: Tensor) -> Tensor:
-    return h_TD[~_is_sink(h_TD)]
-
-
-def _with(h_TD: Tensor, replaced: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return states with all but the attention sinks replaced: an autoencoder never saw these."""
-    return torch.where(_is_sink(h_TD)[:, None], h_TD, replaced(h_TD))
+    norms_T = h_TD.norm(dim=1)
+    return h_TD[norms_T <= SINK_RATIO * norms_T.median()]

@@ -14,9 +14,10 @@ from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
 from poolbench.contracts import tables as t
+from poolbench.contracts.measures import Measure, measures_table
 from poolbench.errors import ConfigError, CorpusError, InputError, PoolbenchError
 from poolbench.statuses import Status
-from poolbench.steps.extractor import FEATURES_OF
+from poolbench.steps.extractor import FEATURES_OF, RECOVERED
 from poolbench.steps.prober import CONTRAST
 from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
@@ -109,6 +110,22 @@ def test_one_pass_over_the_stories_for_all_autoencoders_of_a_layer(
     assert sorted(len(task.outputs) for task in compared) == [2 * 3, 2 * 5]
     entrants = {at.entrant for at in made.contrasts}
     assert entrants == {"low", "low random", "one", "one random", "two", "two random", "coordinates 1", "coordinates 3"}
+
+
+def test_the_loss_is_measured_on_the_first_distinct_stories(saes: Path, tmp_path: Path) -> None:
+    """Two stories with the same text and other marks are one text. Without the loss, no other key moves."""
+    rows = [pair("calm"), pair("calm", story1="0: it was very <subject>calm</subject>."), pair("speed"), pair("trust")]
+    file = put_stories(tmp_path / "own.jsonl", rows)
+    made, without = (plan_of(saes, stories=file, num_loss_stories=number) for number in (3, 0))
+    read = [task for task in made.tasks.values() if task.kind == RECOVERED.kind]
+    assert sorted(RECOVERED.params_of(task).layer for task in read) == [1, 3]
+    (key,) = {task.inputs["passages"] for task in read}
+    assert made.local[key].build()["text"].to_pylist() == [
+        "0: it was very calm.", "0: it was not calm.", "0: it was very speed.",
+    ]  # fmt: skip
+    assert outputs(made) - outputs(without) == {key for task in read for key in task.outputs.values()}
+    assert outputs(without) < outputs(made) and not without.recovered
+    assert made.recovered.keys() == {at.entrant for at in made.contrasts}
 
 
 def test_keys_do_not_depend_on_order_or_names_of_autoencoders(saes: Path, stories: str, tmp_path: Path) -> None:
@@ -295,6 +312,13 @@ def features_of(made: CeBenchPlan, task: Any) -> dict[str, pa.Table]:
     return found
 
 
+def recovered_of(task: Any) -> dict[str, pa.Table]:
+    """Return measures of the loss for each role: .75 with a reconstruction."""
+    lost = Measure.null("ce.loss_recovered", Status.NOT_IMPLEMENTED, "no reconstruction")
+    kept, dense = Measure.of("ce.loss_recovered", 0.75, (0.7, 0.8), n=32), Measure.of("ce.dense_share", 0.125)
+    return {role: measures_table([lost if role.startswith("random/") else kept, dense]) for role in task.outputs}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., RunFolder]:
     """Return the folder of a run whose features are made by hand, and whose contrasts the prober computes."""
@@ -306,11 +330,12 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
                 artifacts.write_table(key, built)
         failures = {}
         for task in made.tasks.values():
-            if task.kind == FEATURES_OF.kind:
-                for role, table in features_of(made, task).items():
-                    artifacts.write_table(task.outputs[role], table)
-            elif task.kind == without:
+            if task.kind == without:
                 failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "the worker was lost")
+            elif task.kind in (FEATURES_OF.kind, RECOVERED.kind):
+                found = features_of(made, task) if task.kind == FEATURES_OF.kind else recovered_of(task)
+                for role, table in found.items():
+                    artifacts.write_table(task.outputs[role], table)
             else:
                 service.handlers[task.kind](task, TaskIO(task, artifacts))
         folder = RunFolder.create(tmp_path / "runs", made.config)
@@ -336,7 +361,11 @@ def test_rows_have_the_scores_of_every_entrant_and_two_of_size(
     assert found["one", "ce.held_out"]["value"] == 1.0
     assert (found["one", "ce.minus_l0"]["value"], found["one", "ce.log_width"]["value"]) == (-4.0, 3.0)
     assert found["one random", "ce.unexplained_variance"]["status"] == Status.NOT_IMPLEMENTED
+    assert found["one random", "ce.loss_recovered"]["status"] == Status.NOT_IMPLEMENTED
+    assert [found[name, "ce.loss_recovered"]["value"] for name in ("one", "coordinates 3")] == [0.75, 0.75]
+    assert {found[name, "ce.dense_share"]["value"] for name in score} == {0.125}
     published = figures(folder, "published")
+    assert ("one", "ce.loss_recovered") not in published
     assert published["one", "ce.contrastive"]["value"] == pytest.approx(
         found["one", "ce.contrastive"]["value"] * NUM_FEATURES**0.5
     )
@@ -416,6 +445,28 @@ def test_a_failed_comparison_is_a_row_with_its_reason(run: Callable[..., RunFold
     row = figures(folder)["one", "ce.interpretability"]
     assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
     assert "the worker was lost" in write_report(folder).read_text("utf-8")
+
+
+def test_the_board_has_the_loss_that_is_recovered_and_dense_features(
+    run: Callable[..., RunFolder], saes: Path, stories: str
+) -> None:
+    folder = run(plan_of(saes / "one", stories=stories))
+    report = SUITES.get("ce-bench").report(folder)
+    assert report is not None
+    head, _, *lines = ([cell.strip() for cell in line.split("|")] for line in report.answer.splitlines() if "|" in line)
+    cells = {line[1]: dict(zip(head, line, strict=True)) for line in lines}
+    found = {name: (row["loss recovered"], row["dense"]) for name, row in cells.items()}
+    assert found == {"one": ("0.750", "0.125"), "coordinates 3": ("0.750", "0.125"), "one random": ("", "0.125")}
+    page = write_report(folder).read_text("utf-8")
+    assert "<th>loss recovered</th><th>dense</th>" in page and page.count("<td>0.750</td><td>0.125</td>") == 2
+
+
+def test_a_failed_loss_is_a_reason_and_the_scores_stay(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
+    folder = run(plan_of(saes / "one", stories=stories), without=RECOVERED.kind)
+    found = figures(folder)
+    row = found["one", "ce.loss_recovered"]
+    assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
+    assert found["one", "ce.interpretability"]["value"] is not None and ("one", "ce.dense_share") not in found
 
 
 def test_runs_on_the_same_stories_share_a_board(

@@ -71,7 +71,8 @@ def test_every_entrant_probes_every_concept_on_the_passages_of_d1() -> None:
 def test_without_concepts_nothing_is_added() -> None:
     made = _plan(())
     assert made.concepts == ConceptProbes(made.concepts.work) and not made.concepts.work.tasks
-    assert {task.kind for task in made.tasks.values()} == {"extractor.features", "prober.contrast"}
+    kinds = {"extractor.features", "extractor.recovered", "prober.contrast"}
+    assert {task.kind for task in made.tasks.values()} == kinds
 
 
 def _table(*measures: Measure) -> Any:

@@ -11,11 +11,16 @@ import pytest
 import torch
 from recipes.saes.__main__ import _files
 from recipes.saes.plans import DEMO, PRETRAINED, Plan, plan_of
+from recipes.saes.quality import quality_of
 from recipes.saes.texts import _cut
 from recipes.saes.train import Autoencoder, train
 from torch import Tensor
 
+from poolbench.config import assets_folder, resolve_model
 from poolbench.directions.sae import SparseAutoencoder
+from poolbench_extractor.encode import PassageTexts, encode
+from poolbench_extractor.forward.capture import capture
+from poolbench_extractor.models.load import load_decoder
 
 WIDTH, NUM_TRUE, ACTIVE = 16, 24, 3
 PLAN = Plan(("relu", "topk", "jumprelu"), (32,), ACTIVE, 300 * 1024, 0.0, "float32")
@@ -95,6 +100,25 @@ def test_an_exported_autoencoder_computes_at_the_original_scale(
     assert agree_n.mean() > 0.99
     np.testing.assert_allclose(found_nd[agree_n], expected_nd.numpy()[agree_n], atol=2e-4)
     np.testing.assert_allclose(sae.decode(found_nd)[agree_n], expected_nD.numpy()[agree_n], atol=2e-3)
+
+
+def test_quality_is_that_of_the_states_of_the_model() -> None:
+    """The figures of features, computed from kept states and the numpy autoencoder."""
+    texts = ["The ferry waited at the pier until noon.", "It rained, although nobody had asked for it."]
+    decoder, name = load_decoder(resolve_model("demo")), "topk-512"
+    sae, _ = SparseAutoencoder.from_folder(assets_folder() / "demo_saes" / name)
+    found = quality_of({name: sae}, decoder, 3, texts)[name]
+    passages = encode(decoder, PassageTexts(["0", "1"], texts))
+    states = capture(decoder, passages, [3]).states_of(3)
+    x_nD = np.concatenate([h_TD.numpy()[each.context.real] for h_TD, each in zip(states, passages, strict=True)])
+    values_nd = sae.encode(x_nD)
+    error = ((x_nD - sae.decode(values_nd)) ** 2).sum() / ((x_nD - x_nD.mean(axis=0)) ** 2).sum()
+    share_d = (values_nd > 0).mean(axis=0)
+    assert (found["l0"], found["num_tokens"]) == (24, len(x_nD))
+    assert found["unexplained_variance"] == pytest.approx(error, rel=1e-4)
+    assert found["dead_share"] == pytest.approx((share_d == 0).mean())
+    assert found["dense_share"] == pytest.approx((share_d > 0.1).mean())
+    assert 0.5 < (found["loss_recovered"] or 0) < 1
 
 
 def test_plans_are_those_of_the_demo_and_of_pretrained_models() -> None:

@@ -213,8 +213,8 @@ def _contrast(_: Model, sized: Sized) -> Range:
 
 
 #: The formula of each step; None: it has none, and its time comes from recorded timings alone. `prober.task` depends on
-#: the number of classes, which is in its targets and in no plan; `extractor.features` and `prober.sparse` on
-#: the widths of autoencoders.
+#: the number of classes, which is in its targets and in no plan; `extractor.features`, `extractor.recovered` and
+#: `prober.sparse` on the widths of autoencoders.
 FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     pooler.ANNOTATE.kind: _annotate,
     pooler.POOL.kind: None,
@@ -222,6 +222,7 @@ FORMULAS: Mapping[str, Callable[[Model, Sized], Range] | None] = {
     extractor.CALIBRATE.kind: _calibrate,
     extractor.COUNT.kind: _count,
     extractor.FEATURES_OF.kind: None,
+    extractor.RECOVERED.kind: None,
     prober.PROBE.kind: _probe,
     prober.LAYERS.kind: _probe,
     prober.TASK.kind: None,

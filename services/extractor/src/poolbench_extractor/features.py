@@ -15,6 +15,7 @@ from poolbench.contracts.tables import FEATURES, table_from_rows
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.sinks import SinkRule
 from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches, shared_forwards
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
@@ -22,7 +23,7 @@ from poolbench_extractor.forward.capture import Captured
 from poolbench_extractor.models.decoder import Decoder
 
 #: Largest number of feature values that are held at once.
-_BLOCK_VALUES = 1 << 26
+BLOCK_VALUES = 1 << 26
 #: A product with more than one of so many values is computed densely.
 _DENSE = 16
 ALL, MARKED, UNMARKED = "all", "marked", "unmarked"
@@ -124,6 +125,15 @@ def read_features(
     return {role: work.table(role) for role in encoders}
 
 
+def counted_positions(passage: Encoded, h_TD: Tensor, sinks: SinkRule) -> np.ndarray:
+    """Return the positions whose features count: real tokens, without attention sinks if these are left out."""
+    context = passage.context
+    if not sinks.leave_out:
+        return context.real
+    norms_T = h_TD.float().norm(dim=-1).cpu().numpy()
+    return context.without(sinks.find(norms_T, context.of_text)).real
+
+
 class Pooled(NamedTuple):
     """One part of a passage, as one encoder sees it; sums over tokens."""
 
@@ -163,7 +173,7 @@ class _Reading:
         most = max(encoder.num_features for encoder in self.encoders.values())
         block, size = list[tuple[Encoded, Tensor]](), 0
         for text, h_TD in zip(batch, captured.states_of(self.layer), strict=True):
-            if block and (size + len(h_TD)) * most > _BLOCK_VALUES:
+            if block and (size + len(h_TD)) * most > BLOCK_VALUES:
                 self._pool(block)
                 block, size = [], 0
             block += [(passage, h_TD) for passage in self.shared[text.index]]
@@ -174,7 +184,7 @@ class _Reading:
         """Pool the parts of some passages: one product with the mask of parts for each encoder."""
         states, names, masks = list[Tensor](), list[tuple[int, str]](), list[np.ndarray]()
         for passage, h_TD in block:
-            counted = self._counted(passage, h_TD)
+            counted = counted_positions(passage, h_TD, self.reading.sinks)
             x_TD = h_TD[torch.from_numpy(counted).to(h_TD.device)].float()
             parts = self._parts_of(passage, counted)
             if not bool(x_TD.isfinite().all()):  # it would spoil its neighbours in the product
@@ -206,14 +216,6 @@ class _Reading:
         for role, encoder in self.encoders.items():
             for name, found in zip(names, pooled(encoder, x_TD, mask_PT, num_P), strict=True):
                 self.pooled[(role, *name)] = found
-
-    def _counted(self, passage: Encoded, h_TD: Tensor) -> np.ndarray:
-        """Return the positions whose features count: real tokens, without attention sinks if these are left out."""
-        context = passage.context
-        if not self.reading.sinks.leave_out:
-            return context.real
-        norms_T = h_TD.float().norm(dim=-1).cpu().numpy()
-        return context.without(self.reading.sinks.find(norms_T, context.of_text)).real
 
     def _parts_of(self, passage: Encoded, counted: np.ndarray) -> list[tuple[str, np.ndarray]]:
         """Return the parts of a passage, each as a mask over the positions that count."""

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
 from poolbench.contracts.bounds import ModelName, Revision, require_at_most
+from poolbench.contracts.measures import measures_table
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.directions.sae import SparseAutoencoder
@@ -37,6 +38,7 @@ from poolbench.steps.extractor import (
     FREQUENCIES,
     PASSAGES,
     RANDOM_FEATURES,
+    RECOVERED,
     STATES,
     VECTORS,
     ExtractParams,
@@ -50,6 +52,7 @@ from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count
 from poolbench_extractor.features import Encoder, autoencoder, coordinates, random_twin, read_features
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
+from poolbench_extractor.recovered import recovered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +71,7 @@ class ExtractorService:
         self.handlers = {
             EXTRACT.kind: self.extract,
             FEATURES_OF.kind: self.features,
+            RECOVERED.kind: self.recovered,
             CALIBRATE.kind: self.calibrate,
             COUNT.kind: self.count,
         }
@@ -93,20 +97,7 @@ class ExtractorService:
         """Write pooled features of autoencoders, random directions and coordinates, as far as they are missing."""
         params = FEATURES_OF.params_of(task)
         decoder = self._models.get(params.reference())
-        encoders: dict[str, Encoder] = (
-            {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
-        )
-        for role, at in AUTOENCODER.among(task.inputs):
-            roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
-            if not roles:
-                continue
-            sae = read_autoencoder(io, role, decoder)
-            own = autoencoder(sae, decoder.device)
-            twin = (
-                random_twin(own, decoder.width, params.seed, decoder.device) if RANDOM_FEATURES(*at) in roles else own
-            )
-            encoders |= {role: own if FEATURES.parse(role) else twin for role in sorted(roles)}
-        passages = read_passages(task, io)
+        encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
         with reporting(decoder.device, io):
             tables = read_features(
@@ -118,6 +109,18 @@ class ExtractorService:
                 reading=reading,
                 progress=io.progress,
             )
+        io.write_tables(tables, {"model_revision": decoder.revision})
+
+    def recovered(self, task: Task, io: TaskIO) -> None:
+        """Write loss recovered and the share of dense features of the same, as far as they are missing."""
+        params = RECOVERED.params_of(task)
+        decoder = self._models.get(params.reference())
+        encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
+        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
+        drawn = {"num_bootstrap": params.num_bootstrap, "seed": params.seed}
+        with reporting(decoder.device, io):
+            found = recovered(decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress)
+        tables = {role: measures_table(measures) for role, measures in found.items()}
         io.write_tables(tables, {"model_revision": decoder.revision})
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
@@ -216,6 +219,19 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
     spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
     return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans)
+
+
+def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:
+    """Return, by role of the missing outputs, the autoencoders of a task, their random directions and coordinates."""
+    found: dict[str, Encoder] = {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
+    for role, at in AUTOENCODER.among(task.inputs):
+        roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
+        if not roles:
+            continue
+        own = autoencoder(read_autoencoder(io, role, decoder), decoder.device)
+        twin = random_twin(own, decoder.width, seed, decoder.device) if RANDOM_FEATURES(*at) in roles else own
+        found |= {role: own if FEATURES.parse(role) else twin for role in sorted(roles)}
+    return found
 
 
 def read_autoencoder(io: TaskIO, role: str, decoder: Decoder) -> SparseAutoencoder:

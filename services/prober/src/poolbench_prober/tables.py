@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.measures import Measure, to_rows
-from poolbench.contracts.tables import MEASURES, PROBE_SCORES, directions_schema, table_from_rows, vector_column
+from poolbench.contracts import measures as contracts
+from poolbench.contracts.measures import Measure
+from poolbench.contracts.tables import PROBE_SCORES, directions_schema, table_from_rows, vector_column
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench_prober.d1.cell import CellResult
@@ -20,11 +21,8 @@ CONFIDENTIAL_DETAILS = frozenset({"control_words"})
 
 
 def measures_table(measures: Iterable[Measure]) -> pa.Table:
-    """Return MEASURES, with the outcomes that explain a value as JSON in a further column `details`."""
-    rows = to_rows(measures)
-    shown = [{name: row["details"][name] for name in row["details"].keys() - CONFIDENTIAL_DETAILS} for row in rows]
-    details = [json.dumps(found, sort_keys=True) if found else None for found in shown]
-    return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))
+    """Return MEASURES with the outcomes that explain a value, but for those that quote passages."""
+    return contracts.measures_table(measures, CONFIDENTIAL_DETAILS)
 
 
 def scores_table(result: CellResult) -> pa.Table:

@@ -2,10 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
+import pyarrow as pa
+
+from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 
@@ -72,3 +75,11 @@ class Measure:
 
 def to_rows(measures: Iterable[Measure]) -> list[dict[str, Any]]:
     return [measure.to_row() for measure in measures]
+
+
+def measures_table(measures: Iterable[Measure], confidential: Collection[str] = ()) -> pa.Table:
+    """Return MEASURES, with the details that are not confidential as JSON in a further column `details`."""
+    rows = to_rows(measures)
+    shown = [{name: value for name, value in row["details"].items() if name not in confidential} for row in rows]
+    details = [json.dumps(found, sort_keys=True) if found else None for found in shown]
+    return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))

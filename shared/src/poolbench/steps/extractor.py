@@ -7,10 +7,10 @@ from pydantic import Field
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import KeyParams, Keys, Output, Step, given
+from poolbench.steps.base import KeyParams, Keys, Output, Step, given, part_params
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
-from poolbench.steps.work import Shape, Sized
+from poolbench.steps.work import Shape, Sized, measures
 
 PASSAGES = Role("passages", Single)
 ANNOTATIONS = Role("annotations", Single)
@@ -90,6 +90,17 @@ class FeatureParams(ReadingParams, SinkParams):
 
     layer: Layer
     seed: Seed = 0
+
+
+class RecoveredParams(FeatureParams):
+    """Parameters of `extractor.recovered`.
+
+    Attributes:
+        num_bootstrap: Resamples of the texts.
+        seed: Draws the random directions that stand beside an autoencoder, and the resamples.
+    """
+
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
 
 
 class ImportedParams(SinkParams):
@@ -249,4 +260,19 @@ FEATURES_OF = Step(
     unit="passages",
     work=_feature_work,
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF)
+RECOVERED = Step(
+    "extractor.recovered",
+    1,
+    RecoveredParams,
+    inputs=FEATURES_OF.inputs,
+    outputs=(
+        Output(FEATURES, part_params("features"), _feature_inputs, shape=measures),
+        Output(RANDOM_FEATURES, part_params("random"), _feature_inputs, shape=measures),
+        Output(COORDINATES, part_params("coordinates"), _states_inputs, shape=measures),
+    ),
+    summary="measures of the same: what is left of the loss with reconstructions in place of states; dense features",
+    label="loss recovered",
+    unit="passages",
+    work=_feature_work,
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED)

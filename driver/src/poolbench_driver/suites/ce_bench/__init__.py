@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PRIMARY, HELD_OUT = "ce.interpretability", "ce.held_out"
 MINUS_L0, LOG_WIDTH = "ce.minus_l0", "ce.log_width"
+RECOVERED = "ce.loss_recovered"
 
 
 class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
@@ -44,10 +45,12 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         MetricInfo("sparse.auroc_test", "AUROC on the test split of a probe of k features", True, 0, 1),
         MetricInfo("sparse.seed_spread", "standard deviation of sparse.auroc over seeds of folds", False, 0),
         MetricInfo("ce.dead_share", "share of features that are zero on all tokens of the stories", False, 0, 1),
+        MetricInfo(RECOVERED, "share of the loss from zeros for states that the reconstruction avoids", True),
+        MetricInfo("ce.dense_share", "share of features that are active on over a tenth of the tokens", None, 0, 1),
     )
     board = BoardSpec(
         ranked=(PRIMARY, HELD_OUT, MINUS_L0, LOG_WIDTH),
-        shown=(PRIMARY, HELD_OUT, "ce.contrastive", "ce.independent", "ce.l0", "ce.unexplained_variance"),
+        shown=(PRIMARY, HELD_OUT, "ce.contrastive", "ce.independent", "ce.l0", "ce.unexplained_variance", RECOVERED),
         entrant="entrant",
         block="task",
         averaged=False,

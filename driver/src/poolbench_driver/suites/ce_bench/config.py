@@ -19,6 +19,8 @@ class CeBenchConfig(RunConfig):
         layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
         num_pairs: Pairs of each subject, the first ones; None for all.
         num_bootstrap: Resamples of the subjects.
+        num_loss_stories: Distinct stories, the first ones, that the model's loss and dense features are measured on; 0
+            measures neither.
         concepts: Concepts that features are compared with pooled directions on, from `corpus`.
     """
 
@@ -27,6 +29,7 @@ class CeBenchConfig(RunConfig):
     layer: LayerChoice | None = None
     num_pairs: int | None = Field(default=None, ge=1)
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    num_loss_stories: int = Field(default=32, ge=0, le=100_000)
     concepts: tuple[str, ...] = ()
     corpus: CorpusConfig = CorpusConfig()
 

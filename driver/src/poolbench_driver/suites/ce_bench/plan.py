@@ -16,7 +16,7 @@ from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_folder
 from poolbench.errors import InputError, LayerError
 from poolbench.steps import prober
-from poolbench.steps.base import Keys
+from poolbench.steps.base import Keys, Step
 from poolbench.steps.extractor import (
     AUTOENCODER,
     COORDINATES,
@@ -24,7 +24,9 @@ from poolbench.steps.extractor import (
     FEATURES_OF,
     PASSAGES,
     RANDOM_FEATURES,
+    RECOVERED,
     FeatureParams,
+    RecoveredParams,
 )
 from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
@@ -80,6 +82,12 @@ class CeBenchScope:
         return self.by_protocol["corrected"]
 
     @property
+    def by_layer(self) -> dict[int, dict[str, Autoencoder]]:
+        """Return the autoencoders of each layer by their number in the run."""
+        layers = sorted({each.layer for each in self.saes})
+        return {at: {str(n): each for n, each in enumerate(self.saes) if each.layer == at} for at in layers}
+
+    @property
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
@@ -115,11 +123,19 @@ class Contrasts(Stage):
 
 
 @dataclass(frozen=True)
+class Recovered(Stage):
+    """Keys of measures of the loss and of dense features, by entrant."""
+
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class CeBenchPlan(Plan):
-    """Keys of measures and subjects by what was compared."""
+    """Keys of measures and subjects by what was compared, and of measures of the loss by entrant."""
 
     scope: CeBenchScope
     contrasts: Mapping[Compared, Keys]
+    recovered: Mapping[str, str]
     concepts: ConceptProbes
 
 
@@ -196,9 +212,10 @@ def coordinates_of(layer: int) -> str:
 
 def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
-    stage = _plan_contrasts(scope)
+    stage, loss = _plan_contrasts(scope), _plan_recovered(scope)
     concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
-    return CeBenchPlan(scope.config, joined([stage, concepts]), scope.facts, scope, stage.keys, concepts)
+    work = joined([stage, loss, concepts])
+    return CeBenchPlan(scope.config, work, scope.facts, scope, stage.keys, loss.keys, concepts)
 
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
@@ -207,8 +224,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
     for protocol, data in scope.by_protocol.items():
         stories = draft.add_local(stored_rows("pairs of stories", data.rows, "stories"))
         shards = [draft.add_local(stored_rows("stories", each, "stories")) for each in _shards(data.passages)]
-        for layer in sorted({each.layer for each in scope.saes}):
-            saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
+        for layer, saes in scope.by_layer.items():
             entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
             for sae in saes.values():
                 entrants[sae.name] = Compared(sae.name, "autoencoder", layer, protocol)
@@ -231,8 +247,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
     """Plan the features of all autoencoders of a layer on some passages; return their keys by entrant."""
-    saes = {str(n): each for n, each in enumerate(scope.saes) if each.layer == layer}
-    return _read_shard(scope, draft, passages, layer, saes, "corrected")
+    return _read_shard(scope, draft, passages, layer, scope.by_layer[layer], "corrected")
 
 
 def _read_shard(
@@ -240,12 +255,38 @@ def _read_shard(
 ) -> dict[str, str]:
     """Plan the features of one shard; return their keys by entrant."""
     params = FeatureParams(**scope.model.params | _reading(protocol), layer=layer, seed=scope.config.seed)
+    return _of_entrants(draft, FEATURES_OF, params, passages, saes)
+
+
+def _of_entrants(
+    draft: Draft, step: Step[Any], params: FeatureParams, passages: str, saes: Mapping[str, Autoencoder]
+) -> dict[str, str]:
+    """Plan a step that reads all autoencoders of a layer; return the keys of its outputs by entrant."""
     inputs = {PASSAGES(): passages} | {AUTOENCODER(n): draft.add_local(sae.step) for n, sae in saes.items()}
-    roles = {coordinates_of(layer): COORDINATES()}
+    roles = {coordinates_of(params.layer): COORDINATES()}
     for number, sae in saes.items():
         roles |= {sae.name: FEATURES(number), f"{sae.name} random": RANDOM_FEATURES(number)}
-    made = draft.add(FEATURES_OF, params, inputs, roles.values())
+    made = draft.add(step, params, inputs, roles.values())
     return {name: made[role] for name, role in roles.items()}
+
+
+def _plan_recovered(scope: CeBenchScope) -> Recovered:
+    """Plan the loss and the dense features of all entrants, on the first distinct stories."""
+    draft, found = Draft(), dict[str, str]()
+    if scope.config.num_loss_stories:
+        texts = _distinct(scope.stories.passages, scope.config.num_loss_stories)
+        key = draft.add_local(stored_rows("stories of the loss", texts, "stories"))
+        seed, num_bootstrap = scope.config.seed, scope.config.num_bootstrap
+        for layer, saes in scope.by_layer.items():
+            params = RecoveredParams(**scope.model.params, layer=layer, seed=seed, num_bootstrap=num_bootstrap)
+            found |= _of_entrants(draft, RECOVERED, params, key, saes)
+    return Recovered(draft.done(), found)
+
+
+def _distinct(passages: pa.Table, number: int) -> pa.Table:
+    """Return the first passages with different texts, without their marks."""
+    first = {text: row for row, text in reversed(list(enumerate(passages["text"].to_pylist())))}
+    return passages.select(["passage_id", "text"]).take(sorted(first.values())[:number])
 
 
 def _reading(protocol: Protocol) -> dict[str, Any]:

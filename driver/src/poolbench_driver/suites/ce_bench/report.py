@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
+from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
 from poolbench_driver.suites.ce_bench.picture import picture
 from poolbench_driver.suites.ce_bench.view import (
     CONTRASTIVE,
+    DENSE,
     EXCESS,
     INDEPENDENT,
     L0,
@@ -30,7 +31,8 @@ from poolbench_driver.suites.suite import Report, Section
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
-#: Columns of the board after the score, with their heads.
+#: Columns of the board before and after the score, with their heads.
+_DESCRIPTIONS = {UNEXPLAINED: "unexplained", RECOVERED: "loss recovered", DENSE: "dense"}
 _COLUMNS = {CONTRASTIVE: "contrastive", INDEPENDENT: "independent", EXCESS: "excess", HELD_OUT: "held out"}
 _PUBLISHED = {
     CONTRASTIVE: "contrastive", INDEPENDENT: "independent", PRIMARY: "interpretability",
@@ -55,7 +57,8 @@ def report(folder: RunFolder) -> Report:
     shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
     problems, drawn = view.problems(), bars([each.figures.get(PRIMARY, {}) for each in view.entrants])
     values: dict[str, Any] = {
-        "view": view, "picture": picture(view), "columns": _COLUMNS, "published": _PUBLISHED, "metric": PRIMARY,
+        "view": view, "picture": picture(view), "published": _PUBLISHED, "metric": PRIMARY,
+        "columns": _COLUMNS, "descriptions": _DESCRIPTIONS,
         "problems": problems[:_PROBLEMS], "num_more": max(0, len(problems) - _PROBLEMS), "bars": drawn,
         "opened": opened and _opened(opened), "subjects": list(_subjects(view)),
     }  # fmt: skip
@@ -87,7 +90,8 @@ def _opened(row: Row) -> Row:
 
 
 def _board(entrants: Sequence[Entrant]) -> str:
-    head = ["entrant", "layer", "d", "L0", "unexplained", "interpretability", "95 % interval", *_COLUMNS.values()]
+    descriptions = _DESCRIPTIONS.values()
+    head = ["entrant", "layer", "d", "L0", *descriptions, "interpretability", "95 % interval", *_COLUMNS.values()]
     return table(
         head,
         [
@@ -96,7 +100,7 @@ def _board(entrants: Sequence[Entrant]) -> str:
                 str(each.layer),
                 each.count(WIDTH),
                 each.count(L0),
-                each.text(UNEXPLAINED),
+                *map(each.text, _DESCRIPTIONS),
                 each.text(PRIMARY),
                 each.interval(),
                 *map(each.text, _COLUMNS),

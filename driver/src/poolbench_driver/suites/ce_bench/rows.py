@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench_driver.loop import Failure
-from poolbench_driver.suites.ce_bench import LOG_WIDTH, MINUS_L0, PRIMARY
+from poolbench_driver.suites.ce_bench import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
 from poolbench_driver.suites.source import RowSource, missing
@@ -21,8 +21,10 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
     rows: dict[str, list[Row]] = {"corrected": [], "published": []}
     subjects, entrants = list[Row](), list[Row]()
     for at, keys in plan.contrasts.items():
-        rows[at.protocol] += _measures(at, keys["measures"], source, saes.get(at.sae))
+        rows[at.protocol] += _measures(PRIMARY, at, keys["measures"], source, saes.get(at.sae))
         if at.protocol == "corrected":
+            if at.entrant in plan.recovered:
+                rows[at.protocol] += _measures(RECOVERED, at, plan.recovered[at.entrant], source, saes.get(at.sae))
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
     rows["corrected"] += concept_rows(plan.concepts, source)
@@ -42,12 +44,15 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
     }
 
 
-def _measures(at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
-    """Yield the figures of one entrant, and two scores of size alone, which a score should beat."""
+def _measures(metric: str, at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
+    """Yield the figures of one entrant, and two scores of size alone, which a score should beat.
+
+    Without a table, `metric` is null.
+    """
     identity = {"entrant": at.entrant, "layer": at.layer, "params": {"autoencoder": sae.id} if sae else {}}
     table = source.table(key)
     if isinstance(table, Failure):
-        yield {**missing(PRIMARY, table), **identity}
+        yield {**missing(metric, table), **identity}
         return
     timings = source.timings(key)
     for measure in table.to_pylist():

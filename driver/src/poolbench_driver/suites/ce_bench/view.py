@@ -15,13 +15,13 @@ from poolbench.errors import ConfigError
 from poolbench.statistics import percentile_interval
 from poolbench.statistics.bootstrap import group_mean_resamples
 from poolbench.statuses import Status
-from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY
+from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
 CONTRASTIVE, INDEPENDENT, EXCESS, PAPER = "ce.contrastive", "ce.independent", "ce.interpretability.excess", "ce.paper"
-L0, WIDTH, UNEXPLAINED = "ce.l0", "ce.num_features", "ce.unexplained_variance"
+L0, WIDTH, UNEXPLAINED, DENSE = "ce.l0", "ce.num_features", "ce.unexplained_variance", "ce.dense_share"
 AUTOENCODER, RANDOM, COORDINATES = "autoencoder", "random", "coordinates"
 #: Share of dead features from which a line of the page says so.
 _MANY_DEAD = 0.5
@@ -54,7 +54,7 @@ class Entrant:
     def text(self, metric: str) -> str:
         """Return a figure as text, or why there is none. Random directions reconstruct nothing."""
         row = self.figures.get(metric)
-        if row is None or (self.kind == RANDOM and metric == UNEXPLAINED):
+        if row is None or (self.kind == RANDOM and metric in (UNEXPLAINED, RECOVERED)):
             return ""
         return row["status"] if row["value"] is None else f"{row['value']:.3f}"
 

@@ -40,7 +40,9 @@ class Captured:
 
     Attributes:
         starts: First position of each passage in its padded row.
+        inputs: What the model was called with.
         states: Hidden states by layer, [B, T, D], on the layer's device.
+        outputs: By layer, the output of its module, which holds the states.
         signals: Signals by layer and name, [B, T] or [B, H, T].
         refused: Per passage, why it has no signal of a name.
         inflow: By layer, from the mask of tokens that count [B, T] to the attention inflow of every head [B, H, T];
@@ -50,7 +52,9 @@ class Captured:
 
     starts: list[int]
     lengths: list[int]
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
+    outputs: dict[int, Any] = field(default_factory=dict)
     signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     refused: list[dict[str, CellError]] = field(init=False)
     inflow: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)
@@ -147,7 +151,7 @@ def _capture(
     sinks: SinkRule,
     padding_side: str,
 ) -> Captured:
-    inputs, captured, real_BT = _padded(decoder, batch, padding_side)
+    captured, real_BT = _padded(decoder, batch, padding_side)
     captured.absent = absent
     with ExitStack() as stack:
         stack.enter_context(decoder.lock)
@@ -158,23 +162,19 @@ def _capture(
             stack.enter_context(_keeping(decoder.module(layer), layer, captured, finish, last))
         stack.enter_context(_watching_attention(decoder, needs, captured))
         if by_loss:
-            _run_with_loss(decoder, inputs, batch, by_loss, captured)
+            _run_with_loss(decoder, batch, by_loss, captured)
         else:
             with suppress(_DeepEnoughError):
-                decoder.backbone(**inputs, **({"use_cache": False} if decoder.causal else {}))
+                decoder.backbone(**captured.inputs, **({"use_cache": False} if decoder.causal else {}))
     return captured
 
 
 def _run_with_loss(
-    decoder: Decoder,
-    inputs: Mapping[str, Tensor],
-    batch: Sequence[Encoded],
-    by_loss: Mapping[int, Collection[str]],
-    captured: Captured,
+    decoder: Decoder, batch: Sequence[Encoded], by_loss: Mapping[int, Collection[str]], captured: Captured
 ) -> None:
     tape = gradients.Tape()
     with tape.recording(decoder, sorted(by_loss)):
-        decoder.backbone(**inputs, use_cache=False)
+        decoder.backbone(**captured.inputs, use_cache=False)
     found = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
     for layer, names in by_loss.items():
         captured.signals.setdefault(layer, {}).update({name: found[layer][name] for name in names})
@@ -184,10 +184,11 @@ def _run_with_loss(
             refused |= {name: error for names in by_loss.values() for name in names}
 
 
-def _padded(
-    decoder: Decoder, batch: Sequence[Encoded], padding_side: str
-) -> tuple[dict[str, Tensor], Captured, Tensor]:
-    """Return inputs, the places of passages, and the mask of real tokens. Causal models need no mask at the right."""
+def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tuple[Captured, Tensor]:
+    """Return inputs with the places of passages, and the mask of real tokens.
+
+    Causal models need no mask of padding at the right.
+    """
     lengths = [passage.num_positions for passage in batch]
     T = max(lengths)
     starts = [T - length if padding_side == "left" else 0 for length in lengths]
@@ -204,7 +205,7 @@ def _padded(
         if padding_side == "left" and decoder.accepts_positions:
             inputs["position_ids"] = np.maximum(visible.cumsum(1) - 1, 0)
     on_device = {name: torch.from_numpy(value).to(decoder.device) for name, value in inputs.items()}
-    return on_device, Captured(starts, lengths), torch.from_numpy(real)
+    return Captured(starts, lengths, on_device), torch.from_numpy(real)
 
 
 @contextmanager
@@ -214,6 +215,7 @@ def _keeping(
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
         if layer in captured.states:  # gradients ask the head again, which runs the decoder's hooks a second time
             return
+        captured.outputs[layer] = output
         captured.states[layer] = (output if isinstance(output, Tensor) else output[0]).detach()
         finish()
         if deepest:

@@ -27,6 +27,11 @@ from poolbench_extractor.models.decoder import Decoder
 #: Bytes that one chunk of float32 logits may take; several arrays of this size live at once.
 HEAD_BYTES = 64 * 2**20
 
+
+class HeadError(RuntimeError):
+    """The model does not compute its loss from the states of its decoder, as models of Transformers do."""
+
+
 #: Signals of the mean loss, [B, T], from hidden states and gradients [B, T, D].
 OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "gradient": lambda _h_BTD, g_BTD: g_BTD.norm(dim=-1),
@@ -132,9 +137,7 @@ def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict
     Raises:
         RuntimeError: If the model cannot be differentiated.
     """
-    if not isinstance(tape.output, ModelOutput):
-        raise RuntimeError("the decoder below its language-model head does not answer as those of Transformers do")
-    z_BTD: Tensor = tape.output[0]
+    z_BTD = final_states(tape.output)
     _, seed_BTD = head_gradient(decoder, tape.output, targets)
     gradients = torch.autograd.grad(z_BTD, list(tape.states.values()), seed_BTD)
     found = {}
@@ -157,17 +160,43 @@ def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tens
     row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
     z_ND = z_BTD[row, position]
     seed_BTD = torch.zeros_like(z_BTD)
-    vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
-    step = max(1, HEAD_BYTES // (4 * vocabulary))
     losses_N = torch.zeros(len(z_ND), device=z_BTD.device)
-    for start in range(0, len(z_ND), step):
-        chunk = slice(start, start + step)
+    for chunk in _chunks(decoder, len(z_ND)):
         part_nD = z_ND[chunk].requires_grad_()
-        logits_nV = head_logits(decoder, output, part_nD).float()
-        loss_n = nn.functional.cross_entropy(logits_nV, token[chunk].to(logits_nV.device), reduction="none")
+        loss_n = _losses(decoder, output, part_nD, token[chunk])
         (seed_BTD[row[chunk], position[chunk]],) = torch.autograd.grad(loss_n.sum(), part_nD)
         losses_N[chunk] = loss_n.detach()
     return losses_N, seed_BTD
+
+
+def head_losses(decoder: Decoder, output: Any, targets: Targets) -> Tensor:
+    """Return the loss of every predicted token, float32 [N], as `head_gradient` without the gradient."""
+    z_BTD = final_states(output)
+    row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
+    losses_N = torch.zeros(len(token), device=z_BTD.device)
+    for chunk in _chunks(decoder, len(token)):
+        losses_N[chunk] = _losses(decoder, output, z_BTD[row[chunk], position[chunk]], token[chunk])
+    return losses_N
+
+
+def final_states(output: Any) -> Tensor:
+    """Return the states [B, T, D] that the language-model head reads. Raise HeadError if they are not to be found."""
+    if not isinstance(output, ModelOutput):
+        raise HeadError("the decoder below its language-model head does not answer as those of Transformers do")
+    states: Tensor = output[0]
+    return states
+
+
+def _chunks(decoder: Decoder, num_tokens: int) -> Iterator[slice]:
+    """Yield ranges of tokens whose logits fit into memory."""
+    vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
+    step = max(1, HEAD_BYTES // (4 * vocabulary))
+    yield from (slice(start, start + step) for start in range(0, num_tokens, step))
+
+
+def _losses(decoder: Decoder, output: Any, z_nD: Tensor, token_n: Tensor) -> Tensor:
+    logits_nV = head_logits(decoder, output, z_nD).float()
+    return nn.functional.cross_entropy(logits_nV, token_n.to(logits_nV.device), reduction="none")
 
 
 def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
@@ -176,15 +205,15 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     This includes whatever the architecture does to its logits (biases, scales, soft caps).
 
     Raises:
-        RuntimeError: If its forward does not call the decoder, so these are not logits of `z_ND`.
+        HeadError: If its forward does not call the decoder, so these are not logits of `z_ND`.
     """
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
     placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
-    with _answering(_trunk(decoder), answer) as asked:
+    with answering(_trunk(decoder), answer) as asked:
         logits_NV = decoder.model(input_ids=placeholder, use_cache=False).logits[0]
     if len(asked) != 1:
-        raise RuntimeError("its language-model head does not read the output of its decoder")
+        raise HeadError("its language-model head does not read the output of its decoder")
     return logits_NV
 
 
@@ -194,7 +223,7 @@ def _trunk(decoder: Decoder) -> nn.Module:
 
 
 @contextmanager
-def _answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
+def answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
     """Replace the output of `module` by `answer`; yield the list of calls."""
     asked: list[Any] = []
 

@@ -1,0 +1,192 @@
+"""How much of a model's loss is left when autoencoders rewrite the states of a layer, and how many features are dense.
+
+Both are definitions of SAEBench (Karvonen et al., 2025). Loss recovered is (zero - own) / (zero - clean): the loss with
+zeros in place of the states, with the reconstruction in their place, and as it is. Sinks and special tokens keep their
+states in all of them, because autoencoders do not read these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from poolbench.contracts.measures import Measure
+from poolbench.errors import CellError
+from poolbench.pooling.sinks import SinkRule
+from poolbench.statistics import group_mean_resamples, percentile_interval
+from poolbench.statuses import Status
+from poolbench_extractor.core import Progress, run_batches
+from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
+from poolbench_extractor.features import BLOCK_VALUES, Encoder, counted_positions
+from poolbench_extractor.forward.capture import Captured
+from poolbench_extractor.forward.gradients import HeadError, Targets
+from poolbench_extractor.forward.losses import losses_from
+from poolbench_extractor.models.decoder import Decoder
+
+LOSS_RECOVERED, DENSE_SHARE = "ce.loss_recovered", "ce.dense_share"
+#: A feature that is active on more than this share of the tokens is dense.
+DENSE = 0.1
+
+
+def recovered(
+    decoder: Decoder,
+    passages: PassageTexts,
+    encoders: Mapping[str, Encoder],
+    layer: int,
+    *,
+    num_bootstrap: int = 1000,
+    seed: int = 0,
+    reading: Reading = DEFAULT_READING,
+    progress: Progress | None = None,
+) -> dict[str, list[Measure]]:
+    """Return loss recovered and share of dense features of several encoders, on the same texts.
+
+    Blocks up to the layer run once for each text, and the others once for each encoder and twice more.
+
+    Args:
+        encoders: By role.
+        num_bootstrap: Resamples of the texts.
+        seed: Seed of the resamples.
+
+    Returns:
+        Measures by role. The details have the losses, in nats per token.
+    """
+    encoded = encode(decoder, passages, reading)
+    work = _Recovery(decoder, encoded, encoders, layer, reading.sinks)
+    run_batches(decoder, encoded, work.consume, layers=[layer], reading=reading, progress=progress)
+    return {role: list(work.measures(role, num_bootstrap, seed)) for role in encoders}
+
+
+@dataclass
+class _Recovery:
+    """What is known of texts while batches complete.
+
+    Attributes:
+        losses: By text, how many tokens are predicted, and the loss summed over them: as it is, with zeros, and with
+            each reconstruction.
+        active: By role, on how many tokens each feature is active [d].
+        num_tokens: Tokens that were read.
+        errors: By text, why it has no figures.
+        refusal: Why no text has a loss.
+    """
+
+    decoder: Decoder
+    encoded: Sequence[Encoded]
+    encoders: Mapping[str, Encoder]
+    layer: int
+    sinks: SinkRule
+    losses: dict[int, list[float]] = field(default_factory=dict)
+    active: dict[str, Tensor] = field(default_factory=dict)
+    num_tokens: int = 0
+    errors: dict[int, CellError] = field(default_factory=dict)
+    refusal: CellError | None = None
+
+    def __post_init__(self) -> None:
+        self.errors |= {each.index: each.error for each in self.encoded if each.error is not None}
+        if not self.decoder.causal:
+            self.refusal = CellError(Status.NOT_IMPLEMENTED, "an encoder of text predicts no next token")
+
+    def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
+        """Read one batch. Sums are added at the end: if memory runs out before, the halves of the batch follow."""
+        h_BTD = captured.states[self.layer]
+        counted_BT = torch.zeros(h_BTD.shape[:2], dtype=torch.bool)
+        for row, (passage, h_TD) in enumerate(zip(batch, captured.states_of(self.layer), strict=True)):
+            if bool(h_TD.isfinite().all()):
+                counted_BT[row, captured.starts[row] + counted_positions(passage, h_TD, self.sinks)] = True
+            else:
+                self.errors[passage.index] = CellError(Status.NON_FINITE, "hidden states hold NaN or infinity")
+        counted_BT = counted_BT.to(h_BTD.device)
+        x_nD, active, targets = h_BTD[counted_BT].float(), dict[str, Tensor](), Targets.of(batch, captured.starts)
+        if not len(x_nD):
+            return
+        columns = [self._losses(captured, targets, counted_BT, new_nD) for new_nD in self._replacements(x_nD, active)]
+        for role, active_d in active.items():
+            self.active[role] = active_d + self.active.get(role, 0)
+        self.num_tokens += len(x_nD)
+        if self.refusal is None:
+            for passage, num_tokens, *losses in zip(batch, targets.count.tolist(), *columns, strict=True):
+                if num_tokens and passage.index not in self.errors:
+                    self.losses[passage.index] = [num_tokens, *losses]
+
+    def _replacements(self, x_nD: Tensor, active: dict[str, Tensor]) -> Iterator[Tensor]:
+        """Yield what stands in place of states [n, D], in the order of `losses`; count active features on the way."""
+        if self._rebuilding:
+            yield x_nD
+            yield torch.zeros_like(x_nD)
+        for role, encoder in self.encoders.items():
+            active[role], rebuilt = torch.zeros(encoder.num_features, dtype=torch.long), list[Tensor]()
+            for part_nD in x_nD.split(max(1, BLOCK_VALUES // encoder.num_features)):
+                values_nd = encoder.encode(part_nD)
+                active[role] += (values_nd > 0).sum(dim=0).cpu()
+                if encoder.decode is not None:
+                    rebuilt.append(encoder.decode(values_nd))
+            if rebuilt:
+                yield torch.cat(rebuilt)
+
+    def _losses(self, captured: Captured, targets: Targets, counted_BT: Tensor, new_nD: Tensor) -> list[float]:
+        """Return the loss of each text with some states in place of those that count; nothing where it has none."""
+        if self.refusal is not None:
+            return []
+        new_BTD = captured.states[self.layer].clone()
+        new_BTD[counted_BT] = new_nD.to(new_BTD.dtype)
+        try:
+            return losses_from(self.decoder, captured, targets, self.layer, new_BTD).tolist()
+        except HeadError as error:
+            self.refusal = CellError(Status.FAILED, f"{self.decoder.source}: {error}")
+            return []
+
+    @property
+    def _rebuilding(self) -> list[str]:
+        """Return the roles of encoders with a reconstruction."""
+        return [role for role, encoder in self.encoders.items() if encoder.decode is not None]
+
+    def measures(self, role: str, num_bootstrap: int, seed: int) -> Iterator[Measure]:
+        """Yield the measures of one encoder."""
+        yield self._loss_recovered(role, num_bootstrap, seed)
+        yield self._dense_share(role)
+
+    def _loss_recovered(self, role: str, num_bootstrap: int, seed: int) -> Measure:
+        refusal = self.refusal or (_NO_WAY_BACK if self.encoders[role].decode is None else None)
+        if refusal is not None:
+            return Measure.failed(LOSS_RECOVERED, refusal)
+        if not self.losses:
+            return Measure.failed(LOSS_RECOVERED, self._reason())
+        columns = [0, 1, 2, 3 + self._rebuilding.index(role)]
+        rows = np.array([self.losses[index] for index in sorted(self.losses)])[:, columns]
+        rows = rows[np.isfinite(rows).all(axis=1)]
+        if not len(rows):
+            return Measure.null(LOSS_RECOVERED, Status.NON_FINITE, "the loss is NaN or infinite on every text")
+        num_tokens, clean, zero, own = (float(each) for each in rows.sum(axis=0))
+        details = {"loss": clean, "loss_reconstructed": own, "loss_zero": zero}
+        details = {name: value / num_tokens for name, value in details.items()} | {"num_tokens": num_tokens}
+        fields: dict[str, Any] = {"n": len(rows), "num_groups": len(rows), "coverage": len(rows) / len(self.encoded)}
+        fields |= {"seed": seed, "ci_method": "bootstrap over texts, percentile", "details": details}
+        if zero <= clean:
+            reason = "with zeros in place of the states the loss is no higher: nothing can be recovered"
+            return Measure.null(LOSS_RECOVERED, Status.NO_EFFECT, reason, **fields)
+        drawn = group_mean_resamples(rows[:, [2, 2]] - rows[:, [3, 1]], num_resamples=num_bootstrap, seed=seed)
+        above_R, below_R = np.where(drawn[:, 1:] > 0, drawn, np.nan).T
+        interval = percentile_interval(above_R / below_R) if len(rows) > 1 else None
+        return Measure.of(LOSS_RECOVERED, (zero - own) / (zero - clean), interval, **fields)
+
+    def _dense_share(self, role: str) -> Measure:
+        if role not in self.active:
+            return Measure.failed(DENSE_SHARE, self._reason())
+        dense_d = self.active[role] > DENSE * self.num_tokens
+        coverage = 1 - len(self.errors) / len(self.encoded)
+        details = {"num_tokens": self.num_tokens}
+        return Measure.of(
+            DENSE_SHARE, float(dense_d.double().mean()), n=len(dense_d), coverage=coverage, details=details
+        )
+
+    def _reason(self) -> CellError:
+        """Return why no text has a figure, by an example."""
+        return next(iter(self.errors.values()), CellError(Status.TOO_FEW, "no text has a token to predict"))
+
+
+_NO_WAY_BACK = CellError(Status.NOT_IMPLEMENTED, "no reconstruction: these features have no way back to states")
