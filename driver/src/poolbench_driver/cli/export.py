@@ -91,7 +91,6 @@ for _name, (_help, *_) in _OF_CONCEPTS.items():
 def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.config import of_concepts
     from poolbench_driver.records import RunRecords, find_run
     from poolbench_driver.release import export_run
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.config import BUDGETS
@@ -157,11 +159,22 @@ class Recorded:
     notes: Sequence[str] = ()
 
 
+def _calling(function: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method, documented as another one, that calls a function with its arguments."""
+
+    @wraps(method)
+    def call(_: object, *arguments: Any, **named: Any) -> Any:
+        return resolve_name(function)(*arguments, **named)
+
+    return call
+
+
 class Suite(Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
     A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
-    tasks, resumes, ranks the entrants, and writes tables, page and record.
+    tasks, resumes, ranks the entrants, and writes tables, page and record. A listing of suites loads nothing
+    heavy, so what methods need is imported in their bodies, or a subclass names them as `functions`.
     """
 
     id: str  # value of the column `suite`
@@ -172,6 +185,14 @@ class Suite(Generic[Config, Scope, Planned]):
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
     shows_texts: bool = False  # whether its tables and its page show examples of the texts that it measures
+
+    def __init_subclass__(cls, functions: Mapping[str, str] | None = None) -> None:
+        """Make methods of functions of the suite's folder, each named as `module:function`.
+
+        A module is loaded when a function of it is first called.
+        """
+        for name, function in (functions or {}).items():
+            setattr(cls, name, _calling(f"{cls.__module__}.{function}", getattr(Suite, name)))
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""
