@@ -21,7 +21,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import interval, items, paragraph, table
 from poolbench_driver.suites.recorded_csv import Line, read_csv
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
@@ -149,14 +149,13 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
             str(place),
             row["entrant"],
             shown_rate(row["winning_rate"]["pairs"]),
-            "" if (ends := intervals[row["entrant"]]) is None else f"{ends[0]:.1f} to {ends[1]:.1f}",
+            interval(intervals[row["entrant"]], ".1f"),
             *(shown_rate(row["winning_rate"][name]) for name in ("row", "column")),
             *(shown_rate(row["by_type"][kind]["pairs"]) for kind in TYPES),
         ]
         for place, row in enumerate(rows, start=1)
     ]
-    notes = "\n".join(f"- {note}" for note in scores.notes)
-    return "\n\n".join(["## Recorded board: holmes", said, table(head, lines), *([notes] if notes else [])])
+    return "\n\n".join(filter(None, ["## Recorded board: holmes", said, table(head, lines), items(scores.notes)]))
 
 
 def shown_rate(value: float | None) -> str:
