@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_NOTES = 50
+"""Notes that are kept of one set; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ class Note:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}" if self.where else self.reason
+
+
+def first_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
+    """Return the first notes, and the number of the others."""
+    more = len(notes) - MAX_NOTES
+    return (*notes[:MAX_NOTES], Note("", f"{more:,} more notes")) if more > 0 else tuple(notes)
 
 
 def whole(text: str) -> tuple[Span, ...]:

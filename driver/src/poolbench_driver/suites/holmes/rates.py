@@ -61,9 +61,9 @@ def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
 
 def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]:
     """Return entrants, sets, and the scores [entrants, sets], NaN where there is none."""
-    scored = {(row["entrant"], row["task"]): row for row in rows if row["metric"] == SCORE}
+    scored = {(row["entrant"], row["task"]): row["value"] for row in rows if row["metric"] == SCORE}
     entrants, sets = list(dict.fromkeys(name for name, _ in scored)), sorted({name for _, name in scored})
-    return entrants, sets, np.array([[_value(scored.get((entrant, name))) for name in sets] for entrant in entrants])
+    return entrants, sets, np.array([[scored.get((entrant, name)) for name in sets] for entrant in entrants], float)
 
 
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
@@ -71,10 +71,6 @@ def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
     own = next(row for row in rows if row["entrant"] == entrant)
     kept = {name: own[name] for name in ("entrant", "layer", "strategy", "strategy_version")}
     return {**kept, "task": None, "params": {}}
-
-
-def _value(row: Row | None) -> float:
-    return np.nan if row is None or row["value"] is None else float(row["value"])
 
 
 def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, kind: str) -> list[Measure]:
