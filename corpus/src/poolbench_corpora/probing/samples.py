@@ -25,27 +25,17 @@ class Span:
 
 @dataclass(frozen=True)
 class Sample:
-    """One instance as a reader yields it.
+    """One instance as a reader yields it."""
 
-    Attributes:
-        id: Unique in the set.
-        first: The spans whose mean is the first vector.
-        second: Likewise of a pair; empty for others.
-        split: train, dev or test; None where the source gives none.
-        group: Samples of one group stay in one fold; by default each is a group of its own.
-        word: Word type of a span, for control labels.
-        where: File and line, for notes.
-    """
-
-    id: str
-    first: tuple[Span, ...]
-    second: tuple[Span, ...] = ()
+    id: str  # unique in the set
+    first: tuple[Span, ...]  # the spans whose mean is the first vector
+    second: tuple[Span, ...] = ()  # likewise of a pair; empty for others
     label: str | None = None
     value: float | None = None
-    split: str | None = None
-    group: str = ""
-    word: str | None = None
-    where: str = ""
+    split: str | None = None  # train, dev or test; None where the source gives none
+    group: str = ""  # samples of one group stay in one fold; by default each is a group of its own
+    word: str | None = None  # word type of a span, for control labels
+    where: str = ""  # file and line, for notes
 
 
 @dataclass(frozen=True)

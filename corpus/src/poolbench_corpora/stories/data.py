@@ -34,17 +34,11 @@ Record = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class StoriesData:
-    """Pairs of stories.
+    """Pairs of stories."""
 
-    Attributes:
-        rows: STORIES; ids of rows are their numbers in the source.
-        passages: STORY_PASSAGES, each distinct text with its marks once.
-        notes: What was left out, with file and line.
-    """
-
-    rows: pa.Table
-    passages: pa.Table
-    notes: tuple[Note, ...] = ()
+    rows: pa.Table  # STORIES; ids of rows are their numbers in the source
+    passages: pa.Table  # STORY_PASSAGES, each distinct text with its marks once
+    notes: tuple[Note, ...] = ()  # what was left out, with file and line
 
 
 def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "corrected") -> StoriesData:

@@ -106,34 +106,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What a suite says about a run.
+    """What a suite says about a run."""
 
-    Attributes:
-        title: Name of the suite and what was measured, with a colon between them.
-        sections: The parts of the page.
-        answer: What the command ends with: the answer in a few lines.
-        markdown: The same figures as text, for the command `leaderboard`.
-    """
-
-    title: str
-    sections: Sequence[Section]
-    answer: str
-    markdown: str
+    title: str  # name of the suite and what was measured, with a colon between them
+    sections: Sequence[Section]  # the parts of the page
+    answer: str  # what the command ends with: the answer in a few lines
+    markdown: str  # the same figures as text, for the command `leaderboard`
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a dry run says about a plan.
+    """What a dry run says about a plan."""
 
-    Attributes:
-        lines: For the terminal.
-        fields: The same for JSON.
-        texts: Numbers of texts that it generates, by what they are for.
-    """
-
-    lines: Sequence[str] = ()
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    texts: Mapping[str, int] = field(default_factory=dict)
+    lines: Sequence[str] = ()  # for the terminal
+    fields: Mapping[str, Any] = field(default_factory=dict)  # the same for JSON
+    texts: Mapping[str, int] = field(default_factory=dict)  # numbers of texts that it generates, by what they are for
 
 
 @dataclass(frozen=True)
@@ -146,17 +133,11 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a suite makes of a table that others recorded.
+    """What a suite makes of a table that others recorded."""
 
-    Attributes:
-        rows: One object for each line of the board, for JSON.
-        markdown: The board as text, and what the table says about published claims.
-        notes: What could not be used, which the text says too.
-    """
-
-    rows: list[dict[str, Any]]
-    markdown: str
-    notes: Sequence[str] = ()
+    rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
+    markdown: str  # the board as text, and what the table says about published claims
+    notes: Sequence[str] = ()  # what could not be used, which the text says too
 
 
 def _calling(function: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,20 +49,14 @@ class Probed(NamedTuple):
 
 @dataclass(frozen=True)
 class HolmesScope:
-    """A resolved run.
-
-    Attributes:
-        sets: Definitions of the sets that could be read.
-        data: Their instances and passages.
-        notes: Sets that could not be read, and samples that were left out, with the reasons.
-    """
+    """A resolved run."""
 
     config: HolmesConfig
     model: ModelInfo
     strategies: tuple[StrategySpec, ...]
-    sets: Mapping[str, ProbingSet]
-    data: Mapping[str, ProbingData]
-    notes: tuple[str, ...]
+    sets: Mapping[str, ProbingSet]  # definitions of the sets that could be read
+    data: Mapping[str, ProbingData]  # their instances and passages
+    notes: tuple[str, ...]  # sets that could not be read, and samples that were left out, with the reasons
 
     @cached_property
     def layers(self) -> list[int]:

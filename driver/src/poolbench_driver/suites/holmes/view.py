@@ -30,19 +30,14 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model, strategy and layer: its figures by metric, and its scores by set.
-
-    Attributes:
-        seeds: The scores of each set under several seeds.
-        control: Name of the control; empty for none.
-    """
+    """A model, strategy and layer: its figures by metric, and its scores by set."""
 
     name: str
     rates: Mapping[str, Row]
     scores: Mapping[str, Row]
     others: Mapping[str, Sequence[Row]]
-    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    control: str = ""
+    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the scores of each set under several seeds
+    control: str = ""  # name of the control; empty for none
 
     @property
     def strategy(self) -> str:
@@ -96,22 +91,16 @@ class Entrant:
 
 @dataclass(frozen=True)
 class View:
-    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data.
-
-    Attributes:
-        comparisons: Tests of the first entrant with every other one.
-        examples: Instances of one set.
-        published: Entrants by the published definition, in the order of the others.
-    """
+    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data."""
 
     model: str
     entrants: Sequence[Entrant]
     types: Sequence[str]
     sets: Sequence[Row]
     problems: Sequence[str]
-    comparisons: Sequence[Row] = ()
-    examples: Sequence[Row] = ()
-    published: Sequence[Entrant] = ()
+    comparisons: Sequence[Row] = ()  # tests of the first entrant with every other one
+    examples: Sequence[Row] = ()  # instances of one set
+    published: Sequence[Entrant] = ()  # entrants by the published definition, in the order of the others
 
     def answer(self) -> str:
         """Return the answer in one sentence or two."""

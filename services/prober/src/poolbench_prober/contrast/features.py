@@ -48,22 +48,14 @@ class Part:
 
 @dataclass(frozen=True)
 class StoryFeatures:
-    """The mean features of P stories under an autoencoder with F features.
-
-    Attributes:
-        parts: All, marked and unmarked tokens, by name.
-        l0: Mean number of features per token that are not zero [P]; NaN if unknown.
-        squared_error: Squared error of the reconstruction, summed over tokens [P]; NaN if unknown.
-        squared_norm: Squared distance from the centre, summed over tokens [P]; NaN if unknown.
-        errors: Why a story has no features, by its number.
-    """
+    """The mean features of P stories under an autoencoder with F features."""
 
     num_features: int
-    parts: dict[str, Part]
-    l0: np.ndarray
-    squared_error: np.ndarray
-    squared_norm: np.ndarray
-    errors: dict[int, CellError]
+    parts: dict[str, Part]  # all, marked and unmarked tokens, by name
+    l0: np.ndarray  # mean number of features per token that are not zero [P]; NaN if unknown
+    squared_error: np.ndarray  # squared error of the reconstruction, summed over tokens [P]; NaN if unknown
+    squared_norm: np.ndarray  # squared distance from the centre, summed over tokens [P]; NaN if unknown
+    errors: dict[int, CellError]  # why a story has no features, by its number
 
 
 @dataclass
