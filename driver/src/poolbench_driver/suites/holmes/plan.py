@@ -33,7 +33,6 @@ from poolbench_driver.waiting import waiting
 
 #: Passages of one extraction.
 SHARD = 2000
-_QUIET_S = 2.0
 #: Expected tokens of a text, for estimates.
 _TEXT_TOKENS = 20.0
 

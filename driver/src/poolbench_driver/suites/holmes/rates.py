@@ -10,7 +10,7 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.statistics import group_weights, percentile_interval
-from poolbench.statistics.winning_rate import pair_counts, published_winning_rate
+from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_driver.suites.holmes import RATE, SCORE
 
@@ -80,11 +80,8 @@ def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, ki
     if len(values_MN) < 2:
         reason = "one entrant: name several models, strategies or layers"
         return [Measure.null(metric, Status.TOO_FEW, reason, **fields) for _ in values_MN]
-    won_NM, met_NM = pair_counts(values_MN)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates_RM = (weights_RN @ won_NM) / (weights_RN @ met_NM)
     found = []
-    for column in rates_RM.T:
+    for column in winning_rate_resamples(values_MN, weights_RN).T:
         if not np.isfinite(column[0]):
             found.append(Measure.null(metric, Status.FAILED, "no set that another entrant was measured on", **fields))
             continue
