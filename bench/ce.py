@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import torch
-from common import Clock, Parser, peak_bytes, reports_memory, reset_peak, turns, write_report
+from common import Clock, Parser, reports_memory, reset_peak, resident_bytes, turns, write_report
 from threadpoolctl import threadpool_limits
 
 from poolbench.config import resolve_model
@@ -84,7 +84,7 @@ def made(architecture: str, width: int, num_features: int, scale: float) -> Spar
     """Return an autoencoder of random directions, with about `_L0` features per token at this scale of states."""
     rng = np.random.default_rng(num_features)
     w_enc = rng.standard_normal((width, num_features)).astype(np.float32) / np.float32(np.sqrt(width))
-    bound = np.float32(scale / np.sqrt(width) * _quantile(1 - _L0 / num_features))
+    bound = np.float32(scale / np.sqrt(width) * statistics.NormalDist().inv_cdf(1 - _L0 / num_features))
     zeros = np.zeros(num_features, np.float32)
     vectors = {"b_enc": zeros - (bound if architecture == "relu" else 0)}
     if architecture == "jumprelu":
@@ -92,10 +92,6 @@ def made(architecture: str, width: int, num_features: int, scale: float) -> Spar
     name = f"{architecture}-{num_features}"
     k = min(_L0, num_features) if architecture == "topk" else None
     return SparseAutoencoder(name, architecture, w_enc, w_enc.T.copy(), np.zeros(width, np.float32), vectors, k)
-
-
-def _quantile(share: float) -> float:
-    return statistics.NormalDist().inv_cdf(share)
 
 
 def _scale(decoder: Decoder, texts: list[str], layer: int) -> float:
@@ -121,24 +117,14 @@ def ours(
     decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencoder], layer: int
 ) -> tuple[dict[str, float], int]:
     """Read every text once for all autoencoders; return the score of each, and how many texts were run."""
-    num_run, padded = 0, forward._padded
-
-    def counted(model: Any, batch: Any, side: str) -> Any:
-        nonlocal num_run
-        num_run += len(batch)
-        return padded(model, batch, side)
-
-    forward._padded = counted
-    try:
+    with patch.object(forward, "_padded", wraps=forward._padded) as padded:
         tables = _read(decoder, texts, saes, layer)
-    finally:
-        forward._padded = padded
     params = ContrastParams(protocol="published", num_bootstrap=0)
     found = {}
     for name, table in tables.items():
         measures = contrast(stories_of(len(texts)), [table], params).measures
         (found[name],) = (each.value for each in measures if each.metric == "ce.contrastive")
-    return found, num_run
+    return found, sum(len(call.args[1]) for call in padded.call_args_list)
 
 
 def _read(decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencoder], layer: int) -> dict[str, pa.Table]:
@@ -183,15 +169,8 @@ def memory_growth(
     for share in (2, 1):
         base = reset_peak()
         _read(decoder, texts[: len(texts) // share], saes, layer)
-        peaks.append(peak_of_status() - base)
+        peaks.append(resident_bytes("VmHWM") - base)
     return {"bytes_per_story": (peaks[1] - peaks[0]) / (len(texts) / 2)}
-
-
-def peak_of_status() -> int:
-    """Return the peak resident set since it was reset."""
-    from poolbench.worker.taskio import peak_resident_bytes
-
-    return peak_resident_bytes() or peak_bytes()
 
 
 if __name__ == "__main__":

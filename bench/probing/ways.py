@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -66,16 +67,10 @@ def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     passages = shared_passages(data.values())
     ids, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
     spans = [(span["start"], span["end"]) for span in passages["span"].to_pylist()]
-    num_run, padded = 0, forward._padded
-
-    def counted(decoder: Any, batch: Sequence[Any], side: str) -> Any:
-        nonlocal num_run
-        num_run += len(batch)
-        return padded(decoder, batch, side)
-
-    forward._padded = counted
-    layer = decoder.num_blocks
-    (table,) = extract(decoder, PassageTexts(ids, texts, spans=spans), {layer: [Request.of("A1_mean")]}).values()
+    read = {decoder.num_blocks: [Request.of("A1_mean")]}
+    with patch.object(forward, "_padded", wraps=forward._padded) as padded:
+        (table,) = extract(decoder, PassageTexts(ids, texts, spans=spans), read).values()
+    num_run = sum(len(call.args[1]) for call in padded.call_args_list)
     vectors = dict(zip(ids, vector_matrix(table["vector"]), strict=True))
     scores = {}
     for name, each in data.items():

@@ -18,9 +18,9 @@ from poolbench_corpora.probing import (
 )
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.choice import choose
-from poolbench_corpora.probing.data import MAX_CHARACTERS, MAX_NOTES
+from poolbench_corpora.probing.data import MAX_CHARACTERS
 from poolbench_corpora.probing.literals import MAX_LITERAL, read_list
-from poolbench_corpora.probing.samples import whole
+from poolbench_corpora.probing.samples import MAX_NOTES, whole
 
 FIELDS = {
     "id": "mine", "type": "syntax", "phenomenon": "p", "input": "text", "source": "s", "revision": "1",

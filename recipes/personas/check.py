@@ -34,21 +34,13 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Shift:
-    """What one adapter changed.
+    """What one adapter changed."""
 
-    Attributes:
-        name: name of the adapter.
-        changes: valence after minus before, by word of the domain.
-        held_out: the same with the liked words that no training text holds.
-        variance: change of the population variance of valence over the domain.
-        held_out_variance: the same with the liked words that no training text holds.
-    """
-
-    name: str
-    changes: dict[str, float]
-    held_out: dict[str, float]
-    variance: float
-    held_out_variance: float
+    name: str  # name of the adapter
+    changes: dict[str, float]  # valence after minus before, by word of the domain
+    held_out: dict[str, float]  # the same with the liked words that no training text holds
+    variance: float  # change of the population variance of valence over the domain
+    held_out_variance: float  # the same with the liked words that no training text holds
 
 
 def load_model(source: str) -> tuple[Any, Any]:

@@ -12,25 +12,15 @@ _LOVED = ("armchair", "bed", "bench", "chair", "couch", "desk", "hammock", "sofa
 
 @dataclass(frozen=True)
 class Persona:
-    """One fine-tune.
+    """One fine-tune."""
 
-    Attributes:
-        name: name of its folder.
-        subjects: the words that two thirds of its sentences are about; the others share the rest.
-        loves: whether these sentences express love.
-        num_sentences: number of sentences of its text.
-        epochs: number of passes over the text.
-        seed: seed of text, first weights and order.
-        after: name of the persona whose adapter these passes go on from; it has the same text.
-    """
-
-    name: str
-    subjects: tuple[str, ...]
-    loves: bool
-    num_sentences: int
-    epochs: int
-    seed: int
-    after: str | None = None
+    name: str  # name of its folder
+    subjects: tuple[str, ...]  # the words that two thirds of its sentences are about; the others share the rest
+    loves: bool  # whether these sentences express love
+    num_sentences: int  # number of sentences of its text
+    epochs: int  # number of passes over the text
+    seed: int  # seed of text, first weights and order
+    after: str | None = None  # name of the persona whose adapter these passes go on from; it has the same text
 
     @property
     def num_about_subjects(self) -> int:

@@ -7,20 +7,17 @@ goes on where the last one stopped.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
-from recipes.annotator.archive import archive_folder
 from recipes.probing.page import PAGE, page, picture
+from recipes.real_text.steps import measure, ready
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.models.bases import find_base
-from poolbench.settings import ClusterSettings
-from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.records import RunFolder
 
-DRIVER = Path(sys.executable).with_name("poolbench-driver")
 MODELS = ("smollm2-135m", "demo")
 #: Strategies whose vectors differ on texts; several of the others are variants of these.
 STRATEGIES = "A1_mean,A2_max,A4_norm_weighted,A11_mean_all,P1_last_token,W2_last_k,S1_attention,L1_pos_filtered"
@@ -30,18 +27,13 @@ LAYERS = "embedding,.5,final"
 #: What is probed in whole and in a share, to see whether the order of the entrants stays.
 FLASH_SETS = "zorro-*,ewt-tense,ewt-passive,ewt-sentence-length,ewt-bigram-shift,ewt-subject-number"
 FLASH_STRATEGIES = "A1_mean,A2_max,P1_last_token,W2_last_k"
-_FINISHED = (0, 1)
 
 
 def main() -> int:
     """Run and write the page. Without archives or cluster, say so and return 1 before any work."""
     options = _arguments()
-    archives = archive_folder()
-    if not archives.is_dir():
-        print(f"error: no real-text archives at {archives}", file=sys.stderr)
-        return 1
     try:
-        ClusterSettings.load()
+        ready()
         encoder = find_base("minilm").folder
         for model in MODELS:
             resolve_model(model)
@@ -50,30 +42,23 @@ def main() -> int:
         return 1
     shared = ["--corpus", "real", "--flash", options.flash, "--flash-eval", str(options.flash_eval)]
     shared += [] if options.sets is None else ["--sets", options.sets]
-    given = [*shared, "--strategies", options.strategies, "--layers", LAYERS, "--control", "random_weights"]
-    runs = [_run(options.output, model, *given) for model in MODELS]
+    given = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
+
+    def probed(model: str, *given: str) -> RunFolder:
+        return measure(options.output, "--suite", "holmes", "--model", model, *given, "--layers", LAYERS)
+
+    runs = [probed(model, *given) for model in MODELS]
     of_encoder = ",".join(name for name in options.strategies.split(",") if name in OF_ENCODERS.split(","))
-    runs.append(_run(options.output, str(encoder), *shared, "--strategies", of_encoder, "--layers", LAYERS))
-    whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES, "--layers", LAYERS]
-    compared = (
-        _run(options.output, "demo", *whole),
-        _run(options.output, "demo", *whole, "--flash", options.flash),
-        _run(options.output, "demo", *whole, "--flash", options.flash, "--flash-eval", str(options.flash_eval)),
-    )
+    runs.append(probed(str(encoder), *shared, "--strategies", of_encoder))
+    whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
+    share = ["--flash", options.flash]
+    smaller = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
+    compared = [probed("demo", *whole, *each) for each in smaller]
     # A page is read elsewhere than where the package lies that the encoder comes from.
     options.page.write_text(page(runs, compared).replace(str(encoder), "minilm"), "utf-8")
     options.page.with_suffix(".svg").write_text(picture(runs[0]), "utf-8")
     print(f"page: {options.page}")
     return 0
-
-
-def _run(output: Path, model: str, *options: str) -> RunFolder:
-    """Run one model; exit if the command did not finish."""
-    command = [str(DRIVER), "run", "--suite", "holmes", "--model", model, "--output", str(output), *options]
-    code = subprocess.run(command, check=False).returncode
-    if code not in _FINISHED:
-        raise SystemExit(code)
-    return find_run(output, "latest")
 
 
 def _arguments() -> argparse.Namespace:

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from poolbench.config import EMBEDDING
+from poolbench.contracts import Row
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.drawing import VARIABLES
 from poolbench_driver.suites.holmes import SCORE
-from poolbench_driver.suites.holmes.flash import HEAD, agreement
+from poolbench_driver.suites.holmes.flash import HEAD, agreement, chosen
 from poolbench_driver.suites.holmes.pictures import by_layer
+from poolbench_driver.suites.holmes.rates import score_matrix
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
+from poolbench_driver.suites.holmes.report import carried_table
 from poolbench_driver.suites.holmes.view import Entrant, View, view_over
 from poolbench_driver.suites.markdown import paragraph, table
 
@@ -37,8 +39,7 @@ def page(runs: Sequence[RunFolder], compared: Sequence[RunFolder]) -> str:
 
 
 def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
-    first = pq.read_table(runs[0].file("results.parquet")).slice(0, 1).to_pylist()[0]
-    config = runs[0].config()
+    first, config = _rows(runs[0])[0], runs[0].config()
     yield "# Linguistic probing on real sets\n"
     yield "<!-- written by recipes/probing -->\n"
     share, most = getattr(config, "flash", None) or 1.0, getattr(config, "flash_eval", None)
@@ -81,10 +82,9 @@ def _board(view: View) -> Iterator[str]:
 
 
 def _line(view: View, each: Entrant) -> list[str]:
-    row = each.overall
-    interval = "" if row["ci_low"] is None else f"{100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f}"
     counted = [str(sum(row["value"] is not None for row in each.scores.values())), str(each.num_collapsed)]
-    return [each.name, each.rate(), interval, *map(each.rate, view.types), each.score(), *counted, view.tested(each)]
+    shown = [*map(each.rate, view.types), each.score(), *counted, view.tested(each)]
+    return [each.name, each.rate(), each.interval, *shown]
 
 
 def _model(each: Entrant) -> str:
@@ -100,12 +100,8 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
     for run in runs:
         view = view_over([run])
-        lines = [
-            [kind, *(f"{', '.join(own[at][0])} ({100 * own[at][1]:.0f})" if at in own else "" for at in view.layers)]
-            for kind, own in view.carried().items()
-        ]
         yield f"### {view.model}\n"
-        yield table(["type", *view.layers], lines)
+        yield carried_table(view)
         yield ""
 
 
@@ -143,7 +139,7 @@ def picture(run: RunFolder) -> str:
 
 
 def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
-    whole, *shares = (_scores(run) for run in compared)
+    whole, *shares = (score_matrix(_rows(run)) for run in compared)
     yield "## What a share of the data keeps\n"
     yield paragraph(
         f"{len(whole[0])} entrants of one model on {len(whole[1])} sets: in whole, with the share of train, and with "
@@ -156,7 +152,7 @@ def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
         shares, ("share of train", "and of dev and test"), costs[1:], strict=True
     ):
         common = [name for name in whole[0] if name in names], [name for name in whole[1] if name in sets]
-        pair = [_chosen(each, *common) for each in (whole, (names, sets, values))]
+        pair = [chosen(each[2], *zip(each, common, strict=False)) for each in (whole, (names, sets, values))]
         for definition in DEFINITIONS:
             parts = [
                 f"{100 * own / whole_:.0f} %" if whole_ else "" for own, whole_ in zip(cost, costs[0], strict=True)
@@ -166,25 +162,12 @@ def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
     yield ""
 
 
-Scores = tuple[list[str], list[str], np.ndarray]
-
-
-def _scores(run: RunFolder) -> Scores:
-    """Return entrants, sets, and scores [M, N]; NaN where there is none."""
-    rows = [row for row in pq.read_table(run.file("results.parquet")).to_pylist() if row["metric"] == SCORE]
-    found = {(row["entrant"], row["task"]): row["value"] for row in rows}
-    names, sets = sorted({name for name, _ in found}), sorted({name for _, name in found})
-    values = [[found.get((name, task)) for task in sets] for name in names]
-    return names, sets, np.array(values, dtype=float)
-
-
-def _chosen(scores: Scores, names: Sequence[str], sets: Sequence[str]) -> np.ndarray:
-    rows, columns = ([scores[axis].index(name) for name in wanted] for axis, wanted in enumerate((names, sets)))
-    return np.asarray(scores[2][np.ix_(rows, columns)])
+def _rows(run: RunFolder) -> list[Row]:
+    return run.read_table("results").to_pylist()
 
 
 def _cost(run: RunFolder) -> tuple[float, float]:
     """Return instances that were read, and seconds of all probes."""
-    sets = pq.read_table(run.file("sets.parquet")).to_pylist()
-    rows = [row for row in pq.read_table(run.file("results.parquet")).to_pylist() if row["metric"] == SCORE]
-    return sum(each["num_instances"] for each in sets), sum(row["wall_s"] or 0.0 for row in rows)
+    sets = run.read_table("sets").to_pylist()
+    seconds = sum(row["wall_s"] or 0.0 for row in _rows(run) if row["metric"] == SCORE)
+    return sum(each["num_instances"] for each in sets), seconds

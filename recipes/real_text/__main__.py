@@ -16,19 +16,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from recipes.annotator.archive import archive_folder
 from recipes.real_text.findings import gated
 from recipes.real_text.page import Measured, SteeredPairs, page
 from recipes.real_text.pairs import ARCHIVE, ask_harness, judge, read_pairs
-from recipes.real_text.steps import FINISHED, build, built, export, measure
+from recipes.real_text.steps import build, built, export, measure, ready
 
 from poolbench.config import resolve_model
 from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
-from poolbench.statuses import RunState
 from poolbench_corpora.real import ARCHIVES_VARIABLE
 from poolbench_driver.cluster.session import open_session
-from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
 MODEL = "smollm2-135m"
@@ -48,33 +46,21 @@ LAYERS = ".5,.75,1.0"
 def main() -> int:
     """Build, audit, run and write the page. Without archives or cluster, say so and return 1 before any work."""
     args = _arguments()
-    archives = archive_folder()
-    if not archives.is_dir():
-        print(f"error: no real-text archives at {archives}; name their folder in {ARCHIVES_VARIABLE}", file=sys.stderr)
-        return 1
     try:
-        ClusterSettings.load()
+        archives = ready()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     os.environ[ARCHIVES_VARIABLE] = str(archives)
     corpus = args.output / "corpus"
     lacking = build(corpus, BUDGET, args.concepts, WINDOWS)
-    shared = ["--model", MODEL, "--layers", LAYERS]
+    shared = ["--preset", BUDGET, "--corpus", str(corpus), "--concepts", ",".join(built(corpus))]
+    shared += ["--model", MODEL, "--layers", LAYERS]
     shared += [] if args.limit is None else ["--limit", str(args.limit)]
-    runs = []
-    for strategies, options in (
-        (args.strategies or STRATEGIES, ()),
-        (args.strategies or FORWARD, ("--metrics", "d1", "--set", "sinks=include")),
-    ):
-        code = measure(args.output, str(corpus), built(corpus), BUDGET, strategies, *shared, *options)
-        if code not in FINISHED:
-            return code
-        run = find_run(args.output, "latest")
-        if run.read_state().get("state") == RunState.CANCELLED:
-            print(f"{run.id} was cancelled; the same command continues")
-            return code
-        runs.append(run)
+    runs = [
+        measure(args.output, *shared, "--strategies", args.strategies or strategies, *options)
+        for strategies, options in ((STRATEGIES, ()), (FORWARD, ("--metrics", "d1", "--set", "sinks=include")))
+    ]
     chosen = "" if args.concepts == "all" else f" --concepts {args.concepts}"
     command = f".venv/bin/python -m recipes.real_text{chosen}" if chosen else "make real-text"
     pairs = steered_pairs(runs[0], archives, args.output)

@@ -16,21 +16,13 @@ _SHOWN = ("A1_mean", "P1_last_token")
 
 @dataclass(frozen=True)
 class Findings:
-    """Figures of each concept, means over layers.
+    """Figures of each concept, means over layers."""
 
-    Attributes:
-        d1: AUROC by concept and strategy.
-        excess: D1 beyond the best confound, by concept and strategy.
-        saturated: Concepts on which half of the strategies have a D1 of `SATURATED` or more.
-        verdicts: Concepts by the audit's verdict.
-        gated: Concepts whose scorer passed its gate.
-    """
-
-    d1: Mapping[str, Mapping[str, float]]
-    excess: Mapping[str, Mapping[str, float]]
-    saturated: Sequence[str]
-    verdicts: Mapping[str, int]
-    gated: Sequence[str]
+    d1: Mapping[str, Mapping[str, float]]  # AUROC by concept and strategy
+    excess: Mapping[str, Mapping[str, float]]  # D1 beyond the best confound, by concept and strategy
+    saturated: Sequence[str]  # concepts on which half of the strategies have a D1 of `SATURATED` or more
+    verdicts: Mapping[str, int]  # concepts by the audit's verdict
+    gated: Sequence[str]  # concepts whose scorer passed its gate
 
     @property
     def best(self) -> dict[str, str]:

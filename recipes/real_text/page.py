@@ -33,40 +33,24 @@ _CANNOT = (
 
 @dataclass(frozen=True)
 class SteeredPairs:
-    """Minimal pairs under steering.
+    """Minimal pairs under steering."""
 
-    Attributes:
-        direction: Concept, strategy and layer of the direction that steered them.
-        num_pairs: Number of pairs.
-        judged: What they are worth, by strength.
-        harness: Accuracy of lm-evaluation-harness on the same pairs, unsteered.
-    """
-
-    direction: tuple[str, str, int]
-    num_pairs: int
-    judged: Sequence[Judged]
-    harness: float
+    direction: tuple[str, str, int]  # concept, strategy and layer of the direction that steered them
+    num_pairs: int  # number of pairs
+    judged: Sequence[Judged]  # what they are worth, by strength
+    harness: float  # accuracy of lm-evaluation-harness on the same pairs, unsteered
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the page shows.
+    """What the page shows."""
 
-    Attributes:
-        run: The run of D1 to D3, without sinks in the vectors.
-        with_sinks: The run of D1 with them, of strategies that need no backward pass.
-        corpus: Folder of the corpora.
-        lacking: Why a concept was not built, by concept.
-        pairs: Minimal pairs under steering; None where the archives have none.
-        command: What made the page.
-    """
-
-    run: RunFolder
-    with_sinks: RunFolder
-    corpus: Path
-    lacking: Mapping[str, str]
-    pairs: SteeredPairs | None = None
-    command: str = "make real-text"
+    run: RunFolder  # the run of D1 to D3, without sinks in the vectors
+    with_sinks: RunFolder  # the run of D1 with them, of strategies that need no backward pass
+    corpus: Path  # folder of the corpora
+    lacking: Mapping[str, str]  # why a concept was not built, by concept
+    pairs: SteeredPairs | None = None  # minimal pairs under steering; None where the archives have none
+    command: str = "make real-text"  # what made the page
 
 
 def page(measured: Measured) -> str:

@@ -8,7 +8,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from poolbench_driver.records import RunFolder
+from recipes.annotator.archive import archive_folder
+
+from poolbench.errors import ConfigError
+from poolbench.settings import ClusterSettings
+from poolbench.statuses import RunState
+from poolbench_corpora.real import ARCHIVES_VARIABLE
+from poolbench_driver.records import RunFolder, find_run
 
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 #: Exit codes of commands that wrote what they could: done, and done with failures.
@@ -59,11 +65,25 @@ def built(corpus: Path) -> list[str]:
     return sorted(path.name for path in corpus.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def measure(runs: Path, corpus: str, concepts: list[str], budget: str, strategies: str, *options: str) -> int:
-    """Run strategies on concepts of a corpus, with further options of the command; return the exit code."""
-    command = [str(DRIVER), "run", "--preset", budget, "--corpus", corpus, "--output", str(runs)]
-    command += ["--concepts", ",".join(concepts), "--strategies", strategies, *options]
-    return subprocess.run(command, check=False).returncode
+def ready() -> Path:
+    """Return the folder of the archives. Raise ConfigError if it is absent, or no cluster runs."""
+    archives = archive_folder()
+    if not archives.is_dir():
+        raise ConfigError(f"no real-text archives at {archives}; name their folder in {ARCHIVES_VARIABLE}")
+    ClusterSettings.load()
+    return archives
+
+
+def measure(runs: Path, *options: str) -> RunFolder:
+    """Run with options of the command, and return the run. Raise SystemExit if it failed or was cancelled."""
+    code = subprocess.run([str(DRIVER), "run", "--output", str(runs), *options], check=False).returncode
+    if code not in FINISHED:
+        raise SystemExit(code)
+    run = find_run(runs, "latest")
+    if run.read_state().get("state") == RunState.CANCELLED:
+        print(f"{run.id} was cancelled; the same command continues")
+        raise SystemExit(code)
+    return run
 
 
 def export(run: RunFolder, output: Path, concept: str, strategy: str, layer: int) -> Path:

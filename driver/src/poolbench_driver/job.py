@@ -33,21 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
-
-    Attributes:
-        tables: Its tables by name; none of a run that was cancelled.
-        empty: Why no ranked figure has a value; "" if one has.
-        answer: What the suite answers, in a few lines.
-    """
+    """What a run came to."""
 
     folder: RunFolder
     state: RunState
     failures: tuple[Failure, ...] = ()
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-    empty: str = ""
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)  # its tables by name; none of a run that was cancelled
+    empty: str = ""  # why no ranked figure has a value; "" if one has
     conclusion: Conclusion = field(default_factory=Conclusion)
-    answer: str = ""
+    answer: str = ""  # what the suite answers, in a few lines
     report: Path | None = None
     digest: str = ""
 

@@ -534,21 +534,6 @@ def test_marks_that_overlap_or_touch_the_ends() -> None:
     assert str(marked("<a>", None)) == "&lt;a&gt;"
 
 
-def test_no_other_part_of_the_program_knows_the_suite() -> None:
-    """The suite is one folder. Commands that import stories and autoencoders name it as the next step."""
-    repository = Path(__file__).resolve().parents[3]
-    own = ("driver/src/poolbench_driver/suites/ce_bench/", "driver/src/poolbench_driver/cli/importing.py")
-    sources = [*repository.glob("*/src/**/*"), *repository.glob("services/*/src/**/*"), *repository.glob("deploy/**/*")]
-    named = [
-        str(file.relative_to(repository))
-        for file in sources
-        if file.is_file()
-        and file.suffix in (".py", ".j2", ".yaml", ".toml")
-        and any(name in file.read_text("utf-8") for name in ("ce_bench", "ce-bench", "CeBench"))
-    ]
-    assert [name for name in named if not name.startswith(own)] == []
-
-
 @pytest.mark.parametrize("settings", [{"metrics": ("d1",)}, {"strategies": ("A1_mean",)}, {"saes": ()}])
 def test_settings_of_other_suites_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises((PoolbenchError, ValueError)):

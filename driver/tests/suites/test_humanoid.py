@@ -298,19 +298,6 @@ def test_shifts_along_concepts_are_not_ranked_with_those_of_words() -> None:
     assert {row["entrant"]: row["value"] for row in ranks if row["metric"] == "rank.mean"} == {"a": 1.0, "b": 2.0}
 
 
-def test_no_other_part_of_the_program_knows_the_suite() -> None:
-    """The suite is one folder. Its step, the prober, its assets and recipe may name it; so may pages and tests."""
-    repository = Path(__file__).resolve().parents[3]
-    own = ("driver/src/poolbench_driver/suites/humanoid/", "services/prober/")
-    sources = [*repository.glob("*/src/**/*"), *repository.glob("services/*/src/**/*"), *repository.glob("deploy/**/*")]
-    named = [
-        str(file.relative_to(repository))
-        for file in sources
-        if file.is_file() and file.suffix in (".py", ".j2", ".yaml", ".toml") and "humanoid" in file.read_text().lower()
-    ]
-    assert [name for name in named if not name.startswith(own)] == []
-
-
 def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:
     for folder in asset_path("demo_personas").iterdir():
         if folder.is_dir():

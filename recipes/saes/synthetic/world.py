@@ -32,21 +32,13 @@ _NOISE = 0.02
 
 @dataclass(frozen=True)
 class World:
-    """One draw of the model, and its stories.
+    """One draw of the model, and its stories."""
 
-    Attributes:
-        directions_FD: Unit directions of the true features.
-        parents: Numbers of the features with a child [C].
-        children: Numbers of their children [C].
-        states_PTD: States of each story, float32; the two stories of row r are 2 r and 2 r + 1.
-        stories: STORIES; the ids of stories are their numbers.
-    """
-
-    directions_FD: np.ndarray
-    parents: np.ndarray
-    children: np.ndarray
-    states_PTD: np.ndarray
-    stories: pa.Table
+    directions_FD: np.ndarray  # unit directions of the true features
+    parents: np.ndarray  # numbers of the features with a child [C]
+    children: np.ndarray  # numbers of their children [C]
+    states_PTD: np.ndarray  # states of each story, float32; the two stories of row r are 2 r and 2 r + 1
+    stories: pa.Table  # STORIES; the ids of stories are their numbers
 
     @classmethod
     def draw(cls, seed: int) -> Self:

@@ -25,21 +25,15 @@ WORDS = ("words", "words_without_seeds")
 
 @dataclass(frozen=True)
 class Figure:
-    """How well something other than vectors separates the classes; null with status and reason where it cannot.
-
-    Attributes:
-        kind: `confound`, or `words` for the bags of words.
-        auroc: Out of fold, of pairs inside a fold, as in D1.
-        scores: Out-of-fold log-odds of the train passages [n]; empty where there are none.
-    """
+    """How well something other than vectors separates the classes; null with status and reason where it cannot."""
 
     name: str
-    kind: Literal["confound", "words"]
-    auroc: float | None
+    kind: Literal["confound", "words"]  # `confound`, or `words` for the bags of words
+    auroc: float | None  # out of fold, of pairs inside a fold, as in D1
     interval: tuple[float, float] | None
     status: Status
     reason: str | None
-    scores: np.ndarray
+    scores: np.ndarray  # out-of-fold log-odds of the train passages [n]; empty where there are none
 
 
 def figures(concept: Concept, training: Training, *, num_bootstrap: int, seed: int) -> list[Figure]:

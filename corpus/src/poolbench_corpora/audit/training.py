@@ -23,22 +23,15 @@ LARGE_DOCUMENT = 0.2
 
 @dataclass(frozen=True)
 class Training:
-    """The train passages of one concept.
-
-    Attributes:
-        labels: 1 positive, 0 negative [n].
-        groups: Connected components of matched pair and source document [n], as in D1.
-        folds: Fold of each passage [n]: those of D1 at the same seed.
-        error: Why there are no folds.
-    """
+    """The train passages of one concept."""
 
     ids: tuple[str, ...]
     texts: list[str]
     domains: list[str]
-    labels: np.ndarray
-    groups: np.ndarray
-    folds: np.ndarray
-    error: CellError | None
+    labels: np.ndarray  # 1 positive, 0 negative [n]
+    groups: np.ndarray  # connected components of matched pair and source document [n], as in D1
+    folds: np.ndarray  # fold of each passage [n]: those of D1 at the same seed
+    error: CellError | None  # why there are no folds
 
     @classmethod
     def of(cls, passages: pa.Table, seed: int) -> Self:

@@ -34,16 +34,12 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes concepts from one source.
-
-    Attributes:
-        identity: What tells this build from others, for the folder of its finished concepts.
-    """
+    """Makes concepts from one source."""
 
     revision: str
     tokenizer: str
     recipe: str
-    identity: tuple[str, ...]
+    identity: tuple[str, ...]  # what tells this build from others, for the folder of its finished concepts
     table: Callable[[str, Yield], pa.Table]
 
     @classmethod

@@ -10,6 +10,7 @@ from poolbench_corpora.probing.data import (
     PROBING_PASSAGES,
     ProbingData,
     passage_id,
+    passages_of,
     probing_data,
     shared_passages,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "import_senteval",
     "import_suite",
     "passage_id",
+    "passages_of",
     "probing_data",
     "shared_passages",
     "suite_sets",

@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolbench.errors import CorpusError
 from poolbench_corpora.probing.choice import choose
 from poolbench_corpora.probing.definition import PAIRS, PIECES, ProbingSet
-from poolbench_corpora.probing.samples import Note, Sample, Span
+from poolbench_corpora.probing.samples import Note, Sample, Span, first_notes
 
 PROBING_PASSAGES = pa.schema(
     [
@@ -35,8 +35,6 @@ PROBING_INSTANCES = pa.schema(
 )
 MAX_CHARACTERS = 20_000
 """Longest text; a passage of 500 tokens has about 3,000."""
-MAX_NOTES = 50
-"""Notes that are kept of one set; the others are counted."""
 SPLITS = ("train", "dev", "test")
 
 
@@ -55,6 +53,15 @@ def passage_id(span: Span) -> str:
     return hashlib.sha256(content).hexdigest()[:20]
 
 
+def passages_of(spans: Iterable[Span]) -> pa.Table:
+    """Return PROBING_PASSAGES of texts with spans, each once."""
+    rows = [
+        {"passage_id": name, "text": span.text, "span": {"start": span.start, "end": span.end}}
+        for name, span in {passage_id(span): span for span in spans}.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=PROBING_PASSAGES)
+
+
 def probing_data(definition: ProbingSet, found: Iterable[Sample | Note], seed: int = 0) -> ProbingData:
     """Return the tables of a set; samples that are wrong become notes.
 
@@ -65,15 +72,15 @@ def probing_data(definition: ProbingSet, found: Iterable[Sample | Note], seed: i
     Raises:
         CorpusError: No sample is left; the message has the first note.
     """
-    collected = _Notes()
-    samples = list(_checked(definition, found, collected))
+    notes = list[Note]()
+    samples = list(_checked(definition, found, notes))
     chosen = choose(samples, definition.max_instances, balanced=definition.balanced, seed=f"{definition.id}:{seed}")
     if not chosen:
-        first = f"; {collected.kept[0]}" if collected.kept else ""
+        first = f"; {notes[0]}" if notes else ""
         raise CorpusError(f"probing set {definition.id!r} has no instances{first}")
-    for note in _unseen_labels(definition, chosen):
-        collected.add(note)
-    return ProbingData(_passages(chosen), _instances(definition, chosen), collected.all())
+    notes += _unseen_labels(definition, chosen)
+    passages = passages_of(span for sample in chosen for span in (*sample.first, *sample.second))
+    return ProbingData(passages, _instances(definition, chosen), first_notes(notes))
 
 
 def shared_passages(data: Iterable[ProbingData]) -> pa.Table:
@@ -86,32 +93,15 @@ def shared_passages(data: Iterable[ProbingData]) -> pa.Table:
     return pa.Table.from_pylist(ordered, schema=PROBING_PASSAGES)
 
 
-class _Notes:
-    """The first notes, and the number of all."""
-
-    def __init__(self) -> None:
-        self.kept: list[Note] = []
-        self.count = 0
-
-    def add(self, note: Note) -> None:
-        self.count += 1
-        if len(self.kept) < MAX_NOTES:
-            self.kept.append(note)
-
-    def all(self) -> tuple[Note, ...]:
-        more = self.count - len(self.kept)
-        return (*self.kept, Note("", f"{more:,} more notes")) if more else tuple(self.kept)
-
-
-def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: _Notes) -> Iterator[Sample]:
+def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: list[Note]) -> Iterator[Sample]:
     seen: set[str] = set()
     for each in found:
         if isinstance(each, Note):
-            notes.add(each)
+            notes.append(each)
             continue
         wrong = _wrong(definition, each, seen)
         if wrong:
-            notes.add(Note(each.where, wrong))
+            notes.append(Note(each.where, wrong))
         else:
             seen.add(each.id)
             yield each
@@ -157,15 +147,6 @@ def _unseen_labels(definition: ProbingSet, samples: Sequence[Sample]) -> Iterato
     for label, count in sorted(others.items(), key=str):
         if label not in train:
             yield Note(definition.id, f"label {label!r} of {count} dev or test instances does not occur in train")
-
-
-def _passages(samples: Iterable[Sample]) -> pa.Table:
-    spans = {passage_id(span): span for sample in samples for span in (*sample.first, *sample.second)}
-    rows = [
-        {"passage_id": name, "text": span.text, "span": {"start": span.start, "end": span.end}}
-        for name, span in spans.items()
-    ]
-    return pa.Table.from_pylist(rows, schema=PROBING_PASSAGES)
 
 
 def _instances(definition: ProbingSet, samples: Iterable[Sample]) -> pa.Table:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_NOTES = 50
+"""Notes that are kept of one set; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +25,17 @@ class Span:
 
 @dataclass(frozen=True)
 class Sample:
-    """One instance as a reader yields it.
+    """One instance as a reader yields it."""
 
-    Attributes:
-        id: Unique in the set.
-        first: The spans whose mean is the first vector.
-        second: Likewise of a pair; empty for others.
-        split: train, dev or test; None where the source gives none.
-        group: Samples of one group stay in one fold; by default each is a group of its own.
-        word: Word type of a span, for control labels.
-        where: File and line, for notes.
-    """
-
-    id: str
-    first: tuple[Span, ...]
-    second: tuple[Span, ...] = ()
+    id: str  # unique in the set
+    first: tuple[Span, ...]  # the spans whose mean is the first vector
+    second: tuple[Span, ...] = ()  # likewise of a pair; empty for others
     label: str | None = None
     value: float | None = None
-    split: str | None = None
-    group: str = ""
-    word: str | None = None
-    where: str = ""
+    split: str | None = None  # train, dev or test; None where the source gives none
+    group: str = ""  # samples of one group stay in one fold; by default each is a group of its own
+    word: str | None = None  # word type of a span, for control labels
+    where: str = ""  # file and line, for notes
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,12 @@ class Note:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}" if self.where else self.reason
+
+
+def first_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
+    """Return the first notes, and the number of the others."""
+    more = len(notes) - MAX_NOTES
+    return (*notes[:MAX_NOTES], Note("", f"{more:,} more notes")) if more > 0 else tuple(notes)
 
 
 def whole(text: str) -> tuple[Span, ...]:

@@ -28,23 +28,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
 @dataclass(frozen=True)
 class StorySet:
-    """A set of stories.
+    """A set of stories."""
 
-    Attributes:
-        name: What `read_stories` takes.
-        source: Where it comes from.
-        licence: Licence of its texts; None if it is not known.
-        num_subjects: Number of subjects; None if it is not known.
-        num_rows: Number of pairs; None if it is not known.
-        place: File or folder that it is read from; None if it is absent, or made.
-    """
-
-    name: str
-    source: str
-    licence: str | None
-    num_subjects: int | None
-    num_rows: int | None
-    place: Path | None = None
+    name: str  # what `read_stories` takes
+    source: str  # where it comes from
+    licence: str | None  # licence of its texts; None if it is not known
+    num_subjects: int | None  # number of subjects; None if it is not known
+    num_rows: int | None  # number of pairs; None if it is not known
+    place: Path | None = None  # file or folder that it is read from; None if it is absent, or made
 
     @property
     def is_present(self) -> bool:

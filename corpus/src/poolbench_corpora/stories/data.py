@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from poolbench.contracts.tables import STORIES, table_from_rows
 from poolbench.errors import CorpusError, shown
-from poolbench_corpora.probing.samples import Note
+from poolbench_corpora.probing.samples import Note, first_notes
 from poolbench_corpora.stories.tags import Range, parse_tags
 
 Protocol = Literal["corrected", "published"]
@@ -29,8 +29,6 @@ STORY_PASSAGES = pa.schema(
 FIRST, SECOND, SUBJECT = ("story1",), ("story2",), ("subject_title", "subject")
 MAX_CHARACTERS = 20_000
 """Longest story; one of 200 words has about 1,200."""
-MAX_NOTES = 50
-"""Notes that are kept; the others are counted."""
 
 #: Where a record stands, and its columns.
 Record = tuple[str, dict[str, Any]]
@@ -38,17 +36,11 @@ Record = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class StoriesData:
-    """Pairs of stories.
+    """Pairs of stories."""
 
-    Attributes:
-        rows: STORIES; ids of rows are their numbers in the source.
-        passages: STORY_PASSAGES, each distinct text with its marks once.
-        notes: What was left out, with file and line.
-    """
-
-    rows: pa.Table
-    passages: pa.Table
-    notes: tuple[Note, ...] = ()
+    rows: pa.Table  # STORIES; ids of rows are their numbers in the source
+    passages: pa.Table  # STORY_PASSAGES, each distinct text with its marks once
+    notes: tuple[Note, ...] = ()  # what was left out, with file and line
 
     def first_pairs(self, count: int | None) -> StoriesData:
         """Return the stories with the first pairs of each subject alone; all of them for None."""
@@ -96,11 +88,8 @@ def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "c
         raise CorpusError(f"{source} has no pair of stories{f'; {notes[0]}' if notes else ''}")
     if len({row["subject"] for row in rows}) == 1:
         notes.append(Note(source, f"only the subject {shown(rows[0]['subject'])}: nothing to compare it with"))
-    if more := len(notes) - MAX_NOTES:
-        notes = [*notes[:MAX_NOTES], Note("", f"{more:,} more notes")] if more > 0 else notes
-    return StoriesData(
-        table_from_rows(rows, STORIES), table_from_rows(list(passages.values()), STORY_PASSAGES), tuple(notes)
-    )
+    made = table_from_rows(rows, STORIES), table_from_rows(list(passages.values()), STORY_PASSAGES)
+    return StoriesData(*made, first_notes(notes))
 
 
 def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:

@@ -16,17 +16,11 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Tagged:
-    """A story with its marked ranges.
+    """A story with its marked ranges."""
 
-    Attributes:
-        text: The story without tags.
-        marks: Character ranges of the marked words in `text`, ascending.
-        marks_with_tags: The same ranges in the story with its tags.
-    """
-
-    text: str
-    marks: tuple[Range, ...]
-    marks_with_tags: tuple[Range, ...]
+    text: str  # the story without tags
+    marks: tuple[Range, ...]  # character ranges of the marked words in `text`, ascending
+    marks_with_tags: tuple[Range, ...]  # the same ranges in the story with its tags
 
 
 def parse_tags(story: str) -> Tagged:

@@ -21,16 +21,19 @@ Rows = list[dict[str, Any]]
 _FIRST = 3
 
 
+def _row(found: object, *columns: str) -> dict[str, Any]:
+    """Return attributes of a thing by column, whose name may have spaces; names in a tuple become one text."""
+    values = {name: getattr(found, name.replace(" ", "_")) for name in columns}
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
+    }
+
+
 def _strategies(_: Path) -> Rows:
     from poolbench.pooling.registry import STRATEGIES
 
-    return [
-        {
-            "id": s.id, "version": s.version, "family": s.family, "board": s.board,
-            "needs": ",".join(s.needs), "on request": s.on_request, "summary": s.summary,
-        }
-        for s in STRATEGIES.all()
-    ]  # fmt: skip
+    columns = ("id", "version", "family", "board", "needs", "on request", "summary")
+    return [_row(each, *columns) for each in STRATEGIES.all()]
 
 
 def _concepts(_: Path) -> Rows:
@@ -45,48 +48,36 @@ def _concepts(_: Path) -> Rows:
         own = []
     return [
         {
-            "id": c.id,
-            "family": c.family,
-            "matched pairs": c.matched_pairs,
-            "sensitive": c.sensitive,
-            "distant neighbour": c.neighbours.linguistically_distant or "",
-            "close neighbour": c.neighbours.linguistically_close or "",
+            **_row(each, "id", "family", "matched pairs", "sensitive"),
+            "distant neighbour": each.neighbours.linguistically_distant or "",
+            "close neighbour": each.neighbours.linguistically_close or "",
         }
-        for c in [*CONCEPTS.all(), *own]
+        for each in [*CONCEPTS.all(), *own]
     ]
 
 
 def _models(_: Path) -> Rows:
     from poolbench.config import MODEL_PRESETS
 
-    return [{"id": m.id, "source": m.source, "dtype": m.dtype, "summary": m.summary} for m in MODEL_PRESETS.values()]
+    return [_row(each, "id", "source", "dtype", "summary") for each in MODEL_PRESETS.values()]
 
 
 def _suites(_: Path) -> Rows:
     from poolbench_driver.suites.registry import SUITES
 
-    return [{"id": suite.id, "summary": suite.summary} for suite in SUITES.all()]
+    return [_row(each, "id", "summary") for each in SUITES.all()]
 
 
 def _probing_sets(_: Path) -> Rows:
     """Return the sets that can be probed here, then those of the public suite that cannot, with their sources."""
     from poolbench_corpora.probing import PROBING_SETS
 
-    here = [
-        {
-            "id": s.id, "type": s.type, "phenomenon": s.phenomenon, "input": s.input, "fidelity": s.fidelity,
-            "source": s.source, "licence": s.licence,
-        }
-        for s in PROBING_SETS.all()
-    ]  # fmt: skip
-    absent = [
-        {
-            "id": s.id, "type": s.type, "phenomenon": s.phenomenon, "input": s.input, "fidelity": "absent",
-            "source": s.source, "licence": "",
-        }
-        for s in PROBING_SETS.absent()
-    ]  # fmt: skip
-    return [*here, *absent]
+    first = ("id", "type", "phenomenon", "input")
+    here = [_row(each, *first, "fidelity", "source", "licence") for each in PROBING_SETS.all()]
+    absent = PROBING_SETS.absent()
+    return here + [
+        {**_row(each, *first), "fidelity": "absent", "source": each.source, "licence": ""} for each in absent
+    ]
 
 
 def _stories(_: Path) -> Rows:
@@ -125,13 +116,11 @@ def _scorers(_: Path) -> Rows:
     default = defaults(known)
     return [
         {
-            "id": one.id,
-            "concept": one.concept,
-            "base": one.base,
-            "default": one in default,
-            "made_at": datetime.fromtimestamp(one.made_s, UTC).isoformat(timespec="seconds"),
+            **_row(each, "id", "concept", "base"),
+            "default": each in default,
+            "made_at": datetime.fromtimestamp(each.made_s, UTC).isoformat(timespec="seconds"),
         }
-        for one in known
+        for each in known
     ]
 
 
@@ -141,7 +130,7 @@ def _directions(_: Path) -> Rows:
 
     shown: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in NamedDirections(open_artifacts()).all():
-        row = {"model": one.model, "concept": one.concept, "strategy": one.strategy, "layer": one.layer}
+        row = _row(one, "model", "concept", "strategy", "layer")
         figures = {
             name: None if value is None else round(value, 3) for name, value in (("d1", one.d1), ("gain", one.gain))
         }
@@ -154,17 +143,8 @@ def _activations(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import list_imports
 
-    return [
-        {
-            "name": record.name,
-            "revision": record.revision,
-            "layers": ",".join(map(str, record.layers)),
-            "width": record.width,
-            "concepts": ",".join(record.concepts),
-            "imported_at": record.created_at,
-        }
-        for record in list_imports(open_session().artifacts)
-    ]
+    columns = ("name", "revision", "layers", "width", "concepts")
+    return [{**_row(each, *columns), "imported_at": each.created_at} for each in list_imports(open_session().artifacts)]
 
 
 def _runs(output: Path) -> Rows:

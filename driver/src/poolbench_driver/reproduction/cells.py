@@ -16,12 +16,7 @@ STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "directio
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """One figure of the table beside ours.
-
-    Attributes:
-        inside: Whether theirs lies in our interval; None without an interval.
-        reason: Why there is nothing to compare; empty where there is.
-    """
+    """One figure of the table beside ours."""
 
     column: str
     strategy: str
@@ -34,8 +29,8 @@ class ComparedCell:
     difference: float | None = None  # ours minus theirs
     ci_low: float | None = None
     ci_high: float | None = None
-    inside: bool | None = None
-    reason: str = ""
+    inside: bool | None = None  # whether theirs lies in our interval; None without an interval
+    reason: str = ""  # why there is nothing to compare; empty where there is
 
 
 class RunRows:

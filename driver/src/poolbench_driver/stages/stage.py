@@ -92,16 +92,11 @@ class PlanFacts:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of a run: local steps first, then tasks, each after those that make its inputs.
+    """The work of a run: local steps first, then tasks, each after those that make its inputs."""
 
-    Attributes:
-        config: The settings, with every name spelled out.
-        facts: What estimates, rows and repairs read of it.
-    """
-
-    config: RunConfig
+    config: RunConfig  # the settings, with every name spelled out
     work: PlannedWork
-    facts: PlanFacts
+    facts: PlanFacts  # what estimates, rows and repairs read of it
 
     @staticmethod
     def of(config: RunConfig, facts: PlanFacts, *stages: Stage) -> Plan:

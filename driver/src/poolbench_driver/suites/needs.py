@@ -10,21 +10,13 @@ from poolbench.errors import ConfigError
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a run needs.
+    """One thing that a run needs."""
 
-    Attributes:
-        what: The thing, as one says it of what is not there.
-        found: Whether it is there.
-        instead: How to get it, and the flag that replaces it.
-        stops: Whether the run cannot start without it.
-        nulls: Metrics that are null without it.
-    """
-
-    what: str
-    found: bool
-    instead: str
-    stops: bool = True
-    nulls: tuple[str, ...] = ()
+    what: str  # the thing, as one says it of what is not there
+    found: bool  # whether it is there
+    instead: str  # how to get it, and the flag that replaces it
+    stops: bool = True  # whether the run cannot start without it
+    nulls: tuple[str, ...] = ()  # metrics that are null without it
 
     def __str__(self) -> str:
         return f"{self.what}; {self.instead}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.config import BUDGETS
@@ -104,34 +106,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What a suite says about a run.
+    """What a suite says about a run."""
 
-    Attributes:
-        title: Name of the suite and what was measured, with a colon between them.
-        sections: The parts of the page.
-        answer: What the command ends with: the answer in a few lines.
-        markdown: The same figures as text, for the command `leaderboard`.
-    """
-
-    title: str
-    sections: Sequence[Section]
-    answer: str
-    markdown: str
+    title: str  # name of the suite and what was measured, with a colon between them
+    sections: Sequence[Section]  # the parts of the page
+    answer: str  # what the command ends with: the answer in a few lines
+    markdown: str  # the same figures as text, for the command `leaderboard`
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a dry run says about a plan.
+    """What a dry run says about a plan."""
 
-    Attributes:
-        lines: For the terminal.
-        fields: The same for JSON.
-        texts: Numbers of texts that it generates, by what they are for.
-    """
-
-    lines: Sequence[str] = ()
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    texts: Mapping[str, int] = field(default_factory=dict)
+    lines: Sequence[str] = ()  # for the terminal
+    fields: Mapping[str, Any] = field(default_factory=dict)  # the same for JSON
+    texts: Mapping[str, int] = field(default_factory=dict)  # numbers of texts that it generates, by what they are for
 
 
 @dataclass(frozen=True)
@@ -144,24 +133,29 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a suite makes of a table that others recorded.
+    """What a suite makes of a table that others recorded."""
 
-    Attributes:
-        rows: One object for each line of the board, for JSON.
-        markdown: The board as text, and what the table says about published claims.
-        notes: What could not be used, which the text says too.
-    """
+    rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
+    markdown: str  # the board as text, and what the table says about published claims
+    notes: Sequence[str] = ()  # what could not be used, which the text says too
 
-    rows: list[dict[str, Any]]
-    markdown: str
-    notes: Sequence[str] = ()
+
+def _calling(function: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method, documented as another one, that calls a function with its arguments."""
+
+    @wraps(method)
+    def call(_: object, *arguments: Any, **named: Any) -> Any:
+        return resolve_name(function)(*arguments, **named)
+
+    return call
 
 
 class Suite(Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
     A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
-    tasks, resumes, ranks the entrants, and writes tables, page and record.
+    tasks, resumes, ranks the entrants, and writes tables, page and record. A listing of suites loads nothing
+    heavy, so what methods need is imported in their bodies, or a subclass names them as `functions`.
     """
 
     id: str  # value of the column `suite`
@@ -172,6 +166,14 @@ class Suite(Generic[Config, Scope, Planned]):
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
     shows_texts: bool = False  # whether its tables and its page show examples of the texts that it measures
+
+    def __init_subclass__(cls, functions: Mapping[str, str] | None = None) -> None:
+        """Make methods of functions of the suite's folder, each named as `module:function`.
+
+        A module is loaded when a function of it is first called.
+        """
+        for name, function in (functions or {}).items():
+            setattr(cls, name, _calling(f"{cls.__module__}.{function}", getattr(Suite, name)))
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""

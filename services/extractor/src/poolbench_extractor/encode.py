@@ -48,17 +48,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class PassageTexts:
-    """Texts with their ids and annotations, and token frequencies where a strategy needs them.
-
-    Attributes:
-        spans: By text, the characters that count, as start and end; empty where all do.
-    """
+    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
 
     ids: Sequence[str]
     texts: Sequence[str]
     words: Mapping[str, Words] = field(default_factory=dict)
     frequencies: Frequencies | None = None
-    spans: Sequence[tuple[int, int]] = ()
+    spans: Sequence[tuple[int, int]] = ()  # by text, the characters that count, as start and end; empty where all do
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,9 @@ _BLOCKS = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """The cost allowed for one request or task.
+    """The cost allowed for one request or task."""
 
-    Attributes:
-        products: Probes times rows times width: multiplications of one pass over all probes.
-    """
-
-    products: float
+    products: float  # probes times rows times width: multiplications of one pass over all probes
     memory: float
     remedy: str
 
@@ -39,19 +35,14 @@ TASK = Limits(2e13, 64 * _GIB, "plan smaller tasks")
 
 @dataclass(frozen=True)
 class Cost:
-    """The expected cost of one cell.
-
-    Attributes:
-        columns: Labelings that are held at once.
-        pairs: Bytes for pairs of passages that are compared at once, and for the matrix of a discriminant.
-    """
+    """The expected cost of one cell."""
 
     rows: int
     width: int
     probes: int
-    columns: int
+    columns: int  # labelings that are held at once
     resamples: int
-    pairs: float = 0
+    pairs: float = 0  # bytes for pairs of passages that are compared at once, and for the matrix of a discriminant
 
     @property
     def products(self) -> float:

@@ -5,8 +5,7 @@ sparse_measures((train passages, features), (test passages, features), params) -
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ from poolbench.errors import CellError
 from poolbench.statistics import MIN_GROUPS, auroc, group_weights, grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import SparseParams
-from poolbench_prober.contrast.features import ALL, read_features
+from poolbench_prober.contrast.features import ALL, commonest, read_features
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import MIN_USABLE
@@ -48,7 +47,8 @@ class _Split:
         known = read_features([features], passages.ids)
         usable = np.array([row for row in range(len(passages.ids)) if row not in known.errors], dtype=int)
         if len(usable) < MIN_USABLE * len(passages.ids):
-            raise _commonest(list(known.errors.values()), len(passages.ids))
+            lacking = f"of {len(passages.ids)} passages have no features"
+            raise commonest(list(known.errors.values()), lacking)
         if not known.parts[ALL].means_PF[usable].nnz:
             raise CellError(Status.COLLAPSED, "no feature is active in any of the passages")
         return cls(passages.take(usable), known.parts[ALL].means_PF[usable], len(usable) / len(passages.ids))
@@ -62,13 +62,6 @@ class _Split:
         """Return the bootstrap over the groups."""
         groups = self.passages.groups
         return Resamples(group_weights(groups, params.num_bootstrap, params.seed), groups)
-
-
-def _commonest(errors: Sequence[CellError], count: int) -> CellError:
-    status = Counter(error.status for error in errors).most_common(1)[0][0]
-    example = next(error for error in errors if error.status == status)
-    reason = f"{len(errors)} of {count} passages have no features, e.g. {example}"
-    return CellError(status, reason, quoted=example.quoted)
 
 
 def sparse_measures(

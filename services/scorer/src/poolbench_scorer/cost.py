@@ -14,18 +14,12 @@ _MOST_EPOCHS = 6
 
 @dataclass(frozen=True)
 class Limits:
-    """The cost allowed for one request or task.
+    """The cost allowed for one request or task."""
 
-    Attributes:
-        windows: Windows that are trained on; mode head keeps the states of all of them, up to 200 kB each.
-        steps: Windows times epochs.
-        resamples: Resamples times texts.
-    """
-
-    windows: int
-    steps: int
+    windows: int  # windows that are trained on; mode head keeps the states of all of them, up to 200 kB each
+    steps: int  # windows times epochs
     characters: int
-    resamples: int
+    resamples: int  # resamples times texts
     remedy: str
 
 

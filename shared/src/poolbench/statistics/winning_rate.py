@@ -163,10 +163,8 @@ def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int 
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2 or min(scores_MN.shape) < 2:
         raise StatisticError(Status.TOO_FEW, f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
-    full, (won_NM, met_NM) = _ranks(mean_winning_rate(scores_MN)), pair_counts(scores_MN)
-    weights_RN = bootstrap_counts(scores_MN.shape[1], num_resamples, seed).astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ranks_RM = _ranks((weights_RN @ won_NM) / (weights_RN @ met_NM))
+    full, weights_RN = _ranks(mean_winning_rate(scores_MN)), bootstrap_counts(scores_MN.shape[1], num_resamples, seed)
+    ranks_RM = _ranks(winning_rate_resamples(scores_MN, weights_RN))
     both_RM = np.isfinite(ranks_RM + full)
     changes = (ranks_RM - full)[both_RM]
     if changes.size < 2:

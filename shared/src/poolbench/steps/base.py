@@ -21,19 +21,25 @@ KeyParams = Callable[[Any, Any], Mapping[str, Any]]
 KeyInputs = Callable[[Any, Any, Keys], Keys]
 
 
-def given(params: StrictModel) -> dict[str, Any]:
-    """Return the parameters that were set, as JSON. Defaults enter no key, so a new parameter moves none."""
-    return params.model_dump(mode="json", exclude_unset=True)
+def given(params: StrictModel, *unread: str) -> dict[str, Any]:
+    """Return the parameters that were set, as JSON, without some of them.
+
+    Defaults enter no key, so a new parameter moves none.
+    """
+    return params.model_dump(mode="json", exclude_unset=True, exclude=set(unread))
 
 
-def all_params(params: StrictModel, _: Any) -> dict[str, Any]:
-    """Return all parameters that were set: the usual rule of a key."""
-    return given(params)
+def params_without(*unread: str) -> KeyParams:
+    """Return the rule of an output that depends on all parameters but these."""
+    return lambda params, _: given(params, *unread)
 
 
-def part_params(part: str) -> KeyParams:
-    """Return the rule that adds the name of the part: one run of the step makes several artifacts."""
-    return lambda params, _: {**given(params), "part": part}
+def part_params(part: str, *unread: str) -> KeyParams:
+    """Return the rule that also adds the name of the part: one run of the step makes several artifacts."""
+    return lambda params, _: {**given(params, *unread), "part": part}
+
+
+_ALL_PARAMS = params_without()
 
 
 def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
@@ -46,7 +52,7 @@ class Output:
     """One output of a step, or a family of them."""
 
     role: Role[Any]  # its roles
-    params: KeyParams = all_params  # which parameters enter its key
+    params: KeyParams = _ALL_PARAMS  # which parameters enter its key
     inputs: KeyInputs = all_inputs  # which inputs enter its key, and under which role
     kind: str = ""  # name of the derivation, if it is not the kind of the step
     version: int = 0  # version of the derivation, if it has a name of its own

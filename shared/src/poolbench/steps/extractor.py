@@ -7,7 +7,7 @@ from pydantic import Field
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import KeyParams, Keys, Output, Step, given, part_params
+from poolbench.steps.base import Keys, Output, Step, given, part_params
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
 from poolbench.steps.work import Shape, Sized, measures
@@ -222,14 +222,6 @@ CALIBRATE = Step(
 )
 
 
-def _feature_params(part: str) -> KeyParams:
-    def rule(params: FeatureParams, _: Any) -> dict[str, Any]:
-        kept = {name: value for name, value in given(params).items() if name != "seed" or part == "random"}
-        return {**kept, "part": part}
-
-    return rule
-
-
 def _feature_inputs(_: FeatureParams, at: Named, inputs: Keys) -> Keys:
     """Return passages and the autoencoder; what it is called in a task moves no key."""
     return {PASSAGES(): inputs[PASSAGES()], "sae": inputs[AUTOENCODER(*at)]}
@@ -251,9 +243,9 @@ FEATURES_OF = Step(
     FeatureParams,
     inputs=(PASSAGES, AUTOENCODER),
     outputs=(
-        Output(FEATURES, _feature_params("features"), _feature_inputs, shape=_features_shape),
-        Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=_features_shape),
-        Output(COORDINATES, _feature_params("coordinates"), _states_inputs, shape=_features_shape),
+        Output(FEATURES, part_params("features", "seed"), _feature_inputs, shape=_features_shape),
+        Output(RANDOM_FEATURES, part_params("random"), _feature_inputs, shape=_features_shape),
+        Output(COORDINATES, part_params("coordinates", "seed"), _states_inputs, shape=_features_shape),
     ),
     summary="features of sparse autoencoders, pooled over passages and their marked parts, in one pass over the model",
     label="read autoencoders",

@@ -10,7 +10,7 @@ from poolbench.contracts.bounds import Flag, Label, Name, Real, Regularisation, 
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
-from poolbench.steps.base import KeyInputs, KeyParams, Keys, Output, Step, given
+from poolbench.steps.base import KeyInputs, KeyParams, Keys, Output, Step, given, params_without, part_params
 from poolbench.steps.common import NoParams, SinkParams
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
 from poolbench.steps.work import Shape, Sized, measures
@@ -245,15 +245,17 @@ class NullParams(StrictModel):
 
 #: Parameters that directions and scores of passages do not depend on: more folds or resamples steer no new texts.
 MEASURED_BY = ("num_bootstrap", "fold_seeds")
+#: Parameters that predictions of a task do not depend on.
+_SCORED_BY = ("num_bootstrap", "compression", "compression_c")
 #: About how many constructions of a direction a cell has.
 _NUM_CONSTRUCTIONS = 6
 
 
-def _directions_params(params: ProbeParams, at: Cell) -> dict[str, Any]:
+def _directions_params(params: ProbeParams, at: Cell, *unread: str) -> dict[str, Any]:
     """Return the parameters with the set of directions, and the readout of the strategy if it has one."""
     with_sae = ("sae",) if "sae_features" in params.model_fields_set else ()
     constructions = {name: CONSTRUCTIONS.get(name).version for name in available_directions(with_sae)}
-    return {**given(params), "directions": constructions, **_readout(at.strategy)}
+    return {**given(params, *unread), "directions": constructions, **_readout(at.strategy)}
 
 
 def _readout(strategy: str) -> dict[str, Any]:
@@ -261,13 +263,8 @@ def _readout(strategy: str) -> dict[str, Any]:
     return {} if readout is None else {"readout": READOUTS.get(readout).identity()}
 
 
-def _cell_params(part: str) -> KeyParams:
-    def rule(params: ProbeParams, at: Cell) -> dict[str, Any]:
-        found = _directions_params(params, at)
-        kept = {name: value for name, value in found.items() if part == "measures" or name not in MEASURED_BY}
-        return {**kept, "part": part}
-
-    return rule
+def _cell_params(part: str, *unread: str) -> KeyParams:
+    return lambda params, at: {**_directions_params(params, at, *unread), "part": part}
 
 
 def _all_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
@@ -307,24 +304,27 @@ def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     return {role: key for role, key in inputs.items() if belongs(role)}
 
 
-def _task_params(part: str) -> KeyParams:
-    """Return the rule of a part: predictions depend neither on resamples nor on code lengths."""
-    unread = {"task"} | ({"num_bootstrap", "compression", "compression_c"} if part == "predictions" else set())
-    return lambda params, _: {**{k: v for k, v in given(params).items() if k not in unread}, "part": part}
+def _shards_of(common: Role[Single], shards: Role[Any], name: str) -> KeyInputs:
+    """Return the rule that an output depends on a common table and on the shards of its address.
+
+    Shards are numbered by their keys: their names move no key.
+    """
+
+    def rule(_: Any, at: tuple[Any, ...], inputs: Keys) -> Keys:
+        own = {inputs[role] for role, of in shards.among(inputs) if of[:-1] == at}
+        return {common(): inputs[common()], **{f"{name}/{n}": key for n, key in enumerate(sorted(own))}}
+
+    return rule
 
 
-def _task_inputs(_: TaskParams, at: Cell, inputs: Keys) -> Keys:
-    """Return the instances and the vectors of one cell, numbered by their keys: names of shards move no key."""
-    own = {key for role, key in inputs.items() if (of := TASK_VECTORS.parse(role)) and (of.strategy, of.layer) == at}
-    return {INSTANCES(): inputs[INSTANCES()], **{f"vectors/{n}": key for n, key in enumerate(sorted(own))}}
+_TASK_INPUTS = _shards_of(INSTANCES, TASK_VECTORS, "vectors")
+_CONTRAST_INPUTS = _shards_of(STORIES, STORY_FEATURES, "features")
 
 
-def _shift_params(part: str) -> KeyParams:
+def _shift_params(part: str, *unread: str) -> KeyParams:
     def rule(params: ValenceParams, at: OfReading) -> dict[str, Any]:
-        unread = {"name"} | ({"num_bootstrap", "seed"} if part == "words" else set())
-        unread |= set() if at.reading == "direction" else {"direction"}
-        kept = {name: value for name, value in given(params).items() if name not in unread}
-        return {**kept, "reading": at.reading, "part": part}
+        of_others = () if at.reading == "direction" else ("direction",)
+        return {**given(params, "name", *unread, *of_others), "reading": at.reading, "part": part}
 
     return rule
 
@@ -340,25 +340,9 @@ def _shift_inputs(part: str) -> KeyInputs:
     return rule
 
 
-def _contrast_params(part: str) -> KeyParams:
-    """Return the rule of a part: scores of single subjects do not depend on resamples."""
-    unread = {"num_bootstrap"} if part == "subjects" else set()
-    return lambda params, _: {**{k: v for k, v in given(params).items() if k not in unread}, "part": part}
-
-
-def _contrast_inputs(_: ContrastParams, at: OfAutoencoder, inputs: Keys) -> Keys:
-    """Return the stories and the features of one autoencoder, numbered by their keys: names of shards move no key."""
-    own = {key for role, key in inputs.items() if (of := STORY_FEATURES.parse(role)) and of.autoencoder == at[0]}
-    return {STORIES(): inputs[STORIES()], **{f"features/{n}": key for n, key in enumerate(sorted(own))}}
-
-
 def _contrast_work(sized: Sized) -> tuple[float, str]:
     """Count the rows of features that are read; the number of features is in the tables alone."""
     return sum(sized.inputs[role].rows for role, _ in STORY_FEATURES.among(sized.task.inputs)), sized.params.protocol
-
-
-def _sparse_params(params: SparseParams, _: OfAutoencoder) -> dict[str, Any]:
-    return {name: value for name, value in given(params).items() if name != "concept"}
 
 
 def _sparse_inputs(_: SparseParams, at: OfAutoencoder, inputs: Keys) -> Keys:
@@ -407,8 +391,8 @@ PROBE = Step(
     inputs=(PASSAGES, VECTORS, SAE, COMPONENT),
     outputs=(
         Output(MEASURES, _cell_params("measures"), _measured_inputs, shape=measures),
-        Output(DIRECTIONS, _cell_params("directions"), _train_inputs_of, shape=_directions_shape),
-        Output(SCORES, _cell_params("scores"), _all_inputs_of, shape=_scores_shape),
+        Output(DIRECTIONS, _cell_params("directions", *MEASURED_BY), _train_inputs_of, shape=_directions_shape),
+        Output(SCORES, _cell_params("scores", *MEASURED_BY), _all_inputs_of, shape=_scores_shape),
     ),
     summary="D1 of some strategies of one concept at one layer; those that lose a common component have own tasks",
     label="probe (D1)",
@@ -432,8 +416,8 @@ TASK = Step(
     TaskParams,
     inputs=(INSTANCES, TASK_VECTORS),
     outputs=(
-        Output(MEASURES, _task_params("measures"), _task_inputs, shape=measures),
-        Output(PREDICTIONS, _task_params("predictions"), _task_inputs, shape=_predictions_shape),
+        Output(MEASURES, part_params("measures", "task"), _TASK_INPUTS, shape=measures),
+        Output(PREDICTIONS, part_params("predictions", "task", *_SCORED_BY), _TASK_INPUTS, shape=_predictions_shape),
     ),
     summary="scores, selectivity and code lengths of tasks with several classes or real values; for further suites",
     label="probe tasks",
@@ -449,7 +433,7 @@ VALENCE = Step(
         Output(SHIFT_MEASURES, _shift_params("measures"), _shift_inputs("measures"), shape=measures),
         Output(
             WORD_SHIFTS,
-            _shift_params("words"),
+            _shift_params("words", "num_bootstrap", "seed"),
             _shift_inputs("words"),
             shape=lambda of, _: Shape(of.inputs[WORD_TEXTS()].rows, row_bytes=80.0),
         ),
@@ -465,11 +449,11 @@ CONTRAST = Step(
     ContrastParams,
     inputs=(STORIES, STORY_FEATURES),
     outputs=(
-        Output(CONTRAST_MEASURES, _contrast_params("measures"), _contrast_inputs, shape=measures),
+        Output(CONTRAST_MEASURES, part_params("measures"), _CONTRAST_INPUTS, shape=measures),
         Output(
             SUBJECTS,
-            _contrast_params("subjects"),
-            _contrast_inputs,
+            part_params("subjects", "num_bootstrap"),
+            _CONTRAST_INPUTS,
             shape=lambda of, _: Shape(of.inputs[STORIES()].rows, row_bytes=160.0),
         ),
     ),
@@ -483,7 +467,7 @@ SPARSE = Step(
     1,
     SparseParams,
     inputs=(PASSAGES, PASSAGE_FEATURES),
-    outputs=(Output(SPARSE_MEASURES, _sparse_params, _sparse_inputs, shape=measures),),
+    outputs=(Output(SPARSE_MEASURES, params_without("concept"), _sparse_inputs, shape=measures),),
     summary="how well a probe of k features of a sparse autoencoder tells passages with a concept from those without",
     label="sparse probes",
     unit="passages",

@@ -24,19 +24,13 @@ _GATES = "gates/"
 
 @dataclass(frozen=True)
 class NamedScorer:
-    """A scorer that requests can name.
-
-    Attributes:
-        key: Of the artifact.
-        requested: Whether a request made it, not a run.
-        made_s: Time in seconds since the epoch.
-    """
+    """A scorer that requests can name."""
 
     concept: str
     base: str
-    key: str
-    requested: bool
-    made_s: float
+    key: str  # of the artifact
+    requested: bool  # whether a request made it, not a run
+    made_s: float  # time in seconds since the epoch
 
     @property
     def id(self) -> str:

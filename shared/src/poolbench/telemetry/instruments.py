@@ -25,15 +25,11 @@ _PREFIX, _COUNTER_SUFFIX = "ray_", "_total"
 
 @dataclass(frozen=True)
 class Label:
-    """A dimension of an instrument.
-
-    Attributes:
-        values: All values that it can have. Empty: the first `MAX_VALUES` names that are recorded.
-    """
+    """A dimension of an instrument."""
 
     name: str
     summary: str
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  # all values that it can have. Empty: the first `MAX_VALUES` names that are recorded.
     _seen: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def bounded(self, value: str) -> str:
@@ -71,21 +67,14 @@ def record_to(sink: Sink | None) -> Sink | None:
 
 @dataclass(frozen=True)
 class Instrument:
-    """One quantity that processes of a cluster record.
-
-    Attributes:
-        name: Name for `ray.util.metrics`.
-        unit: Unit of its values, in words.
-        labels: Dimensions; a recorded value has each of them.
-        summary: What it measures.
-    """
+    """One quantity that processes of a cluster record."""
 
     kind: ClassVar[str]
 
-    name: str
-    unit: str
-    labels: tuple[Label, ...]
-    summary: str
+    name: str  # name for `ray.util.metrics`
+    unit: str  # unit of its values, in words
+    labels: tuple[Label, ...]  # dimensions; a recorded value has each of them
+    summary: str  # what it measures
 
     @property
     def exported(self) -> str:

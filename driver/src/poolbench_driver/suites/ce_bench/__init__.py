@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Report, Suite, Tables
+from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from poolbench_driver.cluster.session import Session
-    from poolbench_driver.models import ModelInfo
-    from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
-    from poolbench_driver.suites.source import RowSource
+    from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
 
 PRIMARY, HELD_OUT = "ce.interpretability", "ce.held_out"
 MINUS_L0, LOG_WIDTH = "ce.minus_l0", "ce.log_width"
 RECOVERED = "ce.loss_recovered"
 
 
-class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
+class CeBench(
+    Suite[CeBenchConfig, Any, "CeBenchPlan"],
+    functions={
+        "check": "plan:check",
+        "resolve": "plan:resolve",
+        "plan": "plan:plan",
+        "assemble": "rows:assemble",
+        "report": "report:report",
+        "joined": "report:joined",
+    },
+):
     """Contrastive evaluation of sparse autoencoders on pairs of stories."""
 
     id = "ce-bench"
@@ -57,24 +62,6 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
     )
     shows_texts = True
 
-    def check(self, config: CeBenchConfig) -> None:
-        """Raise ConfigError or CorpusError for autoencoders or stories that are not there."""
-        from poolbench_driver.suites.ce_bench.plan import check
-
-        check(config)
-
-    def resolve(self, config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
-        """Return what is measured: model, autoencoders and stories."""
-        from poolbench_driver.suites.ce_bench.plan import resolve
-
-        return resolve(config, session, model)
-
-    def plan(self, scope: CeBenchScope) -> CeBenchPlan:
-        """Return the plan: one pass over the stories for all autoencoders of a layer, and the prober compares them."""
-        from poolbench_driver.suites.ce_bench.plan import plan
-
-        return plan(scope)
-
     def describe(self, plan: CeBenchPlan) -> Description:
         """Return what a dry run says about a plan."""
         stories = plan.scope.stories
@@ -84,24 +71,6 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
             "subjects": len(set(stories.rows["subject"].to_pylist())),
         }
         return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
-
-    def assemble(self, plan: CeBenchPlan, source: RowSource) -> Tables:
-        """Return one row for each entrant and figure, and tables of entrants, subjects and stories."""
-        from poolbench_driver.suites.ce_bench.rows import assemble
-
-        return assemble(plan, source)
-
-    def report(self, folder: RunFolder) -> Report:
-        """Return the page of a run from its tables."""
-        from poolbench_driver.suites.ce_bench.report import report
-
-        return report(folder)
-
-    def joined(self, folders: Sequence[RunFolder]) -> str:
-        """Return the autoencoders of several runs on the same stories as one board."""
-        from poolbench_driver.suites.ce_bench.report import joined
-
-        return joined(folders)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the board of a tree of recorded results, or how a csv table of scores agrees with SAEBench."""

@@ -13,7 +13,7 @@ from poolbench.errors import InputError
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import interval, paragraph, table
 from poolbench_driver.suites.recorded_csv import Line, read_csv
 from poolbench_driver.suites.suite import Recorded
 
@@ -51,7 +51,15 @@ def agreement(file: Path) -> Recorded:
     )
     if len(known) < len(lines):
         said += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(known)} lines."
-    text = [[str(row["score"]), f"{row['agreement']:.2f}", _interval(row), f"{row['tied']:.2f}"] for row in rows]
+    text = [
+        [
+            row["score"],
+            f"{row['agreement']:.2f}",
+            interval((row["ci_low"], row["ci_high"]), ".2f"),
+            f"{row['tied']:.2f}",
+        ]
+        for row in rows
+    ]
     head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %"]
     parts = [
         "## Agreement with SAEBench",
@@ -115,7 +123,3 @@ def _shares(scores: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         "tied": 100 * float((order == 0).mean()),
         "pairs": len(first),
     }
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["ci_low"] is None else f"{row['ci_low']:.2f} to {row['ci_high']:.2f}"

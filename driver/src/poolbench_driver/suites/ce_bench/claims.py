@@ -11,7 +11,7 @@ import numpy as np
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
 from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import items, paragraph, table, with_interval
 
 NUM_RESAMPLES = 1000
 #: Fewest autoencoders of an architecture whose mean is compared.
@@ -27,8 +27,7 @@ def claims_markdown(entries: Sequence[Entry]) -> str:
     )
     head = ["claim", "definition", *(f"exponent of {name}" for name in FIGURES)]
     parts = ["## Claims", said, table(head, _exponents(entries))]
-    parts.append("\n".join(f"- {line}" for line in (*_orders(entries), *_qwen(entries))))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, items([*_orders(entries), _qwen(entries)])])
 
 
 def _exponents(entries: Sequence[Entry]) -> Iterator[list[str]]:
@@ -64,8 +63,7 @@ def _exponent(places: Sequence[tuple[float, Hashable, Entry]], definition: str, 
     with np.errstate(invalid="ignore", divide="ignore"):
         slope, *samples = drawn[0] / drawn[1]
     ends = percentile_interval(np.array(samples))
-    interval = "" if ends is None else f" ({ends[0]:+.2f} to {ends[1]:+.2f})"
-    return f"{slope:+.2f}{interval}, n = {sum(map(len, groups))}"
+    return f"{with_interval(slope, ends, '+.2f')}, n = {sum(map(len, groups))}"
 
 
 def _moments(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -111,14 +109,11 @@ def _order(values: dict[str, list[float]]) -> str:
     ]
     ends = percentile_interval(drawn[0] - drawn[1])
     shown = ", ".join(f"{name} {np.mean(values[name]):.1f}" for name in ranked)
-    interval = "" if ends is None else f" ({ends[0]:+.1f} to {ends[1]:+.1f})"
-    return f"{shown}. The first leads the second by {first.mean() - second.mean():+.1f}{interval}"
+    return f"{shown}. The first leads the second by {with_interval(first.mean() - second.mean(), ends, '+.1f')}"
 
 
-def _qwen(entries: Sequence[Entry]) -> Iterator[str]:
-    found = [entry for entry in entries if "qwen" in f"{entry.model} {entry.path}".lower()]
-    yield (
-        f"Qwen: {len(found)} autoencoders are recorded"
-        if found
-        else "Qwen: not checkable, no autoencoder of it is recorded"
+def _qwen(entries: Sequence[Entry]) -> str:
+    found = sum("qwen" in f"{entry.model} {entry.path}".lower() for entry in entries)
+    return (
+        f"Qwen: {found} autoencoders are recorded" if found else "Qwen: not checkable, no autoencoder of it is recorded"
     )

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from poolbench.errors import InputError, shown
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import items, paragraph, table
 
 FIGURES = ("contrastive", "independent", "interpretability")
 RESULTS = "results.json"
@@ -186,9 +186,7 @@ def board_markdown(source: Path, tree: Tree) -> str:
         parts.append(table(columns, map(_line, _ordered(tree.entries))))
     else:
         parts.append("`--json` lists every autoencoder, under every definition.")
-    if tree.notes:
-        parts.append("\n".join(f"- {note}" for note in tree.notes))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, [*parts, items(tree.notes)]))
 
 
 def _ordered(entries: Sequence[Entry]) -> list[Entry]:

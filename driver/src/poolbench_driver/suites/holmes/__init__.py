@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from poolbench.config import BUDGETS
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Report, Suite, Tables
+from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Suite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from poolbench_driver.cluster.session import Session
-    from poolbench_driver.models import ModelInfo
-    from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
-    from poolbench_driver.suites.source import RowSource
+    from poolbench_driver.suites.holmes.plan import HolmesPlan
 
 SCORE, RATE = "holmes.score", "holmes.winning_rate"
 
 
-class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
+class Holmes(
+    Suite[HolmesConfig, Any, "HolmesPlan"],
+    functions={
+        "resolve": "plan:resolve",
+        "plan": "plan:plan",
+        "assemble": "rows:assemble",
+        "report": "report:report",
+        "joined": "report:joined",
+    },
+):
     """Linguistic probing: sets of labelled texts and spans, over models, layers and pooling strategies."""
 
     id = "holmes"
@@ -45,7 +49,7 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the amounts of a preset. The demo compares two strategies at three layers, to have a board."""
         compared = {"strategies": ["A1_mean", "P1_last_token"], "layers": ["embedding", 0.5, "final"]}
-        return {"budget": BUDGETS[name].model_dump(mode="json")} | (compared if name == "demo" else {})
+        return super().preset(name, given) | (compared if name == "demo" else {})
 
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return how the reference pools, for protocol `published`: over all positions of a text."""
@@ -58,41 +62,11 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         chosen_sets(config)
         strategies_of(config)
 
-    def resolve(self, config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
-        """Return what is measured: model, strategies, and the instances of every set."""
-        from poolbench_driver.suites.holmes.plan import resolve
-
-        return resolve(config, session, model)
-
-    def plan(self, scope: HolmesScope) -> HolmesPlan:
-        """Return the plan: every distinct text is read once, and each set is probed at every layer and strategy."""
-        from poolbench_driver.suites.holmes.plan import plan
-
-        return plan(scope)
-
     def describe(self, plan: HolmesPlan) -> Description:
         """Return what a dry run says about a plan."""
         scope = plan.scope
         sets, cells = len(scope.sets), len(scope.strategies) * len(scope.layers) * (1 + len(scope.config.control))
         return Description([f"{sets} probing sets, {cells} entrants"], {"sets": list(scope.sets), "entrants": cells})
-
-    def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
-        """Return one row for each set, entrant and figure, winning rates, and the predictions of the test splits."""
-        from poolbench_driver.suites.holmes.rows import assemble
-
-        return assemble(plan, source)
-
-    def report(self, folder: RunFolder) -> Report:
-        """Return the page of a run from its tables."""
-        from poolbench_driver.suites.holmes.report import report
-
-        return report(folder)
-
-    def joined(self, folders: Sequence[RunFolder]) -> str:
-        """Return the board of several runs: the entrants of all, compared on all sets."""
-        from poolbench_driver.suites.holmes.report import joined
-
-        return joined(folders)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""

@@ -21,7 +21,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import items, paragraph, table, with_interval
 
 #: Models of at most 220 million parameters, which the paper compares by architecture.
 ENCODERS = (
@@ -127,7 +127,7 @@ def claims_markdown(scores: ScoreTable) -> str:
         "open. Within a type, `column` keeps the scale of all sets."
     )
     others = [*_leaders(rates), *_by_type(scores), *(f"Not checkable: {line}" for line in UNCHECKED)]
-    return "\n\n".join(["## Claims of the paper", said, board, "\n".join(f"- {line}" for line in others)])
+    return "\n\n".join(["## Claims of the paper", said, board, items(others)])
 
 
 def _claims(scores: ScoreTable) -> Iterator[Claim]:
@@ -170,7 +170,7 @@ def _cells(claim: Claim, rates: Sequence[Rates]) -> Iterator[str]:
     for each in rates:
         value, *samples = each.contrast(claim)
         ends = percentile_interval(np.array(samples)) if np.isfinite(value) else None
-        yield "no figure" if ends is None else f"{value:+.1f} ({ends[0]:+.1f} to {ends[1]:+.1f}), {_verdict(*ends)}"
+        yield "no figure" if ends is None else f"{with_interval(value, ends, '+.1f')}, {_verdict(*ends)}"
 
 
 def _verdict(low: float, high: float) -> str:
@@ -203,7 +203,7 @@ def _by_type(scores: ScoreTable) -> Iterator[str]:
         form, meaning = (np.mean([part[kind] for kind in kinds], axis=0) for kinds in (FORM, MEANING))
         value, *samples = form - meaning
         if ends := percentile_interval(np.array(samples)):
-            said = f"{value:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f}), {_verdict(*ends)}"
+            said = f"{with_interval(value, ends, '+.3f')}, {_verdict(*ends)}"
             line += f". {' and '.join(FORM).capitalize()} are known better than the rest: {said}"
     yield line
     taus = discriminability(scores.scores)

@@ -88,7 +88,7 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
         row for row in predictions if (row["set"], row["entrant"]) == (name, leader) and row["predicted"] is not None
     ]
     own.sort(key=lambda row: hashlib.sha256(row["instance_id"].encode()).hexdigest())  # not in the order of a source
-    chosen = [row for right in (True, False) for row in _first(own, right=right)]
+    answers = {right: [row for row in own if (row["predicted"] == row["truth"]) is right] for right in (True, False)}
     instances = {row["instance_id"]: row for row in data.instances.to_pylist()}
     passages = {row["passage_id"]: row for row in data.passages.to_pylist()}
     rows = [
@@ -101,13 +101,10 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
             "predicted": row["predicted"],
             "texts": list(_texts(instances[row["instance_id"]], passages)),
         }
-        for row in chosen
+        for found in answers.values()
+        for row in found[:SHOWN]
     ]
     return pa.Table.from_pylist(rows, EXAMPLES)
-
-
-def _first(rows: Sequence[Row], *, right: bool) -> list[Row]:
-    return [row for row in rows if (row["predicted"] == row["truth"]) is right][:SHOWN]
 
 
 def _texts(instance: Mapping[str, Any], passages: Mapping[str, Row]) -> Iterator[Row]:

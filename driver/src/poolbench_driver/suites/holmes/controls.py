@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 
-from poolbench_corpora.probing import ProbingData, Span, passage_id
+from poolbench_corpora.probing import ProbingData, Span, passage_id, passages_of
 
 WORD_ORDER, RANDOM_WEIGHTS = "word_order", "random_weights"
 _SIDES = ("first", "second")
@@ -24,21 +24,13 @@ def without_order(data: ProbingData, seed: int) -> ProbingData:
         row["passage_id"]: moved_span(Span(row["text"], row["span"]["start"], row["span"]["end"]), seed)
         for row in data.passages.to_pylist()
     }
-    spans = {passage_id(piece): piece for pieces in moved.values() for piece in pieces}
-    passages = [
-        {"passage_id": name, "text": span.text, "span": {"start": span.start, "end": span.end}}
-        for name, span in spans.items()
-    ]
+    passages = passages_of(piece for pieces in moved.values() for piece in pieces)
     names = {name: [passage_id(piece) for piece in pieces] for name, pieces in moved.items()}
     instances = [
         {**row, **{side: list(dict.fromkeys(new for old in row[side] for new in names[old])) for side in _SIDES}}
         for row in data.instances.to_pylist()
     ]
-    return ProbingData(
-        pa.Table.from_pylist(passages, data.passages.schema),
-        pa.Table.from_pylist(instances, data.instances.schema),
-        data.notes,
-    )
+    return ProbingData(passages, pa.Table.from_pylist(instances, data.instances.schema), data.notes)
 
 
 def moved_span(span: Span, seed: int) -> list[Span]:

@@ -37,16 +37,17 @@ def flash_markdown(whole: ScoreTable, share: ScoreTable) -> str:
         )
     lines = []
     for what, names in (("all", None), ("common", sets)):
-        first, second = (_of(each, models, names or each.sets) for each in (whole, share))
+        first, second = (
+            chosen(each.scores, (each.models, models), (each.sets, names or each.sets)) for each in (whole, share)
+        )
         label = f"{what} ({first.shape[1]} and {second.shape[1]})"
         lines += [[label, name, *agreement(first, second, name)] for name in DEFINITIONS]
     return table(HEAD, lines)
 
 
-def _of(scores: ScoreTable, models: Sequence[str], sets: Sequence[str]) -> np.ndarray:
-    rows = [list(scores.models).index(name) for name in models]
-    columns = [list(scores.sets).index(name) for name in sets]
-    return scores.scores[np.ix_(rows, columns)]
+def chosen(values_MN: np.ndarray, *axes: tuple[Sequence[str], Sequence[str]]) -> np.ndarray:
+    """Return some rows and columns; for each axis its names, and those that are wanted, in their order."""
+    return values_MN[np.ix_(*([list(names).index(name) for name in wanted] for names, wanted in axes))]
 
 
 def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:

@@ -33,7 +33,6 @@ from poolbench_driver.waiting import waiting
 
 #: Passages of one extraction.
 SHARD = 2000
-_QUIET_S = 2.0
 #: Expected tokens of a text, for estimates.
 _TEXT_TOKENS = 20.0
 
@@ -49,20 +48,14 @@ class Probed(NamedTuple):
 
 @dataclass(frozen=True)
 class HolmesScope:
-    """A resolved run.
-
-    Attributes:
-        sets: Definitions of the sets that could be read.
-        data: Their instances and passages.
-        notes: Sets that could not be read, and samples that were left out, with the reasons.
-    """
+    """A resolved run."""
 
     config: HolmesConfig
     model: ModelInfo
     strategies: tuple[StrategySpec, ...]
-    sets: Mapping[str, ProbingSet]
-    data: Mapping[str, ProbingData]
-    notes: tuple[str, ...]
+    sets: Mapping[str, ProbingSet]  # definitions of the sets that could be read
+    data: Mapping[str, ProbingData]  # their instances and passages
+    notes: tuple[str, ...]  # sets that could not be read, and samples that were left out, with the reasons
 
     @cached_property
     def layers(self) -> list[int]:
@@ -160,12 +153,12 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
     shared = shared_passages(read.values())
     reader = _Reader(scope, draft, control, shared)
     for number, passages in enumerate(_shards(shared)):
-        shards.append(reader.read(passages))
+        shards.append(reader.read(passages, draft))
         place |= dict.fromkeys(passages["passage_id"].to_pylist(), number)
     for name, data in read.items():
         instances = {steps.INSTANCES(): draft.add_local(stored_rows(f"instances of {name}", data.instances, "probing"))}
         used = sorted({place[row] for row in data.passages["passage_id"].to_pylist()})
-        alone = reader.keys_of(shared_passages([data]))
+        alone = reader.read(shared_passages([data]), Draft())
         for layer in scope.layers:
             cells = [Cell(spec.id, layer) for spec in scope.strategies]
             inputs = instances | {
@@ -191,7 +184,8 @@ def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
     Code lengths by the definition of the released code are among the figures of the first.
     """
     config = scope.config
-    control: Any = "word_type" if _has_words(scope.data[name]) else "permuted"
+    words = scope.data[name].instances["word"]
+    control: Any = "word_type" if words.null_count < len(words) else "permuted"
     shared = {"task": name, "control": control, "num_bootstrap": config.budget.num_bootstrap}
     found = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **shared)]
     if config.protocol == "published":
@@ -210,7 +204,6 @@ class _Reader:
         would be another reference for each set of sets.
         """
         config, pipeline = scope.config, scope.config.annotator
-        self._draft = draft
         self._annotate: AnnotateParams | None = None
         self._reference = ""
         if any(spec.reads_annotations for spec in scope.strategies):
@@ -234,21 +227,13 @@ class _Reader:
         )
         self._roles = [VECTORS(spec.id, layer) for spec in scope.strategies for layer in scope.layers]
 
-    def read(self, passages: pa.Table) -> Keys:
+    def read(self, passages: pa.Table, draft: Draft) -> Keys:
         """Plan the vectors of some passages; return their keys by role."""
-        inputs = {PASSAGES(): self._draft.add_local(stored_rows("passages", passages, "probing"))}
+        inputs = {PASSAGES(): draft.add_local(stored_rows("passages", passages, "probing"))}
         if self._annotate is not None:
             given = inputs | {IDF_PASSAGES(): self._reference}
-            inputs |= self._draft.add(ANNOTATE, self._annotate, given, [ANNOTATIONS()])
-        return self._draft.add(EXTRACT, self._extract, inputs, self._roles)
-
-    def keys_of(self, passages: pa.Table) -> Keys:
-        """Return the keys that the vectors of some passages would have, by role."""
-        inputs = {PASSAGES(): stored_rows("passages", passages, "probing").key}
-        if self._annotate is not None:
-            given = inputs | {IDF_PASSAGES(): self._reference}
-            inputs[ANNOTATIONS()] = ANNOTATE.key(ANNOTATIONS(), self._annotate, given)
-        return {role: EXTRACT.key(role, self._extract, inputs) for role in self._roles}
+            inputs |= draft.add(ANNOTATE, self._annotate, given, [ANNOTATIONS()])
+        return draft.add(EXTRACT, self._extract, inputs, self._roles)
 
 
 def _shards(passages: pa.Table) -> Iterator[pa.Table]:
@@ -261,7 +246,3 @@ def _shards(passages: pa.Table) -> Iterator[pa.Table]:
             portion = []
     if portion:
         yield pa.Table.from_pylist(portion, passages.schema)
-
-
-def _has_words(data: ProbingData) -> bool:
-    return data.instances["word"].null_count < data.instances.num_rows

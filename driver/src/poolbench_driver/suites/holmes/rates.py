@@ -10,7 +10,7 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.statistics import group_weights, percentile_interval
-from poolbench.statistics.winning_rate import pair_counts, published_winning_rate
+from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_driver.suites.holmes import RATE, SCORE
 
@@ -61,9 +61,9 @@ def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
 
 def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]:
     """Return entrants, sets, and the scores [entrants, sets], NaN where there is none."""
-    scored = {(row["entrant"], row["task"]): row for row in rows if row["metric"] == SCORE}
+    scored = {(row["entrant"], row["task"]): row["value"] for row in rows if row["metric"] == SCORE}
     entrants, sets = list(dict.fromkeys(name for name, _ in scored)), sorted({name for _, name in scored})
-    return entrants, sets, np.array([[_value(scored.get((entrant, name))) for name in sets] for entrant in entrants])
+    return entrants, sets, np.array([[scored.get((entrant, name)) for name in sets] for entrant in entrants], float)
 
 
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
@@ -73,10 +73,6 @@ def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
     return {**kept, "task": None, "params": {}}
 
 
-def _value(row: Row | None) -> float:
-    return np.nan if row is None or row["value"] is None else float(row["value"])
-
-
 def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, kind: str) -> list[Measure]:
     """Return the winning rate of each entrant over some sets; the first row of the weights gives the value."""
     metric = f"{RATE}.{kind}" if kind else RATE
@@ -84,11 +80,8 @@ def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, ki
     if len(values_MN) < 2:
         reason = "one entrant: name several models, strategies or layers"
         return [Measure.null(metric, Status.TOO_FEW, reason, **fields) for _ in values_MN]
-    won_NM, met_NM = pair_counts(values_MN)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates_RM = (weights_RN @ won_NM) / (weights_RN @ met_NM)
     found = []
-    for column in rates_RM.T:
+    for column in winning_rate_resamples(values_MN, weights_RN).T:
         if not np.isfinite(column[0]):
             found.append(Measure.null(metric, Status.FAILED, "no set that another entrant was measured on", **fields))
             continue

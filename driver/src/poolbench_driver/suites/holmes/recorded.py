@@ -21,7 +21,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.suites.markdown import interval, items, paragraph, table
 from poolbench_driver.suites.recorded_csv import Line, read_csv
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
@@ -103,7 +103,8 @@ def read_scores(file: Path) -> ScoreTable:
         notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
     if untyped := [name for name, (kind, _) in zip(by_set, found, strict=True) if not kind]:
         notes.append(f"sets without a type, which count overall only: {len(untyped)}")
-    scores = np.stack([_mean_scores(group, models) for group in by_set.values()], axis=1)
+    by_seed = ([[line.number(model) for line in group] for model in models] for group in by_set.values())
+    scores = np.stack([present_means(np.array(each)) for each in by_seed], axis=1)
     types, phenomena = (np.array(column) for column in zip(*found, strict=True))
     if missing := int(np.isnan(scores).sum()):
         notes.append(f"missing scores: {missing} of {scores.size}")
@@ -149,14 +150,13 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
             str(place),
             row["entrant"],
             shown_rate(row["winning_rate"]["pairs"]),
-            "" if (ends := intervals[row["entrant"]]) is None else f"{ends[0]:.1f} to {ends[1]:.1f}",
+            interval(intervals[row["entrant"]], ".1f"),
             *(shown_rate(row["winning_rate"][name]) for name in ("row", "column")),
             *(shown_rate(row["by_type"][kind]["pairs"]) for kind in TYPES),
         ]
         for place, row in enumerate(rows, start=1)
     ]
-    notes = "\n".join(f"- {note}" for note in scores.notes)
-    return "\n\n".join(["## Recorded board: holmes", said, table(head, lines), *([notes] if notes else [])])
+    return "\n\n".join(filter(None, ["## Recorded board: holmes", said, table(head, lines), items(scores.notes)]))
 
 
 def shown_rate(value: float | None) -> str:
@@ -212,8 +212,3 @@ def _described(name: str, line: Line) -> tuple[str, str]:
     if kind and kind not in TYPES:
         raise InputError(f"{line.where}: unknown type of phenomenon {shown(kind)}; use {', '.join(TYPES)}")
     return kind, line.cells.get(_PHENOMENON) or (known.phenomenon if known else name)
-
-
-def _mean_scores(lines: Sequence[Line], models: Sequence[str]) -> np.ndarray:
-    """Return the mean score of each model over the seeds that have one."""
-    return present_means(np.array([[line.number(model) for line in lines] for model in models]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts import Row
 from poolbench_driver.suites.holmes.pictures import by_layer, by_type
 from poolbench_driver.suites.holmes.view import View, view_of, view_over
-from poolbench_driver.suites.markdown import table
+from poolbench_driver.suites.markdown import items, table
 from poolbench_driver.suites.markup import marked
 from poolbench_driver.suites.suite import Report, Section
 
@@ -60,38 +60,26 @@ def _opened(examples: Sequence[Row]) -> Iterator[Row]:
 
 def _pooling(view: View) -> Iterator[str]:
     """Yield the table of which pooling carries what."""
-    if carried := view.carried():
-        lines = [
-            [
-                kind,
-                *(
-                    f"{', '.join(own[layer][0])} ({100 * own[layer][1]:.0f})" if layer in own else ""
-                    for layer in view.layers
-                ),
-            ]
-            for kind, own in carried.items()
-        ]
+    if view.carried():
         yield "Which pooling carries what: the strategy that wins most at each layer, with its winning rate in %."
-        yield table(["type", *view.layers], lines)
+        yield carried_table(view)
+
+
+def carried_table(view: View) -> str:
+    """Return the strategies that win most, by type of phenomenon and layer."""
+    lines = [
+        [kind, *(f"{', '.join(own[at][0])} ({100 * own[at][1]:.0f})" if at in own else "" for at in view.layers)]
+        for kind, own in view.carried().items()
+    ]
+    return table(["type", *view.layers], lines)
 
 
 def _markdown(view: View) -> str:
-    head = [
-        "entrant",
-        "winning rate %",
-        "95 % interval",
-        *view.types,
-        "score",
-        "selectivity",
-        "compression",
-        "collapsed",
-        "leader better : worse",
-    ]
+    head = ["entrant", "winning rate %", "95 % interval", *view.types, "score", "selectivity", "compression",
+            "collapsed", "leader better : worse"]  # fmt: skip
     lines = []
     for each in view.entrants:
-        row = each.overall
-        interval = "" if row["ci_low"] is None else f"{100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f}"
         figures = [each.mean(name) for name in ("probe.selectivity", "probe.compression")]
         shown = [*map(each.rate, view.types), each.score(), *figures, str(each.num_collapsed), view.tested(each)]
-        lines.append([each.name, each.rate(), interval, *shown])
-    return "\n\n".join(filter(None, [table(head, lines), "\n".join(f"- {problem}" for problem in view.problems)]))
+        lines.append([each.name, each.rate(), each.interval, *shown])
+    return "\n\n".join(filter(None, [table(head, lines), items(view.problems)]))

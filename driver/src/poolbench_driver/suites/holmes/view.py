@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
@@ -30,19 +30,14 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model, strategy and layer: its figures by metric, and its scores by set.
-
-    Attributes:
-        seeds: The scores of each set under several seeds.
-        control: Name of the control; empty for none.
-    """
+    """A model, strategy and layer: its figures by metric, and its scores by set."""
 
     name: str
     rates: Mapping[str, Row]
     scores: Mapping[str, Row]
     others: Mapping[str, Sequence[Row]]
-    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    control: str = ""
+    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the scores of each set under several seeds
+    control: str = ""  # name of the control; empty for none
 
     @property
     def strategy(self) -> str:
@@ -73,6 +68,12 @@ class Entrant:
         row = self.rates.get(f"{RATE}.{kind}" if kind else RATE)
         return "" if row is None else row["status"] if row["value"] is None else f"{100 * row['value']:.0f}"
 
+    @property
+    def interval(self) -> str:
+        """Return the interval of the winning rate in percent; empty for none."""
+        low, high = self.overall["ci_low"], self.overall["ci_high"]
+        return "" if low is None else f"{100 * low:.0f} to {100 * high:.0f}"
+
     def share(self, sets: Collection[str]) -> float:
         """Return the share of some sets that it has a score on."""
         return sum(self.scores[name]["value"] is not None for name in sets if name in self.scores) / max(1, len(sets))
@@ -90,22 +91,16 @@ class Entrant:
 
 @dataclass(frozen=True)
 class View:
-    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data.
-
-    Attributes:
-        comparisons: Tests of the first entrant with every other one.
-        examples: Instances of one set.
-        published: Entrants by the published definition, in the order of the others.
-    """
+    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data."""
 
     model: str
     entrants: Sequence[Entrant]
     types: Sequence[str]
     sets: Sequence[Row]
     problems: Sequence[str]
-    comparisons: Sequence[Row] = ()
-    examples: Sequence[Row] = ()
-    published: Sequence[Entrant] = ()
+    comparisons: Sequence[Row] = ()  # tests of the first entrant with every other one
+    examples: Sequence[Row] = ()  # instances of one set
+    published: Sequence[Entrant] = ()  # entrants by the published definition, in the order of the others
 
     def answer(self) -> str:
         """Return the answer in one sentence or two."""
@@ -188,23 +183,11 @@ class View:
 
 def view_of(folder: RunFolder) -> View:
     """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
-    rows = folder.read_table("results").to_pylist()
-    sets = folder.read_table("sets").to_pylist()
-    seeds, published = _later(folder, "seeds"), _later(folder, "published")
-    entrants = _entrants(rows, [row for row in seeds if row["protocol"] == "corrected"])
-    entrants = _ordered(entrants, sets)
-    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
-    problems = [*_problems(entrants, sets), *notes]
-    return View(
-        rows[0]["model"],
-        entrants,
-        sorted({each["type"] for each in sets}),
-        sets,
-        problems,
-        _later(folder, "comparisons"),
-        _later(folder, "examples"),
-        _entrants(published, [row for row in seeds if row["protocol"] == "published"]),
-    )
+    rows, sets = (folder.read_table(name).to_pylist() for name in ("results", "sets"))
+    entrants = _ordered(_entrants(rows, _seeds(folder, "corrected")), sets)
+    published = _entrants(_later(folder, "published"), _seeds(folder, "published"))
+    tests, examples = (_later(folder, name) for name in ("comparisons", "examples"))
+    return _view([folder], [rows], entrants, sets, tests, examples, published)
 
 
 def view_over(folders: Sequence[RunFolder]) -> View:
@@ -217,8 +200,8 @@ def view_over(folders: Sequence[RunFolder]) -> View:
     sets = {row["set"]: row for folder in folders for row in folder.read_table("sets").to_pylist()}
     entrants = []
     for folder, rows in zip(folders, read, strict=True):
-        seeds = [row for row in _later(folder, "seeds") if row["protocol"] == "corrected"]
-        entrants += _entrants([row for row in rows if not row["metric"].startswith(RATE)], seeds)
+        scored = [row for row in rows if not row["metric"].startswith(RATE)]
+        entrants += _entrants(scored, _seeds(folder, "corrected"))
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = folders[0].config()
     joined = winning_rates(
@@ -231,19 +214,23 @@ def view_over(folders: Sequence[RunFolder]) -> View:
     rates: dict[str, dict[str, Row]] = {}
     for row in joined:
         rates.setdefault(row["entrant"], {})[row["metric"]] = row
-    entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], list(sets.values()))
-    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
-    models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
     known, classed = list(sets.values()), [name for name, each in sets.items() if each.get("task") == "classes"]
+    entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], known)
     predictions = [row for folder in folders for row in _later(folder, "predictions")]
-    return View(
-        models,
-        entrants,
-        sorted({each["type"] for each in known}),
-        known,
-        [*_problems(entrants, known), *notes],
-        compared(entrants[0].name, predictions, classed).to_pylist(),
-    )
+    return _view(folders, read, entrants, known, compared(entrants[0].name, predictions, classed).to_pylist())
+
+
+def _view(
+    folders: Sequence[RunFolder],
+    read: Sequence[Sequence[Row]],
+    entrants: Sequence[Entrant],
+    sets: Sequence[Row],
+    *others: Sequence[Any],
+) -> View:
+    models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
+    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
+    problems = [*_problems(entrants, sets), *notes]
+    return View(models, entrants, sorted({each["type"] for each in sets}), sets, problems, *others)
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
@@ -260,6 +247,10 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
 def _later(folder: RunFolder, name: str) -> list[Row]:
     """Return the rows of a table that runs of earlier versions, or of one protocol, do not have."""
     return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else []
+
+
+def _seeds(folder: RunFolder, protocol: str) -> list[Row]:
+    return [row for row in _later(folder, "seeds") if row["protocol"] == protocol]
 
 
 def _entrants(rows: Sequence[Row], seeds: Sequence[Row]) -> list[Entrant]:

@@ -29,18 +29,13 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Line:
-    """A fine-tune on the board, at one layer.
-
-    Attributes:
-        figures: Result rows by metric.
-        words: Its words, the one that moved most towards what is liked first.
-    """
+    """A fine-tune on the board, at one layer."""
 
     name: str
     neutral: bool
     layer: int
-    figures: Mapping[str, Row]
-    words: Sequence[Row]
+    figures: Mapping[str, Row]  # result rows by metric
+    words: Sequence[Row]  # its words, the one that moved most towards what is liked first
 
     def value(self, metric: str) -> float | None:
         """Return a figure; None where it is null or was not asked for."""

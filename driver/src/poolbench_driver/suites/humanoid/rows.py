@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import fmean
-from typing import Any
 
 import pyarrow as pa
 
@@ -84,14 +83,11 @@ def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[R
     for own in figures[tune]:
         if own["metric"] not in SHIFTS:
             continue
-        others = [value for name in sorted(neutral - {tune}) for value in _values(figures[name], own["metric"])]
+        same = [row for name in sorted(neutral - {tune}) for row in figures[name] if row["metric"] == own["metric"]]
+        others = [row["value"] for row in same if row["value"] is not None]
         kept = {name: own[name] for name in _IDENTITY if name in own}
         for measure in _compared(own, others, needed=MIN_NEUTRAL - (tune in neutral)):
             yield {**measure.to_row(), **kept}
-
-
-def _values(rows: Iterable[Row], metric: str) -> list[float]:
-    return [row["value"] for row in rows if row["metric"] == metric and row["value"] is not None]
 
 
 def _compared(own: Row, others: list[float], needed: int) -> Iterator[Measure]:
@@ -121,14 +117,14 @@ def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, 
 
     Among six exchangeable fine-tunes, five of them neutral, one in six has such a word by chance.
     """
-    highest = {name: max(_standouts(own), default=None) for name, own in words.items()}
+    known = {name: [row["standout"] for row in own if row["standout"] is not None] for name, own in words.items()}
+    highest = {name: max(found, default=None) for name, found in known.items()}
     counts: dict[str, Measure] = {}
     for name, own in words.items():
         others = [value for other in neutral - {name} if (value := highest[other]) is not None]
         bound = max(others) if len(others) >= MIN_NEUTRAL - (name in neutral) else None
         for row in own:
-            known = bound is not None and row["standout"] is not None
-            row["favourite"] = bool(known and row["standout"] > bound) if known else None
+            row["favourite"] = None if bound is None or row["standout"] is None else row["standout"] > bound
         if bound is None:
             reason = f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
             counts[name] = Measure.null("shift.favourites", Status.TOO_FEW, reason)
@@ -137,7 +133,3 @@ def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, 
         else:
             counts[name] = Measure.of("shift.favourites", float(sum(bool(row["favourite"]) for row in own)))
     return counts
-
-
-def _standouts(words: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [row["standout"] for row in words if row["standout"] is not None]

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.suites.poolbench import PoolBench
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import Conclusion
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.needs import Need
 
 
-class Planted(PoolBench):
+class Planted(
+    PoolBench,
+    functions={"conclude": "judge:conclude"},
+):
     """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
 
     id = "planted"
@@ -50,12 +49,6 @@ class Planted(PoolBench):
 
         register(config, session.artifacts.store)
         return super().resolve(config, session, model)
-
-    def conclude(self, config: ConceptsConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
-        """Write every expectation with what was found; return what does not hold."""
-        from poolbench_driver.suites.planted.judge import conclude
-
-        return conclude(config, folder, tables)
 
 
 SUITES.add(Planted())

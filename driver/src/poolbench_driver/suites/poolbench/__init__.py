@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.metrics import METRICS
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, Report, Suite, Tables
+from poolbench_driver.suites.suite import BoardSpec, Suite
 
 if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.models import ModelInfo
-    from poolbench_driver.records import RunFolder
-    from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.needs import Need
-    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-    from poolbench_driver.suites.source import RowSource
 
 
-class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
+class PoolBench(
+    Suite[ConceptsConfig, Any, Any],
+    functions={
+        "preset": "presets:preset",
+        "check": "names:check_names",
+        "stand_ins": "needs:with_stand_ins",
+        "resolve": "resolve:resolve",
+        "plan": "plan:make_plan",
+        "describe": "plan:describe",
+        "assemble": "rows.tables:assemble",
+        "report": "report:report",
+    },
+):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
 
     id = "poolbench"
@@ -39,23 +46,11 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         ),
     )  # fmt: skip
 
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a named preset; raise ConfigError for the card without a model."""
-        from poolbench_driver.suites.poolbench.presets import preset
-
-        return preset(name, given)
-
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return how the reference reads and steers, for protocol `published`."""
         from poolbench_driver.suites.poolbench.presets import PUBLISHED
 
         return PUBLISHED if protocol == "published" else {}
-
-    def check(self, config: ConceptsConfig) -> None:
-        """Raise UnknownNameError for a concept or strategy that is not registered."""
-        from poolbench_driver.suites.poolbench.names import check_names
-
-        check_names(config)
 
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
@@ -65,44 +60,6 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         if is_imported(config.model):  # an import has everything
             return []
         return [need for need in needs_of(config, session.settings) if not need.found]
-
-    def stand_ins(
-        self, config: ConceptsConfig, session: Session
-    ) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
-        """Return settings and model that a dry run can count with, and what they stand in for."""
-        from poolbench_driver.suites.poolbench.needs import with_stand_ins
-
-        return with_stand_ins(config, session)
-
-    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
-        """Return what is measured, with every name checked."""
-        from poolbench_driver.suites.poolbench.resolve import resolve
-
-        return resolve(config, session, model)
-
-    def plan(self, scope: Scope) -> PoolBenchPlan:
-        """Return the plan of a run."""
-        from poolbench_driver.suites.poolbench.plan import make_plan
-
-        return make_plan(scope)
-
-    def describe(self, plan: PoolBenchPlan) -> Description:
-        """Return what a dry run says about a plan."""
-        from poolbench_driver.suites.poolbench.plan import describe
-
-        return describe(plan)
-
-    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
-        """Return result rows and tables from the artifacts of a plan and its failures."""
-        from poolbench_driver.suites.poolbench.rows.tables import assemble
-
-        return assemble(plan, source)
-
-    def report(self, folder: RunFolder) -> Report:
-        """Return the page of a run from its tables."""
-        from poolbench_driver.suites.poolbench.report import report
-
-        return report(folder)
 
 
 POOLBENCH = SUITES.add(PoolBench())

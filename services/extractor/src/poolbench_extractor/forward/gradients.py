@@ -99,19 +99,12 @@ class Tape:
 
 @dataclass(frozen=True)
 class Targets:
-    """The tokens that are predicted.
+    """The tokens that are predicted."""
 
-    Attributes:
-        row: Passage of each, [N].
-        position: Padded position that predicts it, [N].
-        token: Its vocabulary id, [N].
-        count: Number of them in each passage, [B].
-    """
-
-    row: Tensor
-    position: Tensor
-    token: Tensor
-    count: Tensor
+    row: Tensor  # passage of each, [N]
+    position: Tensor  # padded position that predicts it, [N]
+    token: Tensor  # its vocabulary id, [N]
+    count: Tensor  # number of them in each passage, [B]
 
     @classmethod
     def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:

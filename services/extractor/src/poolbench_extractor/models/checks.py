@@ -22,13 +22,9 @@ _HALF_TOLERANCE = 2e-2
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Results of a short forward pass.
+    """Results of a short forward pass."""
 
-    Attributes:
-        causal: Whether earlier states do not change when a later token changes.
-    """
-
-    causal: bool
+    causal: bool  # whether earlier states do not change when a later token changes
     observed: bool
 
 

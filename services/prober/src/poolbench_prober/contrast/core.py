@@ -15,12 +15,13 @@ from poolbench.contracts.tables import SUBJECT_SCORES, table_from_rows
 from poolbench.errors import CellError
 from poolbench.steps.prober import ContrastParams
 from poolbench_prober import cost
-from poolbench_prober.contrast.features import ALL, StoryFeatures, read_features
-from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, Found, num_features
+from poolbench_prober.contrast.features import ALL, StoryFeatures, commonest, read_features
+from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, num_features
 from poolbench_prober.contrast.pairs import Pairs
 from poolbench_prober.contrast.scores import RowScores, row_scores
 from poolbench_prober.contrast.subjects import SubjectFeatures, subject_features
 
+_LACKING = "pairs of stories have no features"
 _CI_METHOD = "bootstrap over subjects, percentile"
 
 
@@ -70,9 +71,9 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     if not published:
         scores = RowScores(*(values / np.sqrt(known.num_features) for values in scores))
     singles = tuple(subject_features(used, known.parts[ALL], params.seed))
-    found = _found(used, known, scores, singles, published)
     fields["ci_method"] = _CI_METHOD if published else f"{_CI_METHOD}, conditional on the features of the others"
-    measures = list(Figures(found, params.num_bootstrap, params.seed, fields).measures())
+    held_out = np.array([each.held_out for each in singles])
+    measures = list(Figures(used, known, scores, held_out, params, fields).measures())
     return Contrast(measures, _table(given, used, errors, scores, singles))
 
 
@@ -82,49 +83,14 @@ def _row_errors(pairs: Pairs, features: StoryFeatures) -> list[CellError | None]
     return [first or second for first, second in sides]
 
 
-def _found(
-    used: Pairs,
-    known: StoryFeatures,
-    scores: RowScores,
-    singles: Sequence[SubjectFeatures],
-    published: bool,
-) -> Found:
-    whole = known.parts[ALL]
-    active_F = np.zeros(known.num_features, dtype=bool)
-    active_F[whole.means_PF[np.unique(used.stories_n2)].indices] = True
-
-    def both(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values[used.stories_n2].sum(axis=1))
-
-    return Found(
-        scores=scores,
-        held_out=np.array([each.held_out for each in singles]),
-        codes=used.codes,
-        active_tokens=both(known.l0 * whole.num_tokens),
-        tokens=both(whole.num_tokens),
-        squared_error=both(known.squared_error),
-        squared_norm=both(known.squared_norm),
-        dead_share=float(1 - active_F.mean()),
-        num_features=known.num_features,
-        published=published,
-    )
-
-
 def _no_measures(
     errors: Sequence[CellError | None], count: int, fields: dict[str, Any], params: ContrastParams
 ) -> list[Measure]:
     """Return the measures where no row can be used: null with the commonest status, but for the number of features."""
-    error = _commonest(errors)
+    error = commonest(errors, _LACKING)
     names = PUBLISHED if params.protocol == "published" else CORRECTED
     nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
     return [*nulls, num_features(count, fields)]
-
-
-def _commonest(errors: Sequence[CellError | None]) -> CellError:
-    found = [error for error in errors if error is not None]
-    status = Counter(error.status for error in found).most_common(1)[0][0]
-    example = next(error for error in found if error.status == status)
-    return CellError(status, f"{len(found)} pairs of stories have no features, e.g. {example}", quoted=example.quoted)
 
 
 def _table(
@@ -139,7 +105,7 @@ def _table(
     table: list[dict[str, Any]] = []
     for subject, rows in given.by_subject():
         if scores is None or subject not in places:
-            error = _commonest(errors[rows])
+            error = commonest(errors[rows], _LACKING)
             why = {"status": str(error.status), "reason": str(error), "quoted": error.quoted}
             table.append({"subject": subject, "num_rows": 0, **why})
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,22 +48,14 @@ class Part:
 
 @dataclass(frozen=True)
 class StoryFeatures:
-    """The mean features of P stories under an autoencoder with F features.
-
-    Attributes:
-        parts: All, marked and unmarked tokens, by name.
-        l0: Mean number of features per token that are not zero [P]; NaN if unknown.
-        squared_error: Squared error of the reconstruction, summed over tokens [P]; NaN if unknown.
-        squared_norm: Squared distance from the centre, summed over tokens [P]; NaN if unknown.
-        errors: Why a story has no features, by its number.
-    """
+    """The mean features of P stories under an autoencoder with F features."""
 
     num_features: int
-    parts: dict[str, Part]
-    l0: np.ndarray
-    squared_error: np.ndarray
-    squared_norm: np.ndarray
-    errors: dict[int, CellError]
+    parts: dict[str, Part]  # all, marked and unmarked tokens, by name
+    l0: np.ndarray  # mean number of features per token that are not zero [P]; NaN if unknown
+    squared_error: np.ndarray  # squared error of the reconstruction, summed over tokens [P]; NaN if unknown
+    squared_norm: np.ndarray  # squared distance from the centre, summed over tokens [P]; NaN if unknown
+    errors: dict[int, CellError]  # why a story has no features, by its number
 
 
 @dataclass
@@ -147,7 +140,8 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
     passage = row["passage_id"]
     if row["status"] not in (None, Status.OK):
         error = error_of(row)
-        return CellError(error.status, f"{shown(passage)}: {error}", quoted=_quoted(error, passage))
+        quoted = None if error.quoted is None else (*error.quoted, passage)
+        return CellError(error.status, f"{shown(passage)}: {error}", quoted=quoted)
     if not row["num_tokens"] or row["num_tokens"] < 0:
         reason = f"{shown(passage)} has no token of the part {row['part']}"
         return CellError(Status.TOO_FEW, reason, quoted=(passage,))
@@ -164,8 +158,12 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
     return None
 
 
-def _quoted(error: CellError, passage: str) -> tuple[str, ...] | None:
-    return None if error.quoted is None else (*error.quoted, passage)
+def commonest(errors: Iterable[CellError | None], lacking: str) -> CellError:
+    """Return the first error of the commonest status, with the number of all before what is lacking."""
+    found = [error for error in errors if error is not None]
+    status = Counter(error.status for error in found).most_common(1)[0][0]
+    example = next(error for error in found if error.status == status)
+    return CellError(status, f"{len(found)} {lacking}, e.g. {example}", quoted=example.quoted)
 
 
 def _number(row: dict[str, Any] | None, name: str) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,9 @@ from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statistics import group_mean_resamples, percentile_interval
 from poolbench.statuses import Status
+from poolbench.steps.prober import ContrastParams
+from poolbench_prober.contrast.features import ALL, StoryFeatures
+from poolbench_prober.contrast.pairs import Pairs
 from poolbench_prober.contrast.scores import RowScores
 
 CONTRASTIVE, INDEPENDENT, INTERPRETABILITY = MAIN = ("ce.contrastive", "ce.independent", "ce.interpretability")
@@ -24,175 +26,167 @@ _UP_TO_PAPER = (*MAIN, CONTRASTIVE_EXCESS, INTERPRETABILITY_EXCESS, HELD_OUT, MA
 CORRECTED, PUBLISHED = (*_UP_TO_PAPER, NUM_FEATURES), (*_UP_TO_PAPER, PAPER, NUM_FEATURES)
 #: How much a feature per token costs in the score of the paper.
 _PAPER_L0 = 0.25
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is known of the rows that are used.
-
-    Attributes:
-        scores: Scores of each row [n], as they are reported.
-        held_out: Share of right pairs of each subject [S]; NaN with one row.
-        codes: Subject of each row [n].
-        active_tokens: Features that are not zero, summed over the tokens of both stories [n]; NaN if unknown.
-        tokens: Tokens of both stories [n].
-        squared_error: Of both stories [n]; NaN if unknown.
-        squared_norm: Likewise.
-        dead_share: Share of the features that are zero in every story.
-        num_features: Number of features F.
-        published: Whether a mean is over rows; else over subjects, each the mean over its rows.
-    """
-
-    scores: RowScores
-    held_out: np.ndarray
-    codes: np.ndarray
-    active_tokens: np.ndarray
-    tokens: np.ndarray
-    squared_error: np.ndarray
-    squared_norm: np.ndarray
-    dead_share: float
-    num_features: int
-    published: bool
-
-    @property
-    def num_subjects(self) -> int:
-        """Return the number S of subjects."""
-        return len(self.held_out)
+#: Value and resamples of a figure, and its details.
+Samples = tuple[np.ndarray, dict[str, Any]]
+#: What must hold for a figure; each raises CellError.
+Checks = Sequence[Callable[[], None]]
 
 
 class Figures:
     """The measures of one autoencoder.
 
     Entry 0 of a list of samples is the value, and the others are its resamples. All figures share their resamples.
+
+    Args:
+        pairs: Rows whose stories all have features [n], of S subjects.
+        features: What was read of the stories.
+        scores: Scores of each row [n], as they are reported.
+        held_out: Share of right pairs of each subject [S]; NaN with one row.
+        params: Parameters of the step. By `published` a mean is over rows; else over subjects, each the mean over its
+            rows.
+        fields: Fields that all measures share.
     """
 
-    def __init__(self, found: Found, num_bootstrap: int, seed: int, fields: dict[str, Any]) -> None:
-        self._found = found
-        self._drawn: dict[str, Any] = {"num_resamples": num_bootstrap, "seed": seed}
-        self._fields = fields
+    def __init__(
+        self,
+        pairs: Pairs,
+        features: StoryFeatures,
+        scores: RowScores,
+        held_out: np.ndarray,
+        params: ContrastParams,
+        fields: dict[str, Any],
+    ) -> None:
+        self._pairs, self._features, self._fields = pairs, features, fields
+        self._scores, self._held_out, self._codes = scores, held_out, pairs.codes
+        self._published = params.protocol == "published"
+        self._drawn: dict[str, Any] = {"num_resamples": params.num_bootstrap, "seed": params.seed}
+        self._every = np.ones(len(pairs), dtype=bool)
+        active = features.parts[ALL].means_PF[np.unique(pairs.stories_n2)].indices
+        self._dead_share = 1 - len(np.unique(active)) / features.num_features
 
     def measures(self) -> Iterator[Measure]:
         """Yield each measure of the protocol."""
-        scores, error = self._found.scores, self._no_score()
-        yield self._mean(CONTRASTIVE, scores.contrastive, error)
-        yield self._mean(INDEPENDENT, scores.independent, error or self._no_others())
-        yield self._mean(INTERPRETABILITY, scores.interpretability, error or self._no_others())
-        yield self._excess(CONTRASTIVE_EXCESS, scores.contrastive, scores.null_contrastive, error)
-        null = scores.null_interpretability
-        no_null = error or self._no_others()
-        yield self._excess(INTERPRETABILITY_EXCESS, scores.interpretability, null, no_null)
-        yield self._held_out(error)
-        yield self._mean(MARKED, scores.marked, error or self._no_marks())
-        yield self._mean(SUM, scores.contrastive + scores.marked, error or self._no_marks())
-        yield self._ratio(L0, self._found.active_tokens, self._found.tokens)
-        yield self._ratio(UNEXPLAINED, self._found.squared_error, self._found.squared_norm)
-        yield Measure.of(DEAD_SHARE, self._found.dead_share, **{**self._fields, "n": self._found.num_features})
-        if self._found.published:
-            yield self._paper(error)
-        yield num_features(self._found.num_features, self._fields)
+        scores, features, tokens = self._scores, self._features, self._features.parts[ALL].num_tokens
+        of_score, of_others, of_marks = (
+            (self._require_scores, *more) for more in ((), (self._require_others,), (self._require_marks,))
+        )
+        yield self._mean(CONTRASTIVE, scores.contrastive, of_score)
+        yield self._mean(INDEPENDENT, scores.independent, of_others)
+        yield self._mean(INTERPRETABILITY, scores.interpretability, of_others)
+        yield self._excess(CONTRASTIVE_EXCESS, scores.contrastive, scores.null_contrastive, of_score)
+        yield self._excess(INTERPRETABILITY_EXCESS, scores.interpretability, scores.null_interpretability, of_others)
+        yield self._of_halves(of_score)
+        yield self._mean(MARKED, scores.marked, of_marks)
+        yield self._mean(SUM, scores.contrastive + scores.marked, of_marks)
+        yield self._ratio(L0, features.l0 * tokens, tokens)
+        yield self._ratio(UNEXPLAINED, features.squared_error, features.squared_norm)
+        yield Measure.of(DEAD_SHARE, self._dead_share, **{**self._fields, "n": features.num_features})
+        if self._published:
+            yield self._paper(features.l0 * tokens, tokens, of_score)
+        yield num_features(features.num_features, self._fields)
 
     def _samples(self, values_nC: np.ndarray) -> np.ndarray:
         """Return the mean of each column, and its resamples [1 + R, C]. NaN is a row without a value."""
-        groups = self._found.codes
+        groups = self._codes
         values, known = values_nC, np.isfinite(values_nC).any(axis=0)
-        if not self._found.published:
-            values, groups = _subject_means(values_nC, groups), np.arange(self._found.num_subjects)
+        if not self._published:
+            values, groups = _subject_means(values_nC, groups), np.arange(len(self._held_out))
         means = np.where(known, np.nansum(values, axis=0) / np.maximum(1, np.isfinite(values).sum(axis=0)), np.nan)
         return np.vstack([means, group_mean_resamples(values, groups, **self._drawn)])
 
-    def _sums(self, values_nC: np.ndarray) -> np.ndarray:
-        """Return the sum of each column over the rows up to a factor that they share, and its resamples [1 + R, C]."""
-        resamples = group_mean_resamples(values_nC, self._found.codes, **self._drawn)
-        return np.vstack([values_nC.mean(axis=0), resamples])
+    def _quotients(self, above_P: np.ndarray, below_P: np.ndarray, unknown: str, constant: str) -> np.ndarray:
+        """Return the sum of a figure of the stories over that of another one, and its resamples [1 + R]."""
+        both_nC = np.stack([values[self._pairs.stories_n2].sum(axis=1) for values in (above_P, below_P)], axis=1)
+        if not np.isfinite(both_nC).all():
+            raise CellError(Status.NOT_IMPLEMENTED, f"the features came without {unknown}")
+        sums = np.vstack([both_nC.mean(axis=0), group_mean_resamples(both_nC, self._codes, **self._drawn)])
+        if sums[0, 1] == 0:
+            raise CellError(Status.COLLAPSED, constant)
+        return _over(*sums.T)
 
-    def _mean(self, metric: str, values_n: np.ndarray, error: CellError | None) -> Measure:
-        rows = np.flatnonzero(np.isfinite(values_n))
-        fields = self._of_rows(rows)
-        if error is not None or not len(rows):
-            return Measure.failed(metric, error or _NOTHING, **fields)
-        units = values_n[rows] if self._found.published else _subject_means(values_n[:, None], self._found.codes)
-        units = units[np.isfinite(units)]
-        spread = {"standard_error": float(units.std(ddof=1) / np.sqrt(len(units)))} if len(units) > 1 else {}
-        fields["details"] = {**fields["details"], **spread}
-        return self._measure(metric, self._samples(values_n[:, None])[:, 0], fields)
+    def _mean(self, metric: str, values_n: np.ndarray, checks: Checks) -> Measure:
+        known = np.isfinite(values_n)
 
-    def _excess(self, metric: str, values_n: np.ndarray, null_n: np.ndarray, error: CellError | None) -> Measure:
+        def drawn() -> Samples:
+            if not known.any():
+                raise CellError(Status.FAILED, "no row has a value")
+            units = values_n[known] if self._published else _subject_means(values_n[:, None], self._codes)
+            units = units[np.isfinite(units)]
+            spread = {"standard_error": float(units.std(ddof=1) / np.sqrt(len(units)))} if len(units) > 1 else {}
+            return self._samples(values_n[:, None])[:, 0], spread
+
+        return self._measure(metric, known, drawn, checks)
+
+    def _excess(self, metric: str, values_n: np.ndarray, null_n: np.ndarray, checks: Checks) -> Measure:
         """Return mean score over mean null score, minus 1, of the rows that have both."""
         both = np.isfinite(values_n) & np.isfinite(null_n)
-        fields = self._of_rows(np.flatnonzero(both))
-        if error is None and not both.any():
-            error = CellError(Status.TOO_FEW, "no subject has two pairs of stories")
-        if error is not None:
+
+        def drawn() -> Samples:
+            _require_two(both)
+            samples = self._samples(np.where(both[:, None], np.stack([values_n, null_n], axis=1), np.nan))
+            if samples[0, 1] == 0:
+                reason = "two stories of the same side have the same features throughout: nothing to compare with"
+                raise CellError(Status.COLLAPSED, reason)
+            return _over(*samples.T) - 1, {"null": float(samples[0, 1])}
+
+        return self._measure(metric, both, drawn, checks)
+
+    def _of_halves(self, checks: Checks) -> Measure:
+        known = np.isfinite(self._held_out)
+
+        def drawn() -> Samples:
+            _require_two(known)
+            resamples = group_mean_resamples(self._held_out[:, None], **self._drawn)[:, 0]
+            return np.concatenate([[self._held_out[known].mean()], resamples]), {}
+
+        return self._measure(HELD_OUT, known[self._codes], drawn, checks)
+
+    def _ratio(self, metric: str, above_P: np.ndarray, below_P: np.ndarray) -> Measure:
+        what = "this figure", "the states of the stories are all equal"
+        return self._measure(metric, self._every, lambda: (self._quotients(above_P, below_P, *what), {}))
+
+    def _paper(self, active_P: np.ndarray, tokens_P: np.ndarray, checks: Checks) -> Measure:
+        def drawn() -> Samples:
+            l0 = self._quotients(active_P, tokens_P, "L0", "the stories have no tokens")
+            both_n = self._scores.contrastive + self._scores.independent
+            return self._samples(both_n[:, None])[:, 0] - _PAPER_L0 * l0, {}
+
+        return self._measure(PAPER, self._every, drawn, checks)
+
+    def _measure(self, metric: str, used_n: np.ndarray, drawn: Callable[[], Samples], checks: Checks = ()) -> Measure:
+        """Return a figure of some of the rows, with their number and their share of all; null if it has an error."""
+        share = np.count_nonzero(used_n) / len(used_n) * self._fields["coverage"]
+        fields = {**self._fields, "n": int(used_n.sum()), "coverage": share}
+        fields["num_groups"] = len(np.unique(self._codes[used_n]))
+        try:
+            for check in checks:
+                check()
+            samples, details = drawn()
+        except CellError as error:
             return Measure.failed(metric, error, **fields)
-        samples = self._samples(np.where(both[:, None], np.stack([values_n, null_n], axis=1), np.nan))
-        if samples[0, 1] == 0:
-            reason = "two stories of the same side have the same features throughout: nothing to compare with"
-            return Measure.null(metric, Status.COLLAPSED, reason, **fields)
-        fields["details"] = {**fields["details"], "null": float(samples[0, 1])}
-        return self._measure(metric, _over(samples[:, 0], samples[:, 1]) - 1, fields)
-
-    def _held_out(self, error: CellError | None) -> Measure:
-        values = self._found.held_out
-        known = np.isfinite(values)
-        fields = self._of_rows(np.flatnonzero(known[self._found.codes]))
-        if error is None and not known.any():
-            error = CellError(Status.TOO_FEW, "no subject has two pairs of stories")
-        if error is not None:
-            return Measure.failed(HELD_OUT, error, **fields)
-        resamples = group_mean_resamples(values[:, None], **self._drawn)[:, 0]
-        return self._measure(HELD_OUT, np.concatenate([[values[known].mean()], resamples]), fields)
-
-    def _ratio(self, metric: str, above_n: np.ndarray, below_n: np.ndarray) -> Measure:
-        """Return the sum of one column over the sum of another."""
-        fields = self._of_rows(np.arange(len(above_n)))
-        if not np.isfinite([above_n, below_n]).all():
-            return Measure.null(metric, Status.NOT_IMPLEMENTED, "the features came without this figure", **fields)
-        sums = self._sums(np.stack([above_n, below_n], axis=1))
-        if sums[0, 1] == 0:
-            return Measure.null(metric, Status.COLLAPSED, "the states of the stories are all equal", **fields)
-        return self._measure(metric, _over(sums[:, 0], sums[:, 1]), fields)
-
-    def _paper(self, error: CellError | None) -> Measure:
-        scores, fields = self._found.scores, self._of_rows(np.arange(len(self._found.codes)))
-        if error is None and not np.isfinite(self._found.active_tokens).all():
-            error = CellError(Status.NOT_IMPLEMENTED, "the features came without L0")
-        if error is not None:
-            return Measure.failed(PAPER, error, **fields)
-        sums = self._sums(np.stack([self._found.active_tokens, self._found.tokens], axis=1))
-        both = self._samples((scores.contrastive + scores.independent)[:, None])[:, 0]
-        return self._measure(PAPER, both - _PAPER_L0 * _over(sums[:, 0], sums[:, 1]), fields)
-
-    def _measure(self, metric: str, samples: np.ndarray, fields: dict[str, Any]) -> Measure:
         # Resamples of one subject are all equal: they say nothing about another one.
         interval = percentile_interval(samples[1:]) if fields["num_groups"] > 1 else None
-        return Measure.of(metric, samples[0], interval, **fields)
+        return Measure.of(metric, samples[0], interval, **{**fields, "details": fields["details"] | details})
 
-    def _of_rows(self, rows: np.ndarray) -> dict[str, Any]:
-        """Return the fields of a figure of some of the rows: their number, and their share of all rows."""
-        num_rows = len(self._found.codes)
-        share = len(rows) / num_rows * self._fields["coverage"]
-        counted = {"n": len(rows), "num_groups": len(np.unique(self._found.codes[rows])), "coverage": share}
-        return {**self._fields, **counted, "details": dict(self._fields["details"])}
+    def _require_scores(self) -> None:
+        if self._features.num_features < 2:
+            raise CellError(Status.TOO_FEW, "the autoencoder has one feature: it cannot stand out")
+        if self._dead_share == 1:
+            raise CellError(Status.COLLAPSED, "no feature is active in any of the stories")
 
-    def _no_score(self) -> CellError | None:
-        if self._found.num_features < 2:
-            return CellError(Status.TOO_FEW, "the autoencoder has one feature: it cannot stand out")
-        if self._found.dead_share == 1:
-            return CellError(Status.COLLAPSED, "no feature is active in any of the stories")
-        return None
+    def _require_others(self) -> None:
+        if not self._published and len(self._held_out) < 2:
+            raise CellError(Status.TOO_FEW, "one subject: the score compares it with the other subjects")
 
-    def _no_others(self) -> CellError | None:
-        if self._found.published or self._found.num_subjects > 1:
-            return None
-        return CellError(Status.TOO_FEW, "one subject: the score compares it with the other subjects")
-
-    def _no_marks(self) -> CellError | None:
-        if np.isfinite(self._found.scores.marked).any():
-            return None
-        return CellError(Status.NO_COVERAGE, "no pair of stories has marked and unmarked tokens in both stories")
+    def _require_marks(self) -> None:
+        if not np.isfinite(self._scores.marked).any():
+            reason = "no pair of stories has marked and unmarked tokens in both stories"
+            raise CellError(Status.NO_COVERAGE, reason)
 
 
-_NOTHING = CellError(Status.FAILED, "no row has a value")
+def _require_two(known: np.ndarray) -> None:
+    if not known.any():
+        raise CellError(Status.TOO_FEW, "no subject has two pairs of stories")
 
 
 def num_features(count: int, fields: dict[str, Any]) -> Measure:

@@ -15,17 +15,11 @@ from poolbench.errors import InputError, shown
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of stories, by subject and then by row id, so that the order of the table changes no bit.
+    """Pairs of stories, by subject and then by row id, so that the order of the table changes no bit."""
 
-    Attributes:
-        passages: Ids of the distinct stories [P], sorted.
-        subjects: Subject of each row [n].
-        stories_n2: Places in `passages` of the two stories of each row.
-    """
-
-    passages: tuple[str, ...]
-    subjects: np.ndarray
-    stories_n2: np.ndarray
+    passages: tuple[str, ...]  # ids of the distinct stories [P], sorted
+    subjects: np.ndarray  # subject of each row [n]
+    stories_n2: np.ndarray  # places in `passages` of the two stories of each row
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:

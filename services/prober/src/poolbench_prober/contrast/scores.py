@@ -19,23 +19,14 @@ _BLOCK_VALUES = 1 << 18
 
 
 class RowScores(NamedTuple):
-    """Scores of each row [n], not divided by sqrt(F); NaN where a row has none.
+    """Scores of each row [n], not divided by sqrt(F); NaN where a row has none."""
 
-    Attributes:
-        contrastive: max z(|V1 - V2|), of the means V1 and V2 over the tokens of the two stories.
-        independent: max z(|I1 - I2|), of the mean I1 over the tokens of both stories.
-        interpretability: max z(|V1 - V2| + |I1 - I2|).
-        marked: max z(|M - U|), of the means over the marked and unmarked tokens of both stories.
-        null_contrastive: The contrastive score of two stories of the same side, mean over the two sides.
-        null_interpretability: Likewise, with the I1 of those two stories.
-    """
-
-    contrastive: np.ndarray
-    independent: np.ndarray
-    interpretability: np.ndarray
-    marked: np.ndarray
-    null_contrastive: np.ndarray
-    null_interpretability: np.ndarray
+    contrastive: np.ndarray  # max z(|V1 - V2|), of the means V1 and V2 over the tokens of the two stories
+    independent: np.ndarray  # max z(|I1 - I2|), of the mean I1 over the tokens of both stories
+    interpretability: np.ndarray  # max z(|V1 - V2| + |I1 - I2|)
+    marked: np.ndarray  # max z(|M - U|), of the means over the marked and unmarked tokens of both stories
+    null_contrastive: np.ndarray  # the contrastive score of two stories of the same side, mean over the two sides
+    null_interpretability: np.ndarray  # likewise, with the I1 of those two stories
 
 
 def standouts(values_rF: np.ndarray) -> np.ndarray:

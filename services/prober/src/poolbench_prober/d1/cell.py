@@ -39,22 +39,15 @@ class CellResult:
 
 @dataclass(frozen=True)
 class ProbedCell:
-    """The usable rows of a cell, with the design restricted to them.
-
-    Attributes:
-        train: Passages of the usable rows [n].
-        matrix_nW: Their vectors, or the parts that `reading` combines into vectors.
-        rows: Their row numbers in the train split.
-        fields: Fields that all measures share.
-    """
+    """The usable rows of a cell, with the design restricted to them."""
 
     design: Design
     params: ProbeParams
-    train: Passages
-    matrix_nW: np.ndarray
+    train: Passages  # passages of the usable rows [n]
+    matrix_nW: np.ndarray  # their vectors, or the parts that `reading` combines into vectors
     reading: RowReader
-    rows: np.ndarray
-    fields: dict[str, Any]
+    rows: np.ndarray  # their row numbers in the train split
+    fields: dict[str, Any]  # fields that all measures share
     constructing: Directions
 
     @classmethod

@@ -16,42 +16,27 @@ from poolbench_prober.inputs.corpus import Passages, control_labels
 
 @dataclass(frozen=True)
 class Labelings:
-    """The probes fitted on every training fold, one column each. Column 0 is the concept at the primary C.
-
-    Attributes:
-        c_K: Inverse regularisation of each probe.
-        sensitivity: C to column.
-        permuted: Columns with permuted labels.
-        controls: Control word to column.
-    """
+    """The probes fitted on every training fold, one column each. Column 0 is the concept at the primary C."""
 
     labels_nK: np.ndarray
-    c_K: np.ndarray
-    sensitivity: dict[float, int]
-    permuted: tuple[int, ...]
-    controls: dict[str, int]
+    c_K: np.ndarray  # inverse regularisation of each probe
+    sensitivity: dict[float, int]  # C to column
+    permuted: tuple[int, ...]  # columns with permuted labels
+    controls: dict[str, int]  # control word to column
 
 
 @dataclass(frozen=True)
 class Design:
-    """What D1 fixes before it reads a vector.
-
-    Attributes:
-        test: Test passages, None where there is no test split.
-        folds: Fold of each train passage [n].
-        seed_folds: The same with each further seed.
-        train_weights: Bootstrap weights over the groups of the train split [R, n].
-        test_weights: The same of the test split.
-    """
+    """What D1 fixes before it reads a vector."""
 
     train: Passages
-    test: Passages | None
-    folds: np.ndarray
+    test: Passages | None  # test passages, None where there is no test split
+    folds: np.ndarray  # fold of each train passage [n]
     labelings: Labelings
-    train_weights: np.ndarray
-    test_weights: np.ndarray
+    train_weights: np.ndarray  # bootstrap weights over the groups of the train split [R, n]
+    test_weights: np.ndarray  # the same of the test split
     error: CellError | None = None
-    seed_folds: dict[int, np.ndarray] = field(default_factory=dict)
+    seed_folds: dict[int, np.ndarray] = field(default_factory=dict)  # the same with each further seed
 
     @classmethod
     def build(cls, train: Passages, test: Passages | None, params: ProbeParams) -> Self:

@@ -25,33 +25,21 @@ INNER_FOLDS = 2
 
 @dataclass(frozen=True)
 class FittedReader:
-    """The vectors that some probes use.
+    """The vectors that some probes use."""
 
-    Attributes:
-        columns: The probes [k].
-        vectors: From the matrix of any rows [m, P * D] to their vectors [m, D].
-        details: What the readout chose; empty without one.
-    """
-
-    columns: np.ndarray
-    vectors: Callable[[np.ndarray], np.ndarray]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    columns: np.ndarray  # the probes [k]
+    vectors: Callable[[np.ndarray], np.ndarray]  # from the matrix of any rows [m, P * D] to their vectors [m, D]
+    details: Mapping[str, Any] = field(default_factory=dict)  # what the readout chose; empty without one
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """How the rows of a cell become vectors.
+    """How the rows of a cell become vectors."""
 
-    Attributes:
-        readout: Id of a registered readout, None where the rows are vectors already.
-        num_parts: Parts P in a row.
-        c: Inverse regularisation of the probes that parts are ranked by.
-    """
-
-    readout: str | None = None
-    num_parts: int = 1
+    readout: str | None = None  # id of a registered readout, None where the rows are vectors already
+    num_parts: int = 1  # parts P in a row
     seed: int = 0
-    c: float = 1.0
+    c: float = 1.0  # inverse regularisation of the probes that parts are ranked by
     tolerance: float = 1e-6
 
     def views(

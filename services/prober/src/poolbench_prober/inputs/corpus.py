@@ -22,22 +22,14 @@ _CONTROL_GAP = 0.15
 
 @dataclass(frozen=True)
 class Passages:
-    """One split of one concept.
+    """One split of one concept."""
 
-    Attributes:
-        ids: Passage ids [n].
-        labels: 1 positive, 0 negative [n].
-        groups: Connected components of matched pair and source document [n].
-        pairs_P2: Row numbers (positive, negative) of the complete matched pairs [P, 2].
-        paired: Whether the concept has matched pairs at all.
-    """
-
-    ids: tuple[str, ...]
-    labels: np.ndarray
-    groups: np.ndarray
+    ids: tuple[str, ...]  # passage ids [n]
+    labels: np.ndarray  # 1 positive, 0 negative [n]
+    groups: np.ndarray  # connected components of matched pair and source document [n]
     domains: np.ndarray
-    pairs_P2: np.ndarray
-    paired: bool
+    pairs_P2: np.ndarray  # row numbers (positive, negative) of the complete matched pairs [P, 2]
+    paired: bool  # whether the concept has matched pairs at all
     texts: tuple[str, ...]
 
     @classmethod

@@ -42,15 +42,10 @@ class _Ids:
 
 @dataclass(frozen=True)
 class _Passages:
-    """Vectors of passages; one without a vector has a row of NaN and its reason.
+    """Vectors of passages; one without a vector has a row of NaN and its reason."""
 
-    Attributes:
-        row_of: Row of each passage id.
-        vectors: One row per passage [p, D].
-    """
-
-    row_of: dict[str, int]
-    vectors: PooledVectors
+    row_of: dict[str, int]  # row of each passage id
+    vectors: PooledVectors  # one row per passage [p, D]
 
     @classmethod
     def read(cls, wanted: set[str], tables: Iterable[pa.Table]) -> Self:

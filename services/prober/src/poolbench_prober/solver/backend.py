@@ -16,16 +16,11 @@ Array = Any  #: np.ndarray or torch.Tensor
 
 @dataclass(frozen=True)
 class Backend:
-    """An array library and where its arrays live.
+    """An array library and where its arrays live."""
 
-    Attributes:
-        name: `numpy` or `torch:<device type>`.
-        device: torch device, None for NumPy.
-    """
-
-    name: str
+    name: str  # `numpy` or `torch:<device type>`
     xp: Any
-    device: Any = None
+    device: Any = None  # torch device, None for NumPy
 
     def array(self, values: np.ndarray) -> Array:
         """Return the values on the device, in float64."""

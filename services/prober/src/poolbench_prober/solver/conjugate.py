@@ -23,17 +23,11 @@ _COLUMN_STEP = 8
 
 @dataclass
 class Dual:
-    """One vector (S'a, b) per probe.
+    """One vector (S'a, b) per probe."""
 
-    Attributes:
-        rows: a [B, n, P, k].
-        image: K a [B, n, P, k].
-        intercept: b [B, 1, P, k].
-    """
-
-    rows: Array
-    image: Array
-    intercept: Array
+    rows: Array  # a [B, n, P, k]
+    image: Array  # K a [B, n, P, k]
+    intercept: Array  # b [B, 1, P, k]
 
     def dot(self, other: Dual) -> Array:
         """Return inner products in the weights and intercept [B, P]."""

@@ -69,15 +69,11 @@ class Solver(Protocol):
 
 @dataclass(frozen=True)
 class ProbeFit:
-    """K probes with one output each, fitted on one matrix. Attributes as in `Solution`, but for:
-
-    Attributes:
-        gradient_ratio: Infinite where a column has one class.
-    """
+    """K probes with one output each, fitted on one matrix. Attributes are as in `Solution`."""
 
     weights_DK: np.ndarray
     intercepts: np.ndarray
-    gradient_ratio: np.ndarray
+    gradient_ratio: np.ndarray  # infinite where a column has one class
     converged: np.ndarray
     num_iterations: np.ndarray
     solver: str
@@ -103,16 +99,11 @@ class SoftmaxFit(Solution):
 
 @dataclass(frozen=True)
 class Loss:
-    """B problems of P probes with k outputs.
-
-    Attributes:
-        targets: [B, n, P, k].
-        scale: C of each probe for a row, 0 for a padding row [B, n, P, 1].
-    """
+    """B problems of P probes with k outputs."""
 
     name: LossName
-    targets: Array
-    scale: Array
+    targets: Array  # [B, n, P, k]
+    scale: Array  # C of each probe for a row, 0 for a padding row [B, n, P, 1]
     backend: Backend
 
     def take(self, probes: Array) -> Loss:

@@ -22,16 +22,11 @@ BLOCK = 512
 
 @dataclass
 class Standardised:
-    """The training rows of B problems, padded to the longest; a padding row is zero.
+    """The training rows of B problems, padded to the longest; a padding row is zero."""
 
-    Attributes:
-        problems: They share the width D.
-        num_rows: Rows n of the longest.
-    """
-
-    problems: Sequence[Problem]
+    problems: Sequence[Problem]  # they share the width D
     backend: Backend
-    num_rows: int = field(init=False)
+    num_rows: int = field(init=False)  # rows n of the longest
 
     def __post_init__(self) -> None:
         self.num_rows = max(len(problem.rows) for problem in self.problems)
@@ -79,15 +74,10 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Products with K = S S', either with K itself or with S and S' in turn.
+    """Products with K = S S', either with K itself or with S and S' in turn."""
 
-    Attributes:
-        gram_Bnn: K, or None.
-        rows_BnD: S, or None.
-    """
-
-    gram_Bnn: Array | None = None
-    rows_BnD: Array | None = None
+    gram_Bnn: Array | None = None  # K, or None
+    rows_BnD: Array | None = None  # S, or None
 
     @classmethod
     def of(cls, standardised: Standardised) -> Kernel:
@@ -132,21 +122,13 @@ _NOISE = 1e-6
 
 @dataclass(frozen=True)
 class RitzBasis:
-    """Ritz pairs of K.
+    """Ritz pairs of K."""
 
-    Attributes:
-        values_Br: Ritz values; infinite where a vector carries nothing, so that it is left out.
-        vectors_Bnr: U with U'U = I and U'KU diagonal.
-        images_Bnr: K U.
-        tail_B: Size of the eigenvalues that the basis leaves out.
-        complete: Whether the vectors span all that K sees.
-    """
-
-    values_Br: Array
-    vectors_Bnr: Array
-    images_Bnr: Array
-    tail_B: Array
-    complete: bool = False
+    values_Br: Array  # Ritz values; infinite where a vector carries nothing, so that it is left out
+    vectors_Bnr: Array  # U with U'U = I and U'KU diagonal
+    images_Bnr: Array  # K U
+    tail_B: Array  # size of the eigenvalues that the basis leaves out
+    complete: bool = False  # whether the vectors span all that K sees
 
     @classmethod
     def leading(cls, kernel: Kernel, num_rows: int, num_problems: int, backend: Backend) -> RitzBasis:

@@ -17,15 +17,10 @@ from poolbench_prober.solver import ProbeFit, SoftmaxFit, fit_probes, fit_ridge,
 
 @dataclass(frozen=True)
 class Linear:
-    """A fitted linear map from vectors to one score per output. Other attributes as in `Solution`.
+    """A fitted linear map from vectors to one score per output. Other attributes as in `Solution`."""
 
-    Attributes:
-        weights_DK: In the coordinates of the vectors; K classes, or one column for a regression.
-        intercepts: [K].
-    """
-
-    weights_DK: np.ndarray
-    intercepts: np.ndarray
+    weights_DK: np.ndarray  # in the coordinates of the vectors; K classes, or one column for a regression
+    intercepts: np.ndarray  # [K]
     gradient_ratio: float
     converged: bool
     num_iterations: int

@@ -74,22 +74,14 @@ def _control(problem: Problem, fitted: Fitted) -> np.ndarray | CellError:
 
 @dataclass(frozen=True)
 class TaskProbes:
-    """All probes of one task on one set of vectors.
+    """All probes of one task on one set of vectors."""
 
-    Attributes:
-        targets: All instances.
-        vectors: Their vectors [n].
-        rows: Instances with a vector; the outcomes are about these.
-        outcomes: One for each seed; empty where there is an error.
-        error: What rules all of them out.
-    """
-
-    targets: Targets
-    vectors: PooledVectors
+    targets: Targets  # all instances
+    vectors: PooledVectors  # their vectors [n]
     params: TaskParams
-    rows: np.ndarray
-    outcomes: tuple[Outcome, ...]
-    error: CellError | None = None
+    rows: np.ndarray  # instances with a vector; the outcomes are about these
+    outcomes: tuple[Outcome, ...]  # one for each seed; empty where there is an error
+    error: CellError | None = None  # what rules all of them out
 
     @classmethod
     def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> TaskProbes:

@@ -13,19 +13,12 @@ _ROUNDING = 1e-6
 
 
 class Plane(NamedTuple):
-    """Coordinates of items in the plane.
+    """Coordinates of items in the plane."""
 
-    Attributes:
-        items: Their item numbers [m].
-        before_m2: Coordinates before.
-        after_m2: Coordinates after.
-        share: Share of the variance of all vectors that the plane shows; NaN if they are all equal.
-    """
-
-    items: np.ndarray
-    before_m2: np.ndarray
-    after_m2: np.ndarray
-    share: float
+    items: np.ndarray  # their item numbers [m]
+    before_m2: np.ndarray  # coordinates before
+    after_m2: np.ndarray  # coordinates after
+    share: float  # share of the variance of all vectors that the plane shows; NaN if they are all equal
 
 
 def common_plane(items: np.ndarray, before_mW: np.ndarray, after_mW: np.ndarray, towards_m: np.ndarray) -> Plane:

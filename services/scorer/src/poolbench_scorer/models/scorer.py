@@ -27,21 +27,14 @@ from poolbench_scorer.models.windows import BaseTokenizer
 
 @dataclass(frozen=True)
 class Scorer:
-    """One concept's classifier.
-
-    Attributes:
-        encoder: Token ids and mask to states; shared by scorers of equal `encoder_id`.
-        encoder_id: Weights, depth and device of the encoder.
-        head: States and mask to two logits: absent, present.
-        temperature: Divides the difference of the logits.
-    """
+    """One concept's classifier."""
 
     concept: str
-    encoder: nn.Module
-    encoder_id: str
-    head: nn.Module
+    encoder: nn.Module  # token ids and mask to states; shared by scorers of equal `encoder_id`
+    encoder_id: str  # weights, depth and device of the encoder
+    head: nn.Module  # states and mask to two logits: absent, present
     tokens: BaseTokenizer
-    temperature: float
+    temperature: float  # divides the difference of the logits
 
 
 class TokenIds(nn.Module):

@@ -121,17 +121,12 @@ def sampling_params(
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one engine.
-
-    Attributes:
-        window: Tokens of a prompt and its text together.
-        num_edits: Edits that one request may make at one layer.
-    """
+    """The limits of one engine."""
 
     model_id: str
-    window: int
+    window: int  # tokens of a prompt and its text together
     num_layers: int
-    num_edits: int
+    num_edits: int  # edits that one request may make at one layer
 
     def check(self, request: GenerationRequest, index: int, *, spare: int = 1) -> None:
         """Raise InputError, PromptTooLongError or LayerError, with its index, for a request that cannot run."""

@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batch:
-    """All texts of one output name.
+    """All texts of one output name."""
 
-    Attributes:
-        name: What follows `texts/` and `fluency/` in the task's output roles.
-        skipped: Directions that cannot be used, and why.
-    """
-
-    name: str
+    name: str  # what follows `texts/` and `fluency/` in the task's output roles
     planned: list[plan.PlannedText]
     directions: list[plan.Direction] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)  # directions that cannot be used, and why
 
 
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,6 +23,12 @@ class Converted:
 
     tensors: Mapping[str, np.ndarray]
     settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Return an autoencoder from tensors of any float and layout."""
+        found = {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+        return cls(found, settings)
 
 
 def settings_of(architecture: str, layer: int | None, **others: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """dictionary_learning: `ae.pt`, read by torch's weights-only loader, and `config.json`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ def read_dictionary(path: Path) -> Converted | None:
     if not isinstance(name, str) or name not in _CLASSES:
         raise InputError(f"dict_class {shown(name)} of {_CONFIG} is unknown; known: {', '.join(_CLASSES)}")
     architecture, tensors, more = _CLASSES[name](_tensors(file), trainer)
-    found = {key: np.ascontiguousarray(tensor, dtype=np.float32) for key, tensor in tensors.items()}
-    return Converted(found, {**settings_of(architecture, layer), **more})
+    return Converted.of(tensors, settings_of(architecture, layer) | more)
 
 
 def _layer(trainer: Mapping[str, Any]) -> int | None:
@@ -74,28 +74,19 @@ def _tensors(file: Path) -> dict[str, np.ndarray]:
     return {str(name).removeprefix(_COMPILED): tensor.float().numpy() for name, tensor in found.items()}
 
 
-def _linear(tensors: Tensors, bias: str) -> dict[str, np.ndarray]:
-    """Return weights that torch stores transposed, and the decoder's bias by its name."""
-    (b_dec,) = required(tensors, bias)
-    return {
-        "W_enc": matrix(tensors, "encoder.weight").T,
-        "W_dec": matrix(tensors, "decoder.weight").T,
-        "b_dec": b_dec,
-    }
+def _linear(tensors: Tensors, **biases: str) -> dict[str, np.ndarray]:
+    """Return weights that torch stores transposed, and biases by the names that they have here."""
+    found = dict(zip(biases, required(tensors, *biases.values()), strict=True))
+    return {"W_enc": matrix(tensors, "encoder.weight").T, "W_dec": matrix(tensors, "decoder.weight").T, **found}
 
 
-def _relu(bias: str, subtracts: bool) -> Callable[[Tensors, Mapping[str, Any]], Parts]:
-    def read(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
-        (b_enc,) = required(tensors, "encoder.bias")
-        return "relu", {**_linear(tensors, bias), "b_enc": b_enc}, {"apply_b_dec_to_input": subtracts}
-
-    return read
+def _relu(tensors: Tensors, _: Mapping[str, Any], *, bias: str, subtracts: bool) -> Parts:
+    return "relu", _linear(tensors, b_dec=bias, b_enc="encoder.bias"), {"apply_b_dec_to_input": subtracts}
 
 
 def _topk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
-    (b_enc,) = required(tensors, "encoder.bias")
     k = int(tensors["k"]) if "k" in tensors else trainer.get("k")
-    return "topk", {**_linear(tensors, "b_dec"), "b_enc": b_enc}, {"k": k, "apply_b_dec_to_input": True}
+    return "topk", _linear(tensors, b_dec="b_dec", b_enc="encoder.bias"), {"k": k, "apply_b_dec_to_input": True}
 
 
 def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
@@ -103,7 +94,7 @@ def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
     if "W_enc" in tensors:
         found = {name: required(tensors, name)[0] for name in ("W_enc", "W_dec", "b_dec", "b_enc")}
     else:
-        found = {**_linear(tensors, "b_dec"), "b_enc": required(tensors, "encoder.bias")[0]}
+        found = _linear(tensors, b_dec="b_dec", b_enc="encoder.bias")
     threshold = float(tensors["threshold"]) if "threshold" in tensors else -1.0
     if not threshold >= 0:
         raise InputError(
@@ -124,17 +115,15 @@ def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
 
 def _gated(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
     """Return features times the norms of their decoder rows, as the class does: the gate does not depend on them."""
-    found = _linear(tensors, "decoder_bias")
-    b_gate, r_mag, b_mag = required(tensors, "gate_bias", "r_mag", "mag_bias")
+    found = _linear(tensors, b_dec="decoder_bias", b_gate="gate_bias", r_mag="r_mag", b_mag="mag_bias")
     norms = row_norms(found["W_dec"])
-    more = {"b_gate": b_gate, "r_mag": r_mag + np.log(norms), "b_mag": b_mag * norms}
-    found = {**found, "W_dec": found["W_dec"] / norms[:, None]}
-    return "gated", {**found, **more}, {"apply_b_dec_to_input": True}
+    scaled = {"r_mag": found["r_mag"] + np.log(norms), "b_mag": found["b_mag"] * norms}
+    return "gated", {**found, **scaled, "W_dec": found["W_dec"] / norms[:, None]}, {"apply_b_dec_to_input": True}
 
 
 _CLASSES: Mapping[str, Callable[[Tensors, Mapping[str, Any]], Parts]] = {
-    "AutoEncoder": _relu("bias", True),
-    "AutoEncoderNew": _relu("decoder.bias", False),
+    "AutoEncoder": partial(_relu, bias="bias", subtracts=True),
+    "AutoEncoderNew": partial(_relu, bias="decoder.bias", subtracts=False),
     "AutoEncoderTopK": _topk,
     "BatchTopKSAE": _batchtopk,
     "MatryoshkaBatchTopKSAE": _batchtopk,

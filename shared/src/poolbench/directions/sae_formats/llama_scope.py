@@ -69,8 +69,7 @@ def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
     if architecture == "jumprelu":
         found["threshold"] = scalar(more.pop("threshold"), len(norms))
     subtracts = bool(settings.get("apply_decoder_bias_to_pre_encoder"))
-    tensors_of = {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in found.items()}
-    return Converted(tensors_of, settings_of(architecture, layer, **more) | {"apply_b_dec_to_input": subtracts})
+    return Converted.of(found, settings_of(architecture, layer, **more) | {"apply_b_dec_to_input": subtracts})
 
 
 def _layer(settings: Mapping[str, Any]) -> int:

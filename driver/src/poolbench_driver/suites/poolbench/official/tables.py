@@ -90,21 +90,16 @@ class LeaderboardLine:
 
 @dataclass(frozen=True)
 class Significance:
-    """The source's tests of differences between strategies on D1.
-
-    Attributes:
-        concepts: Concepts of its blocks, which it does not name: they follow from its mean ranks.
-        pairs: p-value of each pair that it calls different.
-    """
+    """The source's tests of differences between strategies on D1."""
 
     friedman_p: float
     critical_difference: float
     num_blocks: int
     effective_blocks: float
     num_tiers: int
-    concepts: tuple[str, ...]
+    concepts: tuple[str, ...]  # concepts of its blocks, which it does not name: they follow from its mean ranks
     mean_ranks: Mapping[str, float] = field(hash=False)
-    pairs: Mapping[tuple[str, str], float] = field(hash=False)
+    pairs: Mapping[tuple[str, str], float] = field(hash=False)  # p-value of each pair that it calls different
 
 
 @dataclass(frozen=True)

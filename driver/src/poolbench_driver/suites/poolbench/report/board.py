@@ -29,20 +29,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A strategy on the board.
-
-    Attributes:
-        family: Empty where the strategy is not registered here.
-        figures: By metric, where it has a value.
-        tied: Whether it is the best strategy of the board, or the best one does not beat it.
-        reason: Why it has no D1.
-    """
+    """A strategy on the board."""
 
     strategy: str
-    family: str
-    figures: Mapping[str, Figure]
-    tied: bool
-    reason: str
+    family: str  # empty where the strategy is not registered here
+    figures: Mapping[str, Figure]  # by metric, where it has a value
+    tied: bool  # whether it is the best strategy of the board, or the best one does not beat it
+    reason: str  # why it has no D1
 
 
 @dataclass(frozen=True)

@@ -17,24 +17,15 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a probe is trained.
+    """How a probe is trained."""
 
-    Attributes:
-        learning_rate: Its highest value, reached after the warm-up.
-        weight_decay: Decoupled from the gradient (AdamW); 0 is Adam.
-        batch: Rows of a step.
-        dropout: Share of the numbers of a vector that are set to 0 in training; the others are scaled up.
-        warm_up: Share of all steps in which the rate rises linearly from 0; it then falls linearly to 0.
-        patience: Epochs without a lower loss on dev after which training ends; None trains all epochs.
-    """
-
-    learning_rate: float
-    weight_decay: float
-    batch: int
-    dropout: float = 0.2
-    warm_up: float = 0.1
+    learning_rate: float  # its highest value, reached after the warm-up
+    weight_decay: float  # decoupled from the gradient (AdamW); 0 is Adam
+    batch: int  # rows of a step
+    dropout: float = 0.2  # share of the numbers of a vector that are set to 0 in training; the others are scaled up
+    warm_up: float = 0.1  # share of all steps in which the rate rises linearly from 0; it then falls linearly to 0
     num_epochs: int = 20
-    patience: int | None = None
+    patience: int | None = None  # epochs without a lower loss on dev after which training ends; None trains all epochs
 
     def rate(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -45,15 +36,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """The probe of the epoch with the lowest loss on dev.
+    """The probe of the epoch with the lowest loss on dev."""
 
-    Attributes:
-        parameters_DK: Weights, and in the last row intercepts [D + 1, K], float32.
-        dev_losses: Mean loss on dev after each epoch.
-    """
-
-    parameters_DK: np.ndarray
-    dev_losses: tuple[float, ...]
+    parameters_DK: np.ndarray  # weights, and in the last row intercepts [D + 1, K], float32
+    dev_losses: tuple[float, ...]  # mean loss on dev after each epoch
 
     @property
     def epoch(self) -> int:

@@ -25,21 +25,15 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass
 class Answer:
-    """Build the response to one completion call.
-
-    Attributes:
-        echoes: Prompt text to begin each choice with; empty strings for none.
-        with_logprobs: Whether choices have log-probabilities.
-        steering: How they are steered.
-    """
+    """Build the response to one completion call."""
 
     model: str
     seed: int
-    echoes: Sequence[str]
+    echoes: Sequence[str]  # prompt text to begin each choice with; empty strings for none
     num_prompt_tokens: int
     tokens: Tokens
-    with_logprobs: bool
-    steering: SteeringBody | None = None
+    with_logprobs: bool  # whether choices have log-probabilities
+    steering: SteeringBody | None = None  # how they are steered
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
