@@ -61,6 +61,7 @@ def make(
 ) -> None:
     """Write the autoencoders of a plan, trained on `texts`, into `output`."""
     model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=dtype)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(ref.source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
@@ -102,7 +103,7 @@ def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str
     if trained.architecture == "topk":
         config["k"] = trained.l0
     dtype = getattr(torch, plan.dtype)
-    tensors = {name: value.detach().to(dtype).contiguous() for name, value in trained.exported(scale).items()}
+    tensors = {name: value.detach().to("cpu", dtype).contiguous() for name, value in trained.exported(scale).items()}
     return {_WEIGHTS: save(tensors), _CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
 
 

@@ -57,7 +57,7 @@ class Reader:
         batch = self.tokenizer(
             list(texts), return_tensors="pt", padding=True, padding_side="right", truncation=True, max_length=512
         )
-        return batch["input_ids"], batch["attention_mask"].bool()
+        return batch["input_ids"].to(self.model.device), batch["attention_mask"].bool()
 
 
 def _of(output: Any) -> Tensor:

@@ -157,12 +157,12 @@ def train(
         if not scale:
             scale = (reader.width / float(x_nD.square().sum(dim=1).mean())) ** 0.5
             for model in models.values():
-                model.start(scale * x_nD)
+                model.to(x_nD.device).start(scale * x_nD)
         rate = _RATE * min(1.0, step / _WARMUP, 5 * (1 - (step - 1) / max(total, step)))
         losses = {}
         for name, model in models.items():
             optimizers[name].param_groups[0]["lr"] = rate
-            with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            with torch.autocast(x_nD.device.type, dtype, enabled=dtype != torch.float32):
                 loss = model.loss(scale * x_nD)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
