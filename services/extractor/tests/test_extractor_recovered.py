@@ -142,12 +142,6 @@ def test_the_identity_recovers_everything_and_zero_nothing(trained: Decoder, tex
     assert (same[LOSS_RECOVERED].ci_low, none[LOSS_RECOVERED].ci_high) == (1, 0)
 
 
-def test_every_architecture_goes_on_from_a_layer(any_decoder: Decoder, texts: list[str]) -> None:
-    (found,) = measured(any_decoder, texts, coordinates(WIDTH))
-    expected = [plain_losses(any_decoder, texts, LAYER, SinkRule(), each) for each in (None, np.zeros_like)]
-    assert [found[LOSS_RECOVERED].details[name] for name in ("loss", "loss_zero")] == pytest.approx(expected, rel=1e-5)
-
-
 def test_blocks_up_to_the_layer_run_once(trained: Decoder, texts: list[str]) -> None:
     calls: list[int] = []
     before = [

@@ -1,0 +1,25 @@
+"""The loss with other states of a layer is the model's own, though the blocks below do not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from services.extractor.tests.test_extractor_recovered import KEEP, LOSS_RECOVERED, measured, plain_losses
+
+from poolbench_extractor.features import coordinates
+from poolbench_extractor.models.decoder import Decoder
+
+from .conftest import CASES
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_architecture_goes_on_from_a_layer(
+    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
+) -> None:
+    decoder = decoder_of(name)
+    (found,) = measured(decoder, texts, coordinates(decoder.width), layer=0, reading=KEEP)
+    expected = [plain_losses(decoder, texts, 0, KEEP.sinks, each) for each in (None, np.zeros_like)]
+    losses = [found[LOSS_RECOVERED].details[name] for name in ("loss", "loss_zero")]
+    assert losses == pytest.approx(expected, rel=1e-5) and losses[0] != losses[1]
