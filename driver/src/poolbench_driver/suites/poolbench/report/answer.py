@@ -39,25 +39,16 @@ _MAIN = (*_COLUMNS, "d3.robust_lc")
 
 @dataclass(frozen=True)
 class Best:
-    """The strategy with the best mean rank for one question, or several that are equal at the top.
-
-    Attributes:
-        equal: The strategies at the top, itself included: nothing tells them apart, and they have one mean value.
-        tied: Strategies that Nemenyi's test cannot tell from it, best first.
-        num_others: Strategies that it was compared with.
-        unsure: Why nothing was tested; empty where the test was made.
-        limit: That there are too few concepts to tell any two strategies apart; empty if there are enough.
-        lead: The sentence with its mean rank and mean value.
-    """
+    """The strategy with the best mean rank for one question, or several that are equal at the top."""
 
     purpose: str
     strategy: str
-    equal: tuple[str, ...]
-    tied: tuple[str, ...]
-    num_others: int
-    unsure: str
-    limit: str
-    lead: str
+    equal: tuple[str, ...]  # strategies at the top, itself included: nothing tells them apart, and they share a mean
+    tied: tuple[str, ...]  # strategies that Nemenyi's test cannot tell from it, best first
+    num_others: int  # strategies that it was compared with
+    unsure: str  # why nothing was tested; empty where the test was made
+    limit: str  # that there are too few concepts to tell any two strategies apart; empty if there are enough
+    lead: str  # the sentence with its mean rank and mean value
 
     @property
     def _rest(self) -> tuple[tuple[str, ...], int]:
