@@ -5,8 +5,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import Spent
-
 from extraction.timing import interleave, ratio, seconds, warm
 from extraction.ways import REFERENCE_BATCH, Reference, Workload, ours, ours_written, plain, requests_of
 
@@ -96,14 +94,10 @@ def _against_plain(work: Workload, sides: dict[str, partial], rounds: int) -> di
     laps = interleave(sides, rounds)
     return {
         "ratios": {name: ratio(laps[name], laps["plain"]) for name in sides if name != "plain"},
-        "tokens_per_s": {name: _rate(work, items) for name, items in laps.items()},
+        "tokens_per_s": {name: work.num_tokens / min(lap.wall_s for lap in items) for name, items in laps.items()},
         "laps": seconds(laps),
         "passages": len(work.passages),
     }
-
-
-def _rate(work: Workload, laps: list[Spent]) -> float:
-    return work.num_tokens / min(item.wall_s for item in laps)
 
 
 def describe(work: Workload) -> dict[str, Any]:

@@ -16,7 +16,8 @@ def check_machine() -> None:
     """Raise ConfigError with the missing system packages, before an engine fails minutes later."""
     if not _installed(CPU_BUILD):
         return
-    missing = [name for name, there in ((NUMA, _has_numa()), (COMPILER, _has_compiler())) if not there]
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    missing = [name for name, there in ((NUMA, _has_numa()), (COMPILER, compiler)) if not there]
     if missing:
         names = " ".join(missing)
         raise ConfigError(f"vLLM's CPU build needs {names}; on Debian or Ubuntu: apt-get install {names}")
@@ -28,10 +29,6 @@ def _has_numa() -> bool:
     except OSError:
         return False
     return True
-
-
-def _has_compiler() -> bool:
-    return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
 def _installed(package: str) -> bool:

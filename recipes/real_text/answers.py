@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
@@ -68,11 +68,11 @@ def moved_by_sinks(excluded: Sequence[Row], included: Sequence[Row]) -> tuple[li
         for row in sorted(changes.ranks, key=lambda row: (row["first"] is None, row["first"]))
         if row["status"] == Status.OK
     ]
-    moved = [row["strategy"] for row in changes.ranks if row["change"] is not None and abs(row["change"]) >= MOVED]
+    moved = [f"`{row['strategy']}`" for row in changes.ranks if abs(row["change"] or 0.0) >= MOVED]
     (agreement,) = changes.agreement
     said = [
         f"With attention sinks in the vectors, {len(moved)} of {len(lines)} strategies move by {MOVED:g} ranks or more "
-        f"in D1: {_names(moved)}.",
+        f"in D1: {', '.join(moved) or 'none'}.",
         f"With and without sinks, {_agreement(agreement['value'], agreement['interval'], agreement['num_strategies'])}",
     ]
     return said, lines
@@ -89,7 +89,3 @@ def _difference(row: Row | None) -> list[str]:
 def _signed(value: float, low: float | None, high: float | None, digits: int) -> str:
     interval = "" if low is None or high is None else f" [{low:+z.{digits}f}, {high:+z.{digits}f}]"
     return f"{value:+z.{digits}f}{interval}"
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "none"

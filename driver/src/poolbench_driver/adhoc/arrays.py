@@ -16,15 +16,10 @@ _KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of a file.
+    """Vectors of a file."""
 
-    Attributes:
-        matrix: Float64 [n, D]; a row that failed is not finite.
-        made_by: What `embed` notes about how they were made, such as `model` and `layer`; empty for others.
-    """
-
-    matrix: np.ndarray
-    made_by: dict[str, str]
+    matrix: np.ndarray  # float64 [n, D]; a row that failed is not finite
+    made_by: dict[str, str]  # what `embed` notes about how they were made, such as `layer`; empty for others
 
     def rows(self) -> list[list[float] | None]:
         """Return the vectors as JSON has them: null where one is not finite, which services count as missing."""

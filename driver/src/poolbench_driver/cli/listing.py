@@ -12,13 +12,12 @@ import typer
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
+from poolbench_driver.suites.markdown import listed
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, RunRecords
 
 Rows = list[dict[str, Any]]
-#: Concepts of a run that a list names.
-_FIRST = 3
 
 
 def _row(found: object, *columns: str) -> dict[str, Any]:
@@ -170,9 +169,7 @@ def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
         config = None
     if config is None:
         return {}
-    more = len(config.concept_ids) - _FIRST
-    concepts = ", ".join(config.concept_ids[:_FIRST]) + (f" and {more} more" if more > 0 else "")
-    return {"model": config.model, "concepts": concepts}
+    return {"model": config.model, "concepts": listed(config.concept_ids)}
 
 
 KINDS: dict[str, Callable[[Path], Rows]] = {

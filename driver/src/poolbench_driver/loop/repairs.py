@@ -61,7 +61,8 @@ class Repairs:
         what, place = self._set_aside(key)
         self._num_set_aside[key] += bool(place)
         maker = self.plan.producers.get(key) or self.plan.local.get(key)
-        then = f"{_label(maker)} makes it again" if maker else "this run does not make it"
+        named = f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"
+        then = f"{named} makes it again" if maker else "this run does not make it"
         if place:
             self.note(f"damaged: {key}: {what}; set aside as {place}, {then}")
         if maker is not None:
@@ -89,7 +90,3 @@ class Repairs:
             time.sleep(0.1)
         with lease or contextlib.nullcontext():
             return set_aside_if_damaged(self.artifacts, key)
-
-
-def _label(maker: Task | LocalStep | None) -> str:
-    return f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"

@@ -17,7 +17,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.report.plain import plain_report
 from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import Report, Section
+from poolbench_driver.suites.suite import Report
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -40,7 +40,10 @@ def write_page(folder: RunFolder, report: Report) -> Path:
     page = _environment("poolbench_driver.report").get_template("page.html.j2")
     html = page.render(
         report=report,
-        sections=[Markup(_rendered(section)) for section in report.sections],
+        sections=[
+            Markup(_environment(each.package).get_template(each.template).render(**each.values))
+            for each in report.sections
+        ],
         parts=[(section.anchor, section.label) for section in report.sections if section.label],
         nulls=_null_reasons(results.to_pylist()),
         num_rows=results.num_rows,
@@ -100,10 +103,6 @@ def _environment(package: str) -> Environment:
     )
     environment.filters["names"] = _with_names
     return environment
-
-
-def _rendered(section: Section) -> str:
-    return _environment(section.package).get_template(section.template).render(**section.values)
 
 
 def _with_names(sentence: str) -> Markup:

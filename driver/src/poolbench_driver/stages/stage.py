@@ -68,26 +68,16 @@ def first_notes(notes: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What the frame knows of the work of any suite.
+    """What the frame knows of the work of any suite."""
 
-    Attributes:
-        model: The model that is measured.
-        dataset, dataset_revision: The texts, as result rows name them.
-        task: Value of the column `task`.
-        passage_tokens: Expected tokens of a passage.
-        text_tokens: Most tokens of a generated text.
-        imported: Commands that import an artifact again, by the key of each that no task makes.
-        notes: What the run says before it starts.
-    """
-
-    model: ModelInfo
-    dataset: str
-    dataset_revision: str
-    task: str
-    passage_tokens: float
-    text_tokens: int = 0
-    imported: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    model: ModelInfo  # the model that is measured
+    dataset: str  # the texts, as result rows name them
+    dataset_revision: str  # their revision
+    task: str  # value of the column `task`
+    passage_tokens: float  # expected tokens of a passage
+    text_tokens: int = 0  # most tokens of a generated text
+    imported: Mapping[str, str] = field(default_factory=dict)  # commands that import artifacts again, by key
+    notes: tuple[str, ...] = ()  # what the run says before it starts
 
 
 @dataclass(frozen=True)

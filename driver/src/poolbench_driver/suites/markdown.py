@@ -25,6 +25,12 @@ def items(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    found = list(names)
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
 def paragraph(text: str, indent: str = "") -> str:
     """Return a text in lines of at most 100 characters, all but the first indented."""
     return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

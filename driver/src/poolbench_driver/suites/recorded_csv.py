@@ -51,7 +51,10 @@ def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[
         InputError: The file is not there, too large, not text or empty; a column is missing or named twice; a line has
             another number of cells than the head.
     """
-    reader = csv.reader(_text(file).splitlines(keepends=True), strict=True)
+    text = text_of(file, MAX_BYTES)
+    if not text.strip():
+        raise InputError(f"{file} is empty; its first line must name the columns")
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
     try:
         head = [name.strip() for name in next(reader, [])]
         if lacking := [name for name in required if name not in head]:
@@ -76,15 +79,13 @@ def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[
     return head, lines
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path, max_bytes: int) -> str:
+    """Return the text of a file in UTF-8. Raise InputError if it cannot be read, is larger or is not text."""
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"{file} has {file.stat().st_size} bytes; at most {MAX_BYTES} are read")
-        text = file.read_bytes().decode("utf-8-sig")
+        if file.stat().st_size > max_bytes:
+            raise InputError(f"{file} has {file.stat().st_size} bytes; at most {max_bytes} are read")
+        return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}; a csv file is needed") from None
+        raise InputError(f"{file}: {error.strerror or error}; a file that can be read is needed") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not text in UTF-8, at byte {error.start}") from None
-    if not text.strip():
-        raise InputError(f"{file} is empty; its first line must name the columns")
-    return text

@@ -46,23 +46,14 @@ class MetricInfo:
 
 @dataclass(frozen=True)
 class BoardSpec:
-    """What a suite compares, and by what.
+    """What a suite compares, and by what."""
 
-    Attributes:
-        ranked: Metrics that entrants are ranked by. A run without a value of any of them has failed.
-        shown: Metrics that the leaderboard has columns of, the primary one first.
-        entrant: Column of result rows that names what is compared.
-        block: Column of result rows over which ranks are averaged.
-        averaged: Whether cells are means over models and layers. Not where an entrant is one model at one layer.
-        apart: Column that only rows of another quantity have a value in; these are not ranked.
-    """
-
-    ranked: tuple[str, ...]
-    shown: tuple[str, ...]
-    entrant: str = "strategy"
-    block: str = "concept"
-    averaged: bool = True
-    apart: str | None = None
+    ranked: tuple[str, ...]  # metrics that entrants are ranked by. A run without a value of any of them has failed.
+    shown: tuple[str, ...]  # metrics that the leaderboard has columns of, the primary one first
+    entrant: str = "strategy"  # column of result rows that names what is compared
+    block: str = "concept"  # column of result rows over which ranks are averaged
+    averaged: bool = True  # whether cells are means over models and layers; not where an entrant is a model at a layer
+    apart: str | None = None  # column that only rows of another quantity have a value in; these are not ranked
 
     @property
     def primary(self) -> str:
@@ -88,20 +79,13 @@ class Tables:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A part of the page."""
 
-    Attributes:
-        package: The package that has the template.
-        template: Its file name; it makes one part of the page.
-        values: What it shows.
-        anchor, label: The id of its heading, and its name among the links at the top; empty for none.
-    """
-
-    package: str
-    template: str
-    values: Mapping[str, Any]
-    anchor: str = ""
-    label: str = ""
+    package: str  # the package that has the template
+    template: str  # its file name; it makes one part of the page
+    values: Mapping[str, Any]  # what it shows
+    anchor: str = ""  # the id of its heading; empty for none
+    label: str = ""  # its name among the links at the top; empty for none
 
 
 @dataclass(frozen=True)

@@ -113,14 +113,11 @@ def cell_id(row: dict[str, Any]) -> str:
 def results_digest(table: pa.Table) -> str:
     """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
-    names = [name for name in names if name not in LATER or _has_values(table, name)]
+    known = {name for name in table.column_names if table[name].null_count < len(table)}
+    names = [name for name in names if name not in LATER or name in known]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
     return digest(lines, 64)
-
-
-def _has_values(table: pa.Table, name: str) -> bool:
-    return name in table.column_names and table[name].null_count < len(table)
 
 
 def result_table(rows: list[dict[str, Any]]) -> pa.Table:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
 from poolbench.contracts.wire import JSON_TYPE
-from poolbench.errors import InputError
-from poolbench.queue.strict import parse_json, shown, shown_text
+from poolbench.errors import InputError, shown
+from poolbench.queue.strict import parse_json, shown_text
 from poolbench.telemetry.traces import TRACEPARENT, is_traceparent
 
 _PREFIX = "poolbench-"

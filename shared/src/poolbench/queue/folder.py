@@ -18,6 +18,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
+from poolbench.errors import shown
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import (
     MAX_MESSAGE_BYTES,
@@ -29,7 +30,6 @@ from poolbench.queue.envelope import (
 )
 from poolbench.queue.files import read_file
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
-from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1

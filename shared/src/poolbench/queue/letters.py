@@ -14,9 +14,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.contracts.tasks import Task, concerns_sensitive, parse_task
-from poolbench.errors import InputError
+from poolbench.errors import InputError, shown
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, queue_name, understand
-from poolbench.queue.strict import shown, shown_text
+from poolbench.queue.strict import shown_text
 
 MAX_LETTER_BYTES = 2 * MAX_MESSAGE_BYTES
 """A letter holds at most a message, once as JSON or its start as base64."""

@@ -9,6 +9,7 @@ import redis
 from kombu.transport.redis import PRIORITY_STEPS
 from kombu.transport.redis import Channel as KombuChannel
 
+from poolbench.errors import shown
 from poolbench.queue.envelope import (
     KEPT_BYTES,
     MAX_MESSAGE_BYTES,
@@ -21,7 +22,6 @@ from poolbench.queue.envelope import (
     understand,
 )
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
-from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
 

@@ -13,11 +13,11 @@ import redis
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
+from poolbench.errors import shown
 from poolbench.queue.affinity import LOOK, LOOK_AGAIN_S, Affinity
 from poolbench.queue.envelope import Message, Misunderstood, queue_name, service_of, understand
 from poolbench.queue.letters import DeadLetter
 from poolbench.queue.lists import RedisSpool, is_wrong_type, keys_of
-from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
 _POP_S = 0.01

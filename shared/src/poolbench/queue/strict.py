@@ -4,12 +4,10 @@ import json
 import math
 from typing import Any, NoReturn
 
-from poolbench.errors import InputError
+from poolbench.errors import InputError, shown
 
 MAX_DEPTH = 50
 """Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of code that prints them."""
-
-_SHOWN_CHARS = 80
 
 
 def parse_json(raw: bytes, what: str, kind: type) -> Any:
@@ -59,15 +57,6 @@ def _check_text(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(f"the {what} has text with a lone surrogate: {shown(text)}") from None
-
-
-def shown(value: object) -> str:
-    """Quote a value for an error message: printable and short."""
-    try:
-        text = ascii(value)
-    except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 def shown_text(text: str) -> str:

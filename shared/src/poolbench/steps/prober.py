@@ -1,6 +1,6 @@
 """Steps of the prober: pooled vectors to probes, directions and D1."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -267,27 +267,21 @@ def _cell_params(part: str, *unread: str) -> KeyParams:
     return lambda params, at: {**_directions_params(params, at, *unread), "part": part}
 
 
-def _all_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
+def _inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     """Return the inputs of one cell: passages, its vectors, its component, the autoencoder of its layer."""
-    return dict(_inputs_of(at, inputs))
+    own = {VECTORS(split, *at) for split in ("train", "test")} | {COMPONENT(*at), SAE(at.layer)}
+    return {role: key for role, key in inputs.items() if role in own or PASSAGES.parse(role) is not None}
 
 
-def _train_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
+def _train_inputs_of(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     """Return the inputs of the train split: directions come from it alone."""
     test = {PASSAGES("test"), VECTORS("test", *at)}
-    return {role: key for role, key in _inputs_of(at, inputs) if role not in test}
-
-
-def _inputs_of(at: Cell, inputs: Keys) -> Iterator[tuple[str, str]]:
-    own = {VECTORS(split, *at) for split in ("train", "test")} | {COMPONENT(*at), SAE(at.layer)}
-    for role, key in inputs.items():
-        if role in own or PASSAGES.parse(role) is not None:
-            yield role, key
+    return {role: key for role, key in _inputs_of(params, at, inputs).items() if role not in test}
 
 
 def _measured_inputs(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     """Return the inputs of the measures: the published protocol uses folds of the train split alone."""
-    return (_train_inputs_of if params.protocol == "published" else _all_inputs_of)(params, at, inputs)
+    return (_train_inputs_of if params.protocol == "published" else _inputs_of)(params, at, inputs)
 
 
 def _nested_params(params: ProbeParams, at: OfStrategy) -> dict[str, Any]:
@@ -340,11 +334,6 @@ def _shift_inputs(part: str) -> KeyInputs:
     return rule
 
 
-def _contrast_work(sized: Sized) -> tuple[float, str]:
-    """Count the rows of features that are read; the number of features is in the tables alone."""
-    return sum(sized.inputs[role].rows for role, _ in STORY_FEATURES.among(sized.task.inputs)), sized.params.protocol
-
-
 def _sparse_inputs(_: SparseParams, at: OfAutoencoder, inputs: Keys) -> Keys:
     """Return the passages and the features of one autoencoder, by split: its name moves no key."""
     own = {
@@ -380,10 +369,6 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     return sized.inputs[INSTANCES()].rows * len(cells) * len(params.seeds), variant
 
 
-def _predictions_shape(sized: Sized, _: Cell) -> Shape:
-    return Shape(sized.inputs[INSTANCES()].rows * len(sized.params.seeds), row_bytes=24.0)
-
-
 PROBE = Step(
     "prober.probe",
     4,
@@ -392,7 +377,7 @@ PROBE = Step(
     outputs=(
         Output(MEASURES, _cell_params("measures"), _measured_inputs, shape=measures),
         Output(DIRECTIONS, _cell_params("directions", *MEASURED_BY), _train_inputs_of, shape=_directions_shape),
-        Output(SCORES, _cell_params("scores", *MEASURED_BY), _all_inputs_of, shape=_scores_shape),
+        Output(SCORES, _cell_params("scores", *MEASURED_BY), _inputs_of, shape=_scores_shape),
     ),
     summary="D1 of some strategies of one concept at one layer; those that lose a common component have own tasks",
     label="probe (D1)",
@@ -417,7 +402,12 @@ TASK = Step(
     inputs=(INSTANCES, TASK_VECTORS),
     outputs=(
         Output(MEASURES, part_params("measures", "task"), _TASK_INPUTS, shape=measures),
-        Output(PREDICTIONS, part_params("predictions", "task", *_SCORED_BY), _TASK_INPUTS, shape=_predictions_shape),
+        Output(
+            PREDICTIONS,
+            part_params("predictions", "task", *_SCORED_BY),
+            _TASK_INPUTS,
+            shape=lambda of, _: Shape(of.inputs[INSTANCES()].rows * len(of.params.seeds), row_bytes=24.0),
+        ),
     ),
     summary="scores, selectivity and code lengths of tasks with several classes or real values; for further suites",
     label="probe tasks",
@@ -460,7 +450,8 @@ CONTRAST = Step(
     summary="how clearly the features of a sparse autoencoder tell two stories about a subject apart",
     label="contrast of features",
     unit="texts",
-    work=_contrast_work,
+    # The number of features is in the tables alone.
+    work=lambda of: (sum(of.inputs[role].rows for role, _ in STORY_FEATURES.among(of.task.inputs)), of.params.protocol),
 )
 SPARSE = Step(
     "prober.sparse",

@@ -13,6 +13,7 @@ from typing import Any
 
 from poolbench.errors import InputError, shown
 from poolbench_driver.suites.markdown import items, paragraph, table
+from poolbench_driver.suites.recorded_csv import text_of
 
 FIGURES = ("contrastive", "independent", "interpretability")
 RESULTS = "results.json"
@@ -119,15 +120,13 @@ def read_entry(file: Path, path: str) -> Entry:
     """Return the autoencoder of a `results.json` file; raise InputError with file, and with the line of broken JSON."""
     record = _object(_json(file), file, "the file")
     config = _object(record.get("sae_config") or {}, file, "sae_config")
+    width = config.get("d_sae")
     release = f"{record.get('sae_release') or ''}/{record.get('sae_id') or ''}/{path}".lower()
-    rows = record.get("total_rows")
-    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-        raise InputError(f"{file}: total_rows must be a number of rows from 1, got {shown(str(rows))}")
     found = re.search(r"l0_(\d+(?:\.\d+)?)", release)
     return Entry(
         path=path,
-        rows=rows,
-        d=_recorded_width(config, file) or width_of(release),
+        rows=_whole(record.get("total_rows"), file, "total_rows must be a number of rows"),
+        d=width_of(release) if width is None else _whole(width, file, "sae_config.d_sae must be a width"),
         l0=float(found[1]) if found else None,
         figures={name: _figure(record, name, file) for name in FIGURES},
         stories=str(record.get("contrastive_dataset") or "").rpartition("/")[2],
@@ -214,15 +213,11 @@ def _line(entry: Entry) -> list[str]:
 
 def _json(file: Path) -> Any:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"{file} has {file.stat().st_size} bytes; at most {MAX_BYTES} are read")
-        return json.loads(file.read_bytes())
+        return json.loads(text_of(file, MAX_BYTES))
     except json.JSONDecodeError as error:
         raise InputError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, RecursionError):
-        raise InputError(f"{file} is not JSON in UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{file} has too many levels of JSON") from None
 
 
 def _object(value: Any, file: Path, what: str) -> dict[str, Any]:
@@ -231,11 +226,10 @@ def _object(value: Any, file: Path, what: str) -> dict[str, Any]:
     return value
 
 
-def _recorded_width(config: Mapping[str, Any], file: Path) -> int | None:
-    width = config.get("d_sae")
-    if width is not None and (not isinstance(width, int) or isinstance(width, bool) or width < 1):
-        raise InputError(f"{file}: sae_config.d_sae must be a width from 1, got {shown(str(width))}")
-    return width
+def _whole(value: Any, file: Path, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{file}: {what} from 1, got {shown(str(value))}")
+    return value
 
 
 def _figure(record: Mapping[str, Any], name: str, file: Path) -> dict[str, float]:

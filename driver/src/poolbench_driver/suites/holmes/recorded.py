@@ -42,22 +42,15 @@ _SPREAD = (" std", "_std", "-std", ".std", " sd", "_sd")
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores of M models on N probing sets.
-
-    Attributes:
-        scores: Higher is better, NaN if missing [M, N].
-        types, phenomena: Of each set; a set of unknown type has an empty one.
-        portion: Share of the training data behind the scores.
-        notes: What was left out or not known.
-    """
+    """Scores of M models on N probing sets."""
 
     models: Sequence[str]
     sets: Sequence[str]
-    types: np.ndarray
-    phenomena: np.ndarray
-    scores: np.ndarray
-    portion: float
-    notes: Sequence[str]
+    types: np.ndarray  # type of each set; empty if unknown
+    phenomena: np.ndarray  # phenomenon of each set
+    scores: np.ndarray  # higher is better, NaN if missing [M, N]
+    portion: float  # share of the training data behind the scores
+    notes: Sequence[str]  # what was left out or not known
 
     @cached_property
     def kinds(self) -> list[str]:

@@ -18,6 +18,7 @@ from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
 from poolbench_driver.suites.holmes.rates import winning_rates
+from poolbench_driver.suites.markdown import listed
 
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
@@ -275,10 +276,10 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
     """Yield one line for each thing that is wrong: collapsed probes, nulls, seen test instances, absent sets."""
     collapsed = {each.name: each.num_collapsed for each in entrants if each.num_collapsed}
     if collapsed:
-        yield f"{sum(collapsed.values())} probes predict one label for all instances: {_some(collapsed)}"
+        yield f"{sum(collapsed.values())} probes predict one label for all instances: {listed(collapsed)}"
     few = [each.name for each in entrants if 0 < each.share([row["set"] for row in sets]) < 0.5]
     if few:
-        yield f"scores on less than half of the sets, and so not said to lead: {_some(few)}"
+        yield f"scores on less than half of the sets, and so not said to lead: {listed(few)}"
     nulls: dict[str, list[tuple[str, str]]] = {}
     for each in entrants:
         for row in each.scores.values():
@@ -287,13 +288,13 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
                 nulls.setdefault(_NUMBER.sub("#", said), []).append((each.name, said))
     for own in nulls.values():
         number = f"{len(own)} scores are null" if len(own) > 1 else "1 score is null"
-        yield f"{number}, {own[0][1]}: {_some(dict.fromkeys(name for name, _ in own))}"
+        yield f"{number}, {own[0][1]}: {listed(dict.fromkeys(name for name, _ in own))}"
     seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
-        yield f"test instances that occur whole in train, in {len(seen)} sets: {_some(sorted(seen))}"
+        yield f"test instances that occur whole in train, in {len(seen)} sets: {listed(sorted(seen))}"
     untrained = [name for name in (_without_gain(each, entrants) for each in entrants) if name]
     if untrained:
-        yield f"random weights win as much as the model does: {_some(untrained)}"
+        yield f"random weights win as much as the model does: {listed(untrained)}"
     public = suite_sets()
     here = {name for each in sets if each["fidelity"] == "same" for name in (each["set"], each.get("stands_for"))}
     if here & public.keys():
@@ -309,8 +310,3 @@ def _without_gain(each: Entrant, entrants: Sequence[Entrant]) -> str:
     if each.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
         return ""
     return f"{each.strategy} {each.layer}"
-
-
-def _some(names: Sequence[str] | Mapping[str, object]) -> str:
-    found = list(names)
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")

@@ -37,25 +37,16 @@ _COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class WordLists:
-    """Words and templates.
-
-    Attributes:
-        licence: Licence of the words; empty where the file has none.
-        domain: Words whose preference is measured.
-        positive, negative: Words that are liked, and disliked.
-        neutral: Words whose mean vector is subtracted, so that what all words share does not count.
-        templates: Sentences with `{w}` in the place of a word.
-        notes: Entries that were left out, each with file, line and reason.
-    """
+    """Words and templates."""
 
     name: str
-    licence: str
-    domain: tuple[str, ...]
-    positive: tuple[str, ...]
-    negative: tuple[str, ...]
-    neutral: tuple[str, ...]
-    templates: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    licence: str  # licence of the words; empty where the file has none
+    domain: tuple[str, ...]  # words whose preference is measured
+    positive: tuple[str, ...]  # words that are liked
+    negative: tuple[str, ...]  # words that are disliked
+    neutral: tuple[str, ...]  # words whose mean vector is subtracted, so that what all words share does not count
+    templates: tuple[str, ...]  # sentences with `{w}` in the place of a word
+    notes: tuple[str, ...] = ()  # entries that were left out, each with file, line and reason
 
     @property
     def revision(self) -> str:

@@ -73,7 +73,8 @@ def vocabulary() -> list[str]:
 def vector_of(word: str) -> np.ndarray:
     """Return the vector of a word, float32 [WIDTH]: the same in every process."""
     kind, pair, side = _twin(word.lower())
-    noise = np.random.default_rng(_seed(pair[0].lower() if pair else word.lower())).standard_normal(WIDTH)
+    drawn = hashlib.sha256((pair[0] if pair else word).lower().encode()).digest()
+    noise = np.random.default_rng(int.from_bytes(drawn[:8], "big")).standard_normal(WIDTH)
     vector = noise.copy()
     vector[: SEEN_BOTH + 1] = 0.0
     vector *= _LENGTH / np.linalg.norm(vector)  # only loud words are longer: length is a signal of its own
@@ -102,7 +103,3 @@ def _twin(word: str) -> tuple[str, tuple[str, str] | None, int]:
                 if word == name.lower():
                     return kind, pair, side
     return "", None, 0
-
-
-def _seed(word: str) -> int:
-    return int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")

@@ -25,15 +25,10 @@ _MEAN_BYTES = 16
 
 @dataclass(frozen=True)
 class Part:
-    """One part of each story's tokens.
+    """One part of each story's tokens."""
 
-    Attributes:
-        means_PF: Mean features of each story over its tokens of this part, float32; a story without it has none.
-        num_tokens: Tokens of each story in this part [P]; 0 if it has none.
-    """
-
-    means_PF: csr_matrix
-    num_tokens: np.ndarray
+    means_PF: csr_matrix  # mean features of each story over these tokens, float32; a story without any has none
+    num_tokens: np.ndarray  # tokens of each story in this part [P]; 0 if it has none
 
     def dense(self, stories_r: np.ndarray) -> np.ndarray:
         """Return the means of some stories [r, F] in float64."""

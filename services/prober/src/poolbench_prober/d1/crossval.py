@@ -19,19 +19,12 @@ AS_IT_IS = RowReader()
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Scores of passages by models that were fitted without their group.
+    """Scores of passages by models that were fitted without their group."""
 
-    Attributes:
-        probe_nK: Log-odds of each probe; a column is NaN where a fold did not converge.
-        directions: Projections [n] by direction id, or the error that prevented them.
-        worst_ratio: Largest gradient ratio of each probe over the folds [K].
-        readouts: What the concept's readout chose in each fold; empty mappings without one.
-    """
-
-    probe_nK: np.ndarray
-    directions: dict[str, np.ndarray | CellError]
-    worst_ratio: np.ndarray
-    readouts: tuple[Mapping[str, Any], ...] = ()
+    probe_nK: np.ndarray  # log-odds of each probe; a column is NaN where a fold did not converge
+    directions: dict[str, np.ndarray | CellError]  # projections [n] by direction id, or the error that prevented them
+    worst_ratio: np.ndarray  # largest gradient ratio of each probe over the folds [K]
+    readouts: tuple[Mapping[str, Any], ...] = ()  # what the concept's readout chose in each fold; empty without one
     solver: str = ""
 
 

@@ -35,25 +35,15 @@ class Identified(Protocol):
 
 @dataclass(frozen=True)
 class PooledVectors:
-    """Vectors of one split, one row per passage.
+    """Vectors of one split, one row per passage."""
 
-    Attributes:
-        matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.
-        usable: Rows with a finite vector [n].
-        applied: Rows to which the strategy applied (false: it fell back to the mean) [n].
-        errors: Why each row has no vector, where the pooler or extractor gave a reason.
-        num_parts: Parts P of a row, which a readout combines into one vector.
-        readout: Id of that readout; None where the rows are vectors.
-        sinks_n2: Attention sinks of each passage, and how many of them were left out [n, 2]; None if unknown.
-    """
-
-    matrix_nW: np.ndarray
-    usable: np.ndarray
-    applied: np.ndarray
-    errors: tuple[CellError | None, ...]
-    num_parts: int = 1
-    readout: str | None = None
-    sinks_n2: np.ndarray | None = None
+    matrix_nW: np.ndarray  # rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN
+    usable: np.ndarray  # rows with a finite vector [n]
+    applied: np.ndarray  # rows to which the strategy applied (false: it fell back to the mean) [n]
+    errors: tuple[CellError | None, ...]  # why each row has no vector, where the pooler or extractor gave a reason
+    num_parts: int = 1  # parts P of a row, which a readout combines into one vector
+    readout: str | None = None  # id of that readout; None where the rows are vectors
+    sinks_n2: np.ndarray | None = None  # attention sinks of each passage, and those left out [n, 2]; None if unknown
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Identified) -> Self:

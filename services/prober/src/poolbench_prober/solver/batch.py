@@ -19,16 +19,11 @@ from poolbench_prober.solver.newton import Newton
 
 @dataclass(frozen=True)
 class BatchSolver:
-    """Solve problems of one shape together, as many as memory allows.
-
-    Attributes:
-        max_batch: Most problems in a batch.
-        single: Whether Newton steps may be computed in float32 (refined in float64); only the time depends on it.
-    """
+    """Solve problems of one shape together, as many as memory allows."""
 
     backend: Backend
-    max_batch: int
-    single: bool = True
+    max_batch: int  # most problems in a batch
+    single: bool = True  # whether Newton steps may be in float32 (refined in float64); only the time depends on it
 
     @property
     def name(self) -> str:

@@ -136,15 +136,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class Curvature:
-    """Second derivative of the loss of each row by its k margins.
+    """Second derivative of the loss of each row by its k margins."""
 
-    Attributes:
-        weight: Its diagonal, before the part that classes share [B, n, P, k].
-        shared: Probabilities of the classes (softmax), whose mean is removed from a change; None elsewhere.
-    """
-
-    weight: Array
-    shared: Array | None = None
+    weight: Array  # its diagonal, before the part that classes share [B, n, P, k]
+    shared: Array | None = None  # probabilities of the classes (softmax); a change loses their mean. None elsewhere.
 
     def diagonal(self) -> Array:
         """Return the diagonal [B, n, P, k]."""

@@ -22,25 +22,15 @@ BLOCKS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25.0, 50.0, 100.0)
 
 @dataclass(frozen=True)
 class CodeLengths:
-    """The cost of sending n labels of K classes, or n real values in K bins.
+    """The cost of sending n labels of K classes, or n real values in K bins."""
 
-    Attributes:
-        num_classes: K.
-        uniform_bits: n log2 K.
-        online_bits: With the regularisation chosen inside each block.
-        plain_bits: With one fixed regularisation, as an unregularised probe would be used.
-        released_nats: The sum of the code released with Holmes for that probe; None for values, which it cannot code.
-        chosen: The C of each block, null where the constant predictor was chosen or the probe did not converge.
-        num_replaced: Blocks of the plain code that the constant predictor sent because there was no converged probe.
-    """
-
-    num_classes: int
-    uniform_bits: float
-    online_bits: float
-    plain_bits: float
-    released_nats: float | None
-    chosen: tuple[float | None, ...]
-    num_replaced: int = 0
+    num_classes: int  # K
+    uniform_bits: float  # n log2 K
+    online_bits: float  # with the regularisation chosen inside each block
+    plain_bits: float  # with one fixed regularisation, as an unregularised probe would be used
+    released_nats: float | None  # the sum of the code released with Holmes for that probe; None for values
+    chosen: tuple[float | None, ...]  # C of each block; null for the constant predictor, or without convergence
+    num_replaced: int = 0  # blocks of the plain code that the constant predictor sent, without a converged probe
 
     @property
     def compression(self) -> float:

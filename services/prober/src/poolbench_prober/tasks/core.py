@@ -106,8 +106,9 @@ def _score(
     if "pearson" in name and any(np.ptp(each.truth[own]) == 0 for each, own in zip(found, rows, strict=True)):
         reason = "all test instances have one value: nothing correlates with it"
         return Measure.null(name, Status.ONE_CLASS, reason, **fields)
-    details = {"fits": [each.details for each in found], "values": own_RS[0].tolist()}
-    return _measure(name, own_RS, {**fields, "reason": said, "details": _finite(details)})
+    values = [value if np.isfinite(value) else None for value in own_RS[0].tolist()]
+    details = {"fits": [each.details for each in found], "values": values}
+    return _measure(name, own_RS, {**fields, "reason": said, "details": details})
 
 
 def _left_out(probes: TaskProbes, fields: dict[str, Any]) -> Measure:
@@ -170,8 +171,3 @@ def _measure(metric: str, samples_RS: np.ndarray, fields: dict[str, Any]) -> Mea
     means_R = samples_RS.mean(axis=1)
     interval = percentile_interval(means_R[1:]) if len(means_R) > 1 else None
     return Measure.of(metric, means_R[0], interval, ci_method=CI_METHOD, **fields)
-
-
-def _finite(details: dict[str, Any]) -> dict[str, Any]:
-    """Return details without numbers that JSON cannot represent."""
-    return {**details, "values": [value if np.isfinite(value) else None for value in details["values"]]}

@@ -19,26 +19,16 @@ from poolbench_prober.tasks.targets import Targets, control_values
 
 @dataclass(frozen=True)
 class Outcome:
-    """The probe of one seed, and its control.
-
-    Attributes:
-        rows: Rows of train, dev and test.
-        truth: Class numbers or values [n].
-        predicted: The same as the probe predicts them [n].
-        control_truth: Control labels [n]; None without control task.
-        control: The control probe's predictions [n], or why there are none; the probe itself is not affected.
-        seen: Whether the whole input of an instance is one of train [n]; None where inputs are unknown.
-        details: How the probe was fitted.
-    """
+    """The probe of one seed, and its control."""
 
     seed: int
-    rows: Mapping[str, np.ndarray]
-    truth: np.ndarray
-    predicted: np.ndarray
-    control_truth: np.ndarray | None
-    control: np.ndarray | CellError | None
-    seen: np.ndarray | None
-    details: dict[str, Any]
+    rows: Mapping[str, np.ndarray]  # rows of train, dev and test
+    truth: np.ndarray  # class numbers or values [n]
+    predicted: np.ndarray  # the same as the probe predicts them [n]
+    control_truth: np.ndarray | None  # control labels [n]; None without control task
+    control: np.ndarray | CellError | None  # the control probe's predictions [n], or why there are none
+    seen: np.ndarray | None  # whether the whole input of an instance is one of train [n]; None where inputs are unknown
+    details: dict[str, Any]  # how the probe was fitted
 
     @property
     def test(self) -> np.ndarray:

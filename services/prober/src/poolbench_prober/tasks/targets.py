@@ -21,25 +21,15 @@ SHARES = (0.7, 0.1, 0.2)
 
 @dataclass(frozen=True)
 class Targets:
-    """The instances of one task.
+    """The instances of one task."""
 
-    Attributes:
-        ids: Instance ids [n].
-        classes: Names of the classes, sorted; empty for regression.
-        values: Class numbers, or the real values to predict [n].
-        groups: Group of each instance; a group is in one split [n].
-        splits: `train`, `dev` or `test` of each instance [n]; None where no split is given.
-        words: Word type of each instance, for control labels that are constant per type; None without.
-        parts: Passages of the first and, in pairs, of the second part of each instance [n]; None where unknown.
-    """
-
-    ids: tuple[str, ...]
-    classes: tuple[str, ...]
-    values: np.ndarray
-    groups: np.ndarray
-    splits: np.ndarray | None = None
-    words: np.ndarray | None = None
-    parts: tuple[Parts, ...] | None = None
+    ids: tuple[str, ...]  # instance ids [n]
+    classes: tuple[str, ...]  # names of the classes, sorted; empty for regression
+    values: np.ndarray  # class numbers, or the real values to predict [n]
+    groups: np.ndarray  # group of each instance; a group is in one split [n]
+    splits: np.ndarray | None = None  # `train`, `dev` or `test` of each instance [n]; None where no split is given
+    words: np.ndarray | None = None  # word type of each instance, for control labels per type; None without
+    parts: tuple[Parts, ...] | None = None  # passages of the one or two parts of each instance [n]; None where unknown
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:

@@ -18,29 +18,17 @@ BEFORE, AFTER = "before", "after"
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of two states, from which further states can be read in the same way.
+    """One reading of two states, from which further states can be read in the same way."""
 
-    Attributes:
-        names: Word, or passage id, of each item [I].
-        groups: `domain`, `positive` or `negative` [I]; None for passages.
-        errors: Why an item has no value in one of the two states [I].
-        measured: Items that the measures are about [n].
-        units: Bootstrap unit of each of them [n].
-        values: Function that returns their values in a state [n]. It raises CellError if the state lacks one.
-        ci_method: How intervals are computed.
-        plane: Places of items in both states; None for passages, or if the reading has an error.
-        error: Why nothing is measured.
-    """
-
-    names: tuple[str, ...]
-    groups: tuple[str | None, ...]
-    errors: tuple[CellError | None, ...]
-    measured: np.ndarray
-    units: np.ndarray
-    values: Callable[[PooledVectors], np.ndarray]
-    ci_method: str
-    plane: Plane | None = None
-    error: CellError | None = None
+    names: tuple[str, ...]  # word, or passage id, of each item [I]
+    groups: tuple[str | None, ...]  # `domain`, `positive` or `negative` [I]; None for passages
+    errors: tuple[CellError | None, ...]  # why an item has no value in one of the two states [I]
+    measured: np.ndarray  # items that the measures are about [n]
+    units: np.ndarray  # bootstrap unit of each of them [n]
+    values: Callable[[PooledVectors], np.ndarray]  # their values in a state [n]; raises CellError if it lacks one
+    ci_method: str  # how intervals are computed
+    plane: Plane | None = None  # places of items in both states; None for passages, or if the reading has an error
+    error: CellError | None = None  # why nothing is measured
 
 
 def missing_vector(vectors: PooledVectors, rows: np.ndarray) -> CellError | None:

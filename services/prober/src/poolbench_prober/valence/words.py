@@ -28,21 +28,13 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a table of texts.
+    """The words of a table of texts."""
 
-    Attributes:
-        names: Word of each item [I]: of the domain, then positive, then negative ones, each in order of the alphabet.
-        groups: Group of each item [I].
-        bare: Row of the bare word, of each item: none or one.
-        in_templates: Rows of the word in templates, of each item.
-        neutral: Rows of the neutral texts in templates.
-    """
-
-    names: tuple[str, ...]
-    groups: tuple[str, ...]
-    bare: tuple[np.ndarray, ...]
-    in_templates: tuple[np.ndarray, ...]
-    neutral: np.ndarray
+    names: tuple[str, ...]  # word of each item [I]: domain, positive, negative, each in order of the alphabet
+    groups: tuple[str, ...]  # group of each item [I]
+    bare: tuple[np.ndarray, ...]  # row of the bare word, of each item: none or one
+    in_templates: tuple[np.ndarray, ...]  # rows of the word in templates, of each item
+    neutral: np.ndarray  # rows of the neutral texts in templates
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:

@@ -14,15 +14,10 @@ from poolbench.errors import InputError
 
 @dataclass(frozen=True)
 class Converted:
-    """An autoencoder in the canonical form.
+    """An autoencoder in the canonical form."""
 
-    Attributes:
-        tensors: W_enc [d_in, d_sae], W_dec [d_sae, d_in], b_dec [d_in] and those of the architecture, in float32.
-        settings: Its configuration, without the sizes.
-    """
-
-    tensors: Mapping[str, np.ndarray]
-    settings: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray]  # W_enc [d_in, d_sae], W_dec [d_sae, d_in], b_dec [d_in], and others; float32
+    settings: Mapping[str, Any]  # its configuration, without the sizes
 
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:

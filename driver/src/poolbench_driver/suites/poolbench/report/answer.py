@@ -14,6 +14,7 @@ import numpy as np
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Verdict
 from poolbench_driver.suites.boards.ranking import RankBoard
+from poolbench_driver.suites.markdown import listed
 from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
 from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
 from poolbench_driver.suites.poolbench.report.ranks import rank_cell, rank_text, tells_apart
@@ -38,25 +39,16 @@ _MAIN = (*_COLUMNS, "d3.robust_lc")
 
 @dataclass(frozen=True)
 class Best:
-    """The strategy with the best mean rank for one question, or several that are equal at the top.
-
-    Attributes:
-        equal: The strategies at the top, itself included: nothing tells them apart, and they have one mean value.
-        tied: Strategies that Nemenyi's test cannot tell from it, best first.
-        num_others: Strategies that it was compared with.
-        unsure: Why nothing was tested; empty where the test was made.
-        limit: That there are too few concepts to tell any two strategies apart; empty if there are enough.
-        lead: The sentence with its mean rank and mean value.
-    """
+    """The strategy with the best mean rank for one question, or several that are equal at the top."""
 
     purpose: str
     strategy: str
-    equal: tuple[str, ...]
-    tied: tuple[str, ...]
-    num_others: int
-    unsure: str
-    limit: str
-    lead: str
+    equal: tuple[str, ...]  # strategies at the top, itself included: nothing tells them apart, and they share a mean
+    tied: tuple[str, ...]  # strategies that Nemenyi's test cannot tell from it, best first
+    num_others: int  # strategies that it was compared with
+    unsure: str  # why nothing was tested; empty where the test was made
+    limit: str  # that there are too few concepts to tell any two strategies apart; empty if there are enough
+    lead: str  # the sentence with its mean rank and mean value
 
     @property
     def _rest(self) -> tuple[tuple[str, ...], int]:
@@ -75,7 +67,7 @@ class Best:
         it, is_ = ("them", "they are") if len(self.equal) > 1 else ("it", "it is")
         if len(tied) == num_others:
             return f"{self.lead} The data cannot tell {it} from any other ({_TEST})."
-        return f"{self.lead} The data cannot tell {it} from {_listed(tied)}; {is_} better than the others ({_TEST})."
+        return f"{self.lead} The data cannot tell {it} from {listed(tied)}; {is_} better than the others ({_TEST})."
 
     def short(self) -> str:
         """Return the answer as one says it, with how sure it is."""
@@ -139,7 +131,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
     means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
     equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
     lead = (
-        f"{_spelled(len(equal))} strategies are equal at the top: {_listed(equal)}, with "
+        f"{_spelled(len(equal))} strategies are equal at the top: {listed(equal)}, with "
         f"{'a' if len(board.blocks) == 1 else 'a mean'} {board.metric} of {means[best]:.3f} on "
         f"{board.blocks[0] if len(board.blocks) == 1 else _counted(len(board.blocks), 'concept')}."
         if len(equal) > 1
@@ -238,11 +230,6 @@ def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
         for row in view.leaderboard
     ]
     return [["strategy", *head, *columns], *lines]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from poolbench.contracts import Row
+from poolbench_driver.suites.drawing import bars
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 from poolbench_driver.suites.poolbench.report.means import by_strategy
 from poolbench_driver.suites.poolbench.report.ranks import strategy_families
-
-#: Length of a drawn interval in pixels.
-_LENGTH, _MARGIN = 110, 6
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,12 @@ class Board:
 
     def drawn(self) -> dict[str, dict[str, tuple[float, float, float]]]:
         """Return by metric and strategy the ends and the middle of a drawn interval, on the metric's common scale."""
-        return {metric: self._scaled(metric) for metric in QUESTIONS}
-
-    def _scaled(self, metric: str) -> dict[str, tuple[float, float, float]]:
-        found = {each.strategy: each.figures[metric] for each in self.entrants if metric in each.figures}
-        if not found:
-            return {}
-        lowest, highest = min(one.low for one in found.values()), max(one.high for one in found.values())
-        span = (highest - lowest) or 1.0
-
-        def at(value: float) -> float:
-            return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
-
-        return {name: (at(one.low), at(one.value), at(one.high)) for name, one in found.items()}
+        drawn = {}
+        for metric in QUESTIONS:
+            found = {each.strategy: each.figures[metric] for each in self.entrants if metric in each.figures}
+            ends = bars([{"value": one.value, "ci_low": one.low, "ci_high": one.high} for one in found.values()])
+            drawn[metric] = {name: each for name, each in zip(found, ends, strict=True) if each is not None}
+        return drawn
 
 
 def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> Board:

@@ -93,16 +93,15 @@ def _text(cells: Cells, strategy: str, metric: str) -> str:
 
 def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
     """Return notes on columns with fewer layers than the probe's."""
-    layers = {metric: _layers(cells, metric) for metric in metrics}
+    layers = {
+        metric: sorted({row["layer"] for (_, of), rows in cells.items() if of == metric for row in rows} - {None})
+        for metric in metrics
+    }
     return [
         f"{metric.removeprefix(FAMILY)}: layer{'s' if len(found) > 1 else ''} {', '.join(map(str, found))} only"
         for metric, found in layers.items()
         if found and found != layers[PRIMARY]
     ]
-
-
-def _layers(cells: Cells, metric: str) -> list[int]:
-    return sorted({row["layer"] for (_, m), rows in cells.items() if m == metric for row in rows} - {None})
 
 
 PUBLISHED_METRICS = ("d1.auroc", "d2.scp", "d2.scp_1", "d3.ld", "d3.lc")

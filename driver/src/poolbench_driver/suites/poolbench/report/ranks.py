@@ -40,18 +40,12 @@ class PartTable:
 
 @dataclass(frozen=True)
 class RanksView:
-    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`.
-
-    Attributes:
-        limit: What its concepts cannot show, whatever the values; empty where two strategies can be distinguished.
-        one_concept: The only concept, which has no board of ranks: `standings` are its values then, best first.
-        shows_holm: Whether a p after Holm's correction over all pairs can reach the level.
-    """
+    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`."""
 
     primary: str = PRIMARY
-    limit: str = ""
-    one_concept: str = ""
-    shows_holm: bool = True
+    limit: str = ""  # what its concepts cannot show, whatever the values; empty where strategies can differ
+    one_concept: str = ""  # the only concept, which has no board of ranks: `standings` are its values then, best first
+    shows_holm: bool = True  # whether a p after Holm's correction over all pairs can reach the level
     boards: dict[str, RankBoard] = field(default_factory=dict)
     tests: list[Row] = field(default_factory=list)
     standings: list[Row] = field(default_factory=list)
