@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,12 @@ def main() -> int:
     options = _arguments()
     try:
         ref = resolve_model(options.model)
+        if options.seeds < 1:
+            raise ValueError(f"--seeds {options.seeds}: at least 1 is needed")
         plan = plan_of(ref.id)
         if options.tokens:
             plan = replace(plan, num_tokens=options.tokens)
-        make(ref, plan, options.layer, options.output)
+        make(ref, plan, options.layer, options.output, range(options.seeds))
     except (PoolbenchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -50,29 +53,34 @@ def main() -> int:
     return 0
 
 
-def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path) -> None:
-    """Write the autoencoders of a plan and their quality on held-out text into `output`."""
+def make(ref: ModelRef, plan: Plan, layer: int | None, output: Path, seeds: Sequence[int]) -> None:
+    """Write the autoencoders of a plan, once for each seed, and their quality on held-out text into `output`.
+
+    Seeds draw the weights and the order of the states. The texts are the same.
+    """
     model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(ref.source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
     reader = Reader(model, tokenizer, layer)
     texts, held_out = pieces_of(plan.planted)
-    models, scale = train(reader, texts, plan)
     figures = {}
-    for name, trained in models.items():
-        files = _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name)
-        sae = SparseAutoencoder.from_bytes(files[_WEIGHTS], files[_CONFIG])
-        figures[name] = quality_of(sae, reader, held_out)
-        print(name, json.dumps({key: round(value, 4) for key, value in figures[name].items()}), flush=True)
-        folder = output / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, data in files.items():
-            (folder / file).write_bytes(data)
+    for seed in seeds:
+        models, scale = train(reader, texts, plan, seed)
+        for name, trained in models.items():
+            named = f"{name}-s{seed}" if seed else name
+            files = _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name, seed)
+            sae = SparseAutoencoder.from_bytes(files[_WEIGHTS], files[_CONFIG])
+            figures[named] = quality_of(sae, reader, held_out)
+            print(named, json.dumps({key: round(value, 4) for key, value in figures[named].items()}), flush=True)
+            folder = output / named
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, data in files.items():
+                (folder / file).write_bytes(data)
     (output / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
-def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str) -> dict[str, bytes]:
+def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str, seed: int) -> dict[str, bytes]:
     """Return the files of an autoencoder in SAELens's format."""
     w_enc = trained.w_enc
     config: dict[str, Any] = {
@@ -82,7 +90,14 @@ def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str
         "dtype": plan.dtype,
         "apply_b_dec_to_input": True,
         "normalize_activations": "none",
-        "metadata": {"model_name": model, "hook_name": hook, "context_size": 512, "prepend_bos": False},
+        "metadata": {
+            "model_name": model,
+            "hook_name": hook,
+            "context_size": 512,
+            "prepend_bos": False,
+            "training_tokens": plan.num_tokens,
+            "seed": seed,
+        },
     }
     if trained.architecture == "topk":
         config["k"] = trained.l0
@@ -97,6 +112,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for the autoencoders")
     parser.add_argument("--layer", type=int, help="block whose output is read; by default the one at half depth")
     parser.add_argument("--tokens", type=int, help="tokens that are read, instead of those of the plan")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each; later ones are named NAME-s1 and on")
     return parser.parse_args()
 
 
