@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
@@ -142,7 +143,7 @@ class Reader:
         return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
 
 
-def readers(rows: list[Row]) -> list[Reader]:
+def readers(rows: Sequence[Row]) -> list[Reader]:
     """Return the readers of the concepts of a run from its result rows, the best mean first."""
     figures: dict[tuple[str, int], dict[str, Row]] = {}
     spreads: dict[tuple[str, int], dict[str, float | None]] = {}
@@ -155,24 +156,46 @@ def readers(rows: list[Row]) -> list[Reader]:
             spreads.setdefault(at, {})[row["concept"]] = row["value"]
         else:
             figures.setdefault(at, {})[row["concept"]] = row
+    concepts = dict.fromkeys(concept for own in figures.values() for concept in own)
+    absent = {"value": None, "status": Status.FAILED.value}  # the row of a task that failed names no k
     found = [
         Reader(
             *at,
-            {concept: row["value"] for concept, row in own.items()},
+            {concept: own.get(concept, absent)["value"] for concept in concepts},
             spreads.get(at, {}),
-            {concept: row["status"] for concept, row in own.items()},
+            {concept: own.get(concept, absent)["status"] for concept in concepts},
         )
         for at, own in figures.items()
     ]
     return sorted(found, key=lambda each: -(each.mean or 0.0))
 
 
+def sparse_means(rows: Sequence[Row]) -> dict[str, dict[int, float | None]]:
+    """Return the mean AUROC over concepts by entrant and number k of features; None where a concept has none."""
+    means = {each.name: each.mean for each in readers(rows)}
+    found: dict[str, dict[int, float | None]] = {}
+    for row in rows:
+        if row["metric"] == "sparse.auroc" and (k := _k_of(row)):
+            found.setdefault(row["entrant"], {})[k] = means[_sparse_reader(row["entrant"], k)]
+    return found
+
+
+def _k_of(row: Row) -> int | None:
+    """Return the features of a sparse probe; None where its task failed."""
+    k: int | None = json.loads(row["params"] or "{}").get("k")
+    return k
+
+
+def _sparse_reader(entrant: str, k: int) -> str:
+    return f"{entrant}, k = {k}"
+
+
 def _reader_of(row: Row) -> str | None:
     """Return which reader a row is a figure of; None for other rows."""
     metric = row["metric"]
     if metric in ("sparse.auroc", "sparse.seed_spread"):
-        k = json.loads(row["params"] or "{}").get("k")
-        return f"{row['entrant']}, k = {k}" if k else None  # a task that failed has no k
+        k = _k_of(row)
+        return _sparse_reader(row["entrant"], k) if k else None
     if metric in ("d1.auroc", "d1.seed_spread"):
         return f"{POOLING}, probe of all dimensions"
     if metric.startswith("d1.direction."):

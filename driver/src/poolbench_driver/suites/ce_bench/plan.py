@@ -13,7 +13,7 @@ import pyarrow as pa
 from poolbench.config.models import EMBEDDING, EMBEDDING_INDEX
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.directions.sae_files import read_folder
+from poolbench.directions.sae_files import CONFIG_FILE, read_folder
 from poolbench.errors import InputError, LayerError
 from poolbench.steps import prober
 from poolbench.steps.base import Keys
@@ -36,6 +36,7 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.families import training_of
 
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")
@@ -48,7 +49,11 @@ Kind = Literal["autoencoder", "random", "coordinates"]
 
 @dataclass(frozen=True)
 class Autoencoder:
-    """An autoencoder of a run, without its weights: its name in rows, layer and size."""
+    """An autoencoder of a run, without its weights: its name in rows, layer and size.
+
+    Attributes:
+        family: What it shares with autoencoders of other seeds, and `seed` its own; None where it names no seed.
+    """
 
     name: str
     layer: int
@@ -56,6 +61,8 @@ class Autoencoder:
     architecture: str
     num_features: int
     step: LocalStep = field(repr=False)
+    family: str | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,8 @@ def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder,
             notes.append(f"left out: {error}")
             continue
         step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
-        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step)
+        training = training_of(sae, files[CONFIG_FILE], model.ref.id, layer)
+        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step, *training)
         names |= own
     if not found:
         raise InputError(notes[0].removeprefix("left out: "))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts import Row
 from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
+from poolbench_driver.suites.ce_bench.families import families_of
 from poolbench_driver.suites.ce_bench.picture import picture
 from poolbench_driver.suites.ce_bench.view import (
     CONTRASTIVE,
@@ -42,6 +43,7 @@ _PARTS = (
     ("board", "leaderboard", "Board"),
     ("published", "published", "Published"),
     ("size", "size", "Size"),
+    ("seeds", "seeds", "Seeds"),
     ("subject", "subject", "Subject"),
 )
 #: Lines of problems, strongest features of a subject, and features that the text names.
@@ -53,6 +55,7 @@ def report(folder: RunFolder) -> Report:
     view = view_of(folder)
     opened = view.opened()
     shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
+    shown["seeds"] = bool(view.families.all)
     problems, drawn = view.problems(), bars([each.figures.get(PRIMARY, {}) for each in view.entrants])
     values: dict[str, Any] = {
         "view": view, "picture": picture(view), "columns": _COLUMNS, "published": _PUBLISHED, "metric": PRIMARY,
@@ -77,7 +80,8 @@ def report(folder: RunFolder) -> Report:
 
 def joined(folders: Sequence[RunFolder]) -> str:
     """Return the board of several runs as Markdown. Raise ConfigError if the runs have different stories."""
-    return _board(entrants_over(folders))
+    entrants = entrants_over(folders)
+    return "\n\n".join(filter(None, [_board(entrants), families_of(entrants).markdown()]))
 
 
 def _opened(row: Row) -> Row:
@@ -113,6 +117,8 @@ def _details(view: View) -> Iterator[str]:
     if len(view.trained) > 1:
         lines = table(["score", "as -L0", "as log2 d"], view.by_size())
         yield f"Share of the pairs of autoencoders that a score orders as size alone does:\n\n{lines}"
+    if seeds := view.families.markdown():
+        yield seeds
     if subjects := list(_subjects(view)):
         head = ["subject", "contrastive", "held out", "strongest features"]
         yield f"Subjects, as {view.trained[0].name} sees them:\n\n{table(head, subjects)}"

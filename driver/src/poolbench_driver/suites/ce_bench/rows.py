@@ -39,6 +39,8 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
         "layer": at.layer,
         "architecture": sae.architecture if own and sae else None,
         "autoencoder": sae.id if own and sae else None,
+        "family": sae.family if own and sae else None,
+        "seed": sae.seed if own and sae else None,
     }
 
 
