@@ -15,6 +15,7 @@ from poolbench_corpora.probing.data import (
 )
 from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.importing import Imported, import_senteval, import_suite
+from poolbench_corpora.probing.passages import passages_of
 from poolbench_corpora.probing.samples import Note, Sample, Span
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "import_senteval",
     "import_suite",
     "passage_id",
+    "passages_of",
     "probing_data",
     "shared_passages",
     "suite_sets",
