@@ -55,7 +55,7 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
     shows_texts = True
 
     def check(self, config: CeBenchConfig) -> None:
-        """Raise ConfigError or CorpusError for autoencoders or stories that are not there."""
+        """Raise an error for autoencoders, stories or probing sets that are not there or are not read."""
         from poolbench_driver.suites.ce_bench.plan import check
 
         check(config)
@@ -79,6 +79,7 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
             "autoencoders": len(plan.scope.saes),
             "pairs": stories.rows.num_rows,
             "subjects": len(set(stories.rows["subject"].to_pylist())),
+            **({"probing sets": len(plan.scope.sets.by_set)} if plan.scope.sets.by_set else {}),
         }
         return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
 

@@ -37,6 +37,7 @@ from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_n
 from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import training_of
+from poolbench_driver.suites.ce_bench.sets import SetPassages, plan_sets, read_sets
 
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")
@@ -75,11 +76,12 @@ class CeBenchScope:
     by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
     left_out: tuple[str, ...] = ()
     probing: Scope | None = None
+    sets: SetPassages = field(default_factory=SetPassages)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is wrong with autoencoders and stories."""
-        return (*self.left_out, *map(str, self.stories.notes))
+        """Return what is wrong with autoencoders, stories and probing sets."""
+        return (*self.left_out, *map(str, self.stories.notes), *self.sets.notes)
 
     @property
     def stories(self) -> StoriesData:
@@ -128,11 +130,13 @@ class CeBenchPlan(Plan):
     scope: CeBenchScope
     contrasts: Mapping[Compared, Keys]
     concepts: ConceptProbes
+    sets: ConceptProbes
 
 
 def check(config: CeBenchConfig) -> None:
-    """Raise an error for stories or autoencoders that are not there."""
+    """Raise an error for stories or autoencoders that are not there, or for probing sets that are not read."""
     places_of(config.saes)
+    read_sets(config)
     read_stories(config.stories, config.seed, folders=(STORIES_FOLDER,))
 
 
@@ -149,7 +153,7 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     folders = (STORIES_FOLDER,)
     stories = {each: read_stories(config.stories, config.seed, protocol=each, folders=folders) for each in protocols}
     probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
-    return CeBenchScope(config, model, saes, stories, notes, probing)
+    return CeBenchScope(config, model, saes, stories, notes, probing, read_sets(config))
 
 
 def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder, ...], tuple[str, ...]]:
@@ -203,7 +207,8 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
     stage = _plan_contrasts(scope)
     concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
-    return CeBenchPlan(scope.config, joined([stage, concepts]), scope.facts, scope, stage.keys, concepts)
+    sets = plan_sets(scope.sets, scope.probing, partial(_read_layer, scope))
+    return CeBenchPlan(scope.config, joined([stage, concepts, sets]), scope.facts, scope, stage.keys, concepts, sets)
 
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:

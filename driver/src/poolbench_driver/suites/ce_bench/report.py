@@ -148,5 +148,5 @@ def _readers(found: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
             [each.name, str(each.layer), "" if each.mean is None else f"{each.mean:.3f}", *map(each.text, concepts)]
             for each in found
         ]
-        yield "How well concepts are read, by AUROC:"
+        yield "How well concepts and probing sets are read, by AUROC:"
         yield table(["reader", "layer", "mean", *concepts], lines)

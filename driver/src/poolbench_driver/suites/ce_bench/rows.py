@@ -26,6 +26,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
     rows["corrected"] += concept_rows(plan.concepts, source)
+    rows["corrected"] += concept_rows(plan.sets, source, "task")
     notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
     return Tables(rows["corrected"], others, {"published": rows["published"]})
