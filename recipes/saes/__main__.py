@@ -40,12 +40,15 @@ def main() -> int:
     options = _arguments()
     try:
         ref = resolve_model(options.model)
+        if options.seeds < 1:
+            raise ValueError(f"--seeds {options.seeds}: at least 1 is needed")
         plan = plan_of(ref.id)
         if options.tokens:
             plan = replace(plan, num_tokens=options.tokens)
         texts, held_out = pieces_of(plan.planted)
         if options.output:
-            make(ref, plan, options.layer, texts, options.output, getattr(torch, options.dtype))
+            dtype = getattr(torch, options.dtype)
+            make(ref, plan, options.layer, texts, options.output, seeds=range(options.seeds), dtype=dtype)
         check(ref, held_out, options.output or options.check)
     except (PoolbenchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -57,20 +60,32 @@ def main() -> int:
 
 
 def make(
-    ref: ModelRef, plan: Plan, layer: int | None, texts: Sequence[str], output: Path, dtype: torch.dtype = torch.float32
+    ref: ModelRef,
+    plan: Plan,
+    layer: int | None,
+    texts: Sequence[str],
+    output: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+    dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Write the autoencoders of a plan, trained on `texts`, into `output`."""
+    """Write the autoencoders of a plan, trained on `texts` once for each seed, into `output`.
+
+    Seeds draw the weights and the order of the states. Products are computed in `dtype`.
+    """
     model = AutoModelForCausalLM.from_pretrained(ref.source, dtype=dtype)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(ref.source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     layer = int(model.config.num_hidden_layers * 0.5) if layer is None else layer
-    models, scale = train(Reader(model, tokenizer, layer), texts, plan, dtype=dtype)
-    for name, trained in models.items():
-        folder = output / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, data in _files(trained, scale, plan, f"blocks.{layer}.hook_resid_post", Path(ref.id).name).items():
-            (folder / file).write_bytes(data)
+    reader, hook = Reader(model, tokenizer, layer), f"blocks.{layer}.hook_resid_post"
+    for seed in seeds:
+        models, scale = train(reader, texts, plan, seed, dtype)
+        for name, trained in models.items():
+            folder = output / (f"{name}-s{seed}" if seed else name)
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, data in _files(trained, scale, plan, hook, Path(ref.id).name, seed).items():
+                (folder / file).write_bytes(data)
 
 
 def check(ref: ModelRef, texts: Sequence[str], folder: Path) -> None:
@@ -88,7 +103,7 @@ def check(ref: ModelRef, texts: Sequence[str], folder: Path) -> None:
     (folder / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
-def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str) -> dict[str, bytes]:
+def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str, seed: int) -> dict[str, bytes]:
     """Return the files of an autoencoder in SAELens's format."""
     w_enc = trained.w_enc
     config: dict[str, Any] = {
@@ -98,7 +113,14 @@ def _files(trained: Autoencoder, scale: float, plan: Plan, hook: str, model: str
         "dtype": plan.dtype,
         "apply_b_dec_to_input": True,
         "normalize_activations": "none",
-        "metadata": {"model_name": model, "hook_name": hook, "context_size": 512, "prepend_bos": False},
+        "metadata": {
+            "model_name": model,
+            "hook_name": hook,
+            "context_size": 512,
+            "prepend_bos": False,
+            "training_tokens": plan.num_tokens,
+            "seed": seed,
+        },
     }
     if trained.architecture == "topk":
         config["k"] = trained.l0
@@ -116,6 +138,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--layer", type=int, help="block whose output is read; by default the one at half depth")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the products")
     parser.add_argument("--tokens", type=int, help="tokens that are read, instead of those of the plan")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each; later ones are named NAME-s1 and on")
     return parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from recipes.saes import __main__ as command
 from recipes.saes.__main__ import _files
 from recipes.saes.plans import DEMO, PRETRAINED, Plan, plan_of
 from recipes.saes.quality import quality_of
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from poolbench.config import assets_folder, resolve_model
 from poolbench.directions.sae import SparseAutoencoder
+from poolbench_corpora.planted import lm_documents
 from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.load import load_decoder
@@ -85,7 +88,7 @@ def test_an_exported_autoencoder_computes_at_the_original_scale(
     """A feature has the size of the trained one, times the norm of its decoder row, over the scale."""
     models, scale = trained
     model = models[f"{architecture}-32"]
-    for name, data in _files(model, scale, PLAN, HOOK, "demo").items():
+    for name, data in _files(model, scale, PLAN, HOOK, "demo", 0).items():
         (tmp_path / name).write_bytes(data)
     sae, _ = SparseAutoencoder.from_folder(tmp_path)
     assert (sae.architecture, sae.width, sae.num_features, sae.layer) == (architecture, WIDTH, 32, 2)
@@ -131,3 +134,19 @@ def test_pieces_are_cut_at_spaces_and_a_short_rest_is_left_out() -> None:
     pieces = _cut("word " * 600)
     assert len(pieces) == 2 and all(1190 < len(piece) <= 1200 for piece in pieces)
     assert set(" ".join(pieces).split()) == {"word"}
+
+
+def test_each_seed_is_a_training_of_its_own_and_says_so(tmp_path: Path) -> None:
+    """Two trainings on 30 pieces of planted text differ in their weights, and in one number of their settings."""
+    pieces = [each.text for each in lm_documents(0, 40, [None])]
+    plan = Plan(("topk",), (32,), ACTIVE, 2048, 0.0, "float32")
+    command.make(resolve_model("demo"), plan, 3, pieces[:30], tmp_path, seeds=range(2))
+    settings, weights = {}, {}
+    for name in ("topk-32", "topk-32-s1"):
+        sae, files = SparseAutoencoder.from_folder(tmp_path / name)
+        settings[name], weights[name] = json.loads(files["cfg.json"]), sae.w_dec
+    assert [each["metadata"].pop("seed") for each in settings.values()] == [0, 1]
+    assert settings["topk-32"] == settings["topk-32-s1"]
+    assert not np.allclose(*weights.values(), atol=0.1)
+    command.check(resolve_model("demo"), pieces[30:], tmp_path)
+    assert set(json.loads((tmp_path / "quality.json").read_text())) == set(settings)

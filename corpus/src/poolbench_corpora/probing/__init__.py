@@ -16,6 +16,7 @@ from poolbench_corpora.probing.data import (
 )
 from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.importing import Imported, import_senteval, import_suite
+from poolbench_corpora.probing.passages import as_passages
 from poolbench_corpora.probing.samples import Note, Sample, Span
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Sample",
     "Span",
     "SuiteSet",
+    "as_passages",
     "import_senteval",
     "import_suite",
     "passage_id",

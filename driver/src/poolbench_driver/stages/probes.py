@@ -148,18 +148,7 @@ class _Planner:
         return found
 
     def _params(self, layer: int | None = None) -> steps.ProbeParams:
-        """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
-        config, sae = self.scope.config, None if layer is None else self.scope.saes.get(layer)
-        extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
-        if sae is not None:
-            extra["sae_features"] = sae.num_features
-        return steps.ProbeParams(
-            concept=self.vectors.concept.id,
-            num_bootstrap=config.budget.num_bootstrap,
-            seed=config.seed,
-            folds=5,
-            **extra,
-        )
+        return probe_params(self.scope, self.vectors.concept.id, layer)
 
     def _inputs(
         self, specs: Iterable[StrategySpec], layers: Sequence[int], splits: Sequence[Split] = SPLITS
@@ -172,3 +161,14 @@ class _Planner:
             if spec.common_component:
                 inputs[steps.COMPONENT(spec.id, layer)] = self.components.keys[Cell(spec.id, layer)]
         return inputs
+
+
+def probe_params(scope: Scope, concept: str, layer: int | None = None) -> steps.ProbeParams:
+    """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
+    config, sae = scope.config, None if layer is None else scope.saes.get(layer)
+    extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
+    if sae is not None:
+        extra["sae_features"] = sae.num_features
+    return steps.ProbeParams(
+        concept=concept, num_bootstrap=config.budget.num_bootstrap, seed=config.seed, folds=5, **extra
+    )

@@ -95,7 +95,7 @@ class _Planner:
                 inputs = {steps.PASSAGES(): passages[split], steps.ANNOTATIONS(): annotations[split]}
             if self.frequencies:
                 inputs[steps.FREQUENCIES()] = self.frequencies
-            params = None if self.scope.model.imported else self._extract_params(concept, layers)
+            params = None if self.scope.model.imported else extract_params(self.scope, concept.triggers, layers)
             states |= {(split, layer): self._states(concept, split, layer, params, inputs) for layer in layers}
             vectors |= self._split(concept, split, params, inputs, {layer: states[split, layer] for layer in layers})
         return ConceptVectors(concept, passages, annotations, vectors, states)
@@ -148,7 +148,9 @@ class _Planner:
         return vectors
 
     def _imported_keys(self, concept: Concept, layer: int, states: str) -> dict[StrategySpec, str]:
-        params = steps.ImportedParams(**_reading(self.scope), strategies=_strategies(concept, self.scope.pooled))
+        params = steps.ImportedParams(
+            **_reading(self.scope), strategies=_strategies(concept.triggers, self.scope.pooled)
+        )
         inputs = {steps.STATES(layer): states}
         return {
             spec: steps.IMPORTED_VECTORS.key(steps.VECTORS(spec.id, layer), params, inputs)
@@ -168,16 +170,18 @@ class _Planner:
         if steps.ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
             read[steps.ANNOTATIONS()] = inputs[steps.ANNOTATIONS()]
         outputs = {steps.VECTORS(spec.id, layer): key for spec, key in served.items()}
-        params = PoolParams(strategies=_strategies(concept, served), **self.scope.config.sink_settings)
+        params = PoolParams(strategies=_strategies(concept.triggers, served), **self.scope.config.sink_settings)
         self.draft.add(POOL, params, read, outputs)
 
-    def _extract_params(self, concept: Concept, layers: Sequence[int]) -> steps.ExtractParams:
-        return steps.ExtractParams(
-            **_reading(self.scope),
-            strategies=_strategies(concept, self.scope.pooled),
-            layers=list(layers),
-            keep_activations=self.scope.keeps_states,
-        )
+
+def extract_params(scope: Scope, triggers: Sequence[str], layers: Sequence[int]) -> steps.ExtractParams:
+    """Return how passages are read: by all strategies of a run; `triggers` are the words of their concept."""
+    return steps.ExtractParams(
+        **_reading(scope),
+        strategies=_strategies(triggers, scope.pooled),
+        layers=list(layers),
+        keep_activations=scope.keeps_states,
+    )
 
 
 def _reading(scope: Scope) -> dict[str, Any]:
@@ -185,5 +189,5 @@ def _reading(scope: Scope) -> dict[str, Any]:
     return {**scope.model_params, "include_bos": scope.config.include_bos, **scope.config.sink_settings}
 
 
-def _strategies(concept: Concept, specs: Iterable[StrategySpec]) -> list[StrategyParam]:
-    return [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(concept.triggers))) for spec in specs]
+def _strategies(triggers: Sequence[str], specs: Iterable[StrategySpec]) -> list[StrategyParam]:
+    return [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(triggers))) for spec in specs]

@@ -3,7 +3,7 @@
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_mean_resamples, mean_interval, t_interval
 from poolbench.statistics.correlation import spearman
-from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
+from poolbench.statistics.folds import MIN_GROUPS, drawn_splits, grouped_folds
 from poolbench.statistics.groups import connected_groups
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_test
@@ -22,6 +22,7 @@ __all__ = [
     "auroc_resamples",
     "bootstrap_counts",
     "connected_groups",
+    "drawn_splits",
     "friedman_test",
     "group_mean_resamples",
     "group_weights",

@@ -1,4 +1,4 @@
-"""Cross-validation folds that keep groups whole."""
+"""Cross-validation folds, and splits, that keep groups whole."""
 
 import numpy as np
 
@@ -8,6 +8,9 @@ from poolbench.statuses import Status
 #: Groups (pairs or documents) that D1 needs of each class, one for each of its five folds. With fewer, probes of any
 #: vectors separate the classes, and an interval over groups says nothing.
 MIN_GROUPS = 5
+SPLITS = ("train", "dev", "test")
+#: Shares of train, dev and test where a data set comes without a split.
+SHARES = (0.7, 0.1, 0.2)
 
 
 def grouped_folds(
@@ -44,3 +47,14 @@ def grouped_folds(
     if (totals_FC == 0).any():
         raise StatisticError(Status.TOO_FEW, f"groups are too unequal: a class is absent from one of {num_folds} folds")
     return fold_of_group[groups]
+
+
+def drawn_splits(groups: np.ndarray, seed: int) -> np.ndarray:
+    """Return `train`, `dev` or `test` for each row [n]: groups in random order, cut where the shares are reached."""
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    middle = np.cumsum(sizes[order]) - sizes[order] / 2  # a group belongs to the split that contains its middle
+    part = np.searchsorted(np.cumsum(SHARES[:2]) * len(groups), middle, side="right")
+    part_of_group = np.empty(len(sizes), dtype=int)
+    part_of_group[order] = part
+    return np.array(SPLITS)[part_of_group[codes]]

@@ -69,6 +69,7 @@ class CeBench(
             "autoencoders": len(plan.scope.saes),
             "pairs": stories.rows.num_rows,
             "subjects": len(set(stories.rows["subject"].to_pylist())),
+            **({"probing sets": len(plan.scope.sets.by_set)} if plan.scope.sets.by_set else {}),
         }
         return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
@@ -50,12 +51,12 @@ class ConceptProbes(Stage):
 def probing_scope(
     config: CeBenchConfig, session: Session, model: ModelInfo, autoencoders: Mapping[int, LocalStep]
 ) -> Scope | None:
-    """Return what the concepts of a run are probed with; None without concepts.
+    """Return what the concepts and probing sets of a run are probed with; None without any.
 
     Args:
         autoencoders: By layer, the autoencoder that direction C5 is made from.
     """
-    if not config.concepts:
+    if not config.concepts and not config.sets:
         return None
     shared = {name: getattr(config, name) for name in RunConfig.model_fields if name != "protocol"}
     own = ConceptsConfig(
@@ -68,7 +69,8 @@ def probing_scope(
         fold_seeds=_fold_seeds(config.seed),
     )
     saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
-    return replace(resolve_concepts(own, session, model), saes=saes)
+    scope = resolve_concepts(own, session, model) if own.concepts else Scope(own, model, (STRATEGIES.get(POOLING),))
+    return replace(scope, saes=saes)
 
 
 def _fold_seeds(seed: int) -> tuple[int, ...]:
@@ -83,19 +85,7 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
     probes = plan_probes(probing, vectors, Components(PlannedWork(), {}))
     draft, sparse = Draft(), dict[tuple[str, int, str], str]()
     for (concept, own), layer in product(vectors.concepts.items(), probing.layers):
-        features = {split: read(draft, own.passages[split], layer) for split in SPLITS}
-        numbers = {entrant: str(n) for n, entrant in enumerate(features["train"])}
-        inputs = {steps.PASSAGES(split): own.passages[split] for split in SPLITS}
-        for split, (entrant, number) in product(SPLITS, numbers.items()):
-            inputs[steps.PASSAGE_FEATURES(number, split)] = features[split][entrant]
-        params = steps.SparseParams(
-            concept=concept,
-            num_bootstrap=probing.config.budget.num_bootstrap,
-            seed=probing.config.seed,
-            fold_seeds=probing.config.fold_seeds,
-        )
-        made = draft.add(steps.SPARSE, params, inputs, map(steps.SPARSE_MEASURES, numbers.values()))
-        sparse |= {(concept, layer, name): made[steps.SPARSE_MEASURES(number)] for name, number in numbers.items()}
+        sparse |= plan_sparse(draft, probing, concept, own.passages, layer, read)
     d1 = {
         (concept, layer): own.measures[Cell(POOLING, layer)]
         for (concept, own), layer in product(probes.concepts.items(), probing.layers)
@@ -103,13 +93,36 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
     return ConceptProbes(joined([vectors, probes, Stage(draft.done())]), d1, sparse)
 
 
-def concept_rows(planned: ConceptProbes, source: RowSource) -> Iterator[Row]:
-    """Yield result rows: D1 of the pooled vectors, whose entrant is the strategy, and the sparse probes."""
-    for (concept, layer), key in planned.d1.items():
-        identity = {"entrant": POOLING, "concept": concept, "layer": layer}
+def plan_sparse(
+    draft: Draft, probing: Scope, name: str, passages: Mapping[str, str], layer: int, read: ReadFeatures
+) -> dict[tuple[str, int, str], str]:
+    """Plan the sparse probes of each entrant on the passages of a concept or set; `passages` are keys by split."""
+    features = {split: read(draft, passages[split], layer) for split in SPLITS}
+    numbers = {entrant: str(n) for n, entrant in enumerate(features["train"])}
+    inputs = {steps.PASSAGES(split): passages[split] for split in SPLITS}
+    for split, (entrant, number) in product(SPLITS, numbers.items()):
+        inputs[steps.PASSAGE_FEATURES(number, split)] = features[split][entrant]
+    params = steps.SparseParams(
+        concept=name,
+        num_bootstrap=probing.config.budget.num_bootstrap,
+        seed=probing.config.seed,
+        fold_seeds=probing.config.fold_seeds,
+    )
+    made = draft.add(steps.SPARSE, params, inputs, map(steps.SPARSE_MEASURES, numbers.values()))
+    return {(name, layer, entrant): made[steps.SPARSE_MEASURES(number)] for entrant, number in numbers.items()}
+
+
+def concept_rows(planned: ConceptProbes, source: RowSource, column: str = "concept") -> Iterator[Row]:
+    """Yield result rows: D1 of the pooled vectors, whose entrant is the strategy, and the sparse probes.
+
+    Args:
+        column: Where a row has the name of what is probed: `concept`, or `task` for probing sets.
+    """
+    for (name, layer), key in planned.d1.items():
+        identity = {"entrant": POOLING, column: name, "layer": layer}
         yield from measured("d1.auroc", key, identity | strategy_columns(STRATEGIES.get(POOLING)), source)
-    for (concept, layer, entrant), key in planned.sparse.items():
-        yield from measured("sparse.auroc", key, {"entrant": entrant, "concept": concept, "layer": layer}, source)
+    for (name, layer, entrant), key in planned.sparse.items():
+        yield from measured("sparse.auroc", key, {"entrant": entrant, column: name, "layer": layer}, source)
 
 
 @dataclass(frozen=True)
@@ -142,37 +155,59 @@ class Reader:
         return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
 
 
-def readers(rows: list[Row]) -> list[Reader]:
-    """Return the readers of the concepts of a run from its result rows, the best mean first."""
+def readers(rows: Sequence[Row]) -> list[Reader]:
+    """Return the readers of the concepts and sets of a run from its result rows, the best mean first."""
     figures: dict[tuple[str, int], dict[str, Row]] = {}
     spreads: dict[tuple[str, int], dict[str, float | None]] = {}
     for row in rows:
         name = _reader_of(row)
         if name is None:
             continue
-        at = name, row["layer"]
+        at, of = (name, row["layer"]), row.get("concept") or row["task"]
         if row["metric"].endswith("seed_spread"):
-            spreads.setdefault(at, {})[row["concept"]] = row["value"]
+            spreads.setdefault(at, {})[of] = row["value"]
         else:
-            figures.setdefault(at, {})[row["concept"]] = row
+            figures.setdefault(at, {})[of] = row
+    concepts = dict.fromkeys(concept for own in figures.values() for concept in own)
+    absent = {"value": None, "status": Status.FAILED.value}  # the row of a task that failed names no k
     found = [
         Reader(
             *at,
-            {concept: row["value"] for concept, row in own.items()},
+            {concept: own.get(concept, absent)["value"] for concept in concepts},
             spreads.get(at, {}),
-            {concept: row["status"] for concept, row in own.items()},
+            {concept: own.get(concept, absent)["status"] for concept in concepts},
         )
         for at, own in figures.items()
     ]
     return sorted(found, key=lambda each: -(each.mean or 0.0))
 
 
+def sparse_means(rows: Sequence[Row]) -> dict[str, dict[int, float | None]]:
+    """Return the mean AUROC over concepts by entrant and number k of features; None where a concept has none."""
+    means = {each.name: each.mean for each in readers(rows)}
+    found: dict[str, dict[int, float | None]] = {}
+    for row in rows:
+        if row["metric"] == "sparse.auroc" and (k := _k_of(row)):
+            found.setdefault(row["entrant"], {})[k] = means[_sparse_reader(row["entrant"], k)]
+    return found
+
+
+def _k_of(row: Row) -> int | None:
+    """Return the features of a sparse probe; None where its task failed."""
+    k: int | None = json.loads(row["params"] or "{}").get("k")
+    return k
+
+
+def _sparse_reader(entrant: str, k: int) -> str:
+    return f"{entrant}, k = {k}"
+
+
 def _reader_of(row: Row) -> str | None:
     """Return which reader a row is a figure of; None for other rows."""
     metric = row["metric"]
     if metric in ("sparse.auroc", "sparse.seed_spread"):
-        k = json.loads(row["params"] or "{}").get("k")
-        return f"{row['entrant']}, k = {k}" if k else None  # a task that failed has no k
+        k = _k_of(row)
+        return _sparse_reader(row["entrant"], k) if k else None
     if metric in ("d1.auroc", "d1.seed_spread"):
         return f"{POOLING}, probe of all dimensions"
     if metric.startswith("d1.direction."):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ class CeBenchConfig(RunConfig):
         num_loss_stories: Distinct stories, the first ones, that the model's loss and dense features are measured on; 0
             measures neither.
         concepts: Concepts that features are compared with pooled directions on, from `corpus`.
+        sets: Ids or patterns of probing sets that they are compared on as well: whole texts with two labels.
     """
 
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
@@ -31,6 +32,7 @@ class CeBenchConfig(RunConfig):
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
     num_loss_stories: int = Field(default=32, ge=0, le=100_000)
     concepts: tuple[str, ...] = ()
+    sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     corpus: CorpusConfig = CorpusConfig()
 
     @property
@@ -42,3 +44,8 @@ class CeBenchConfig(RunConfig):
     def data_name(self) -> str:
         """Return the suite's name: it brings its stories."""
         return self.suite
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash of the configuration is made of."""
+        settings = super().hashed()
+        return settings if self.sets else {name: value for name, value in settings.items() if name != "sets"}

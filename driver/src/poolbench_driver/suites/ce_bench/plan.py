@@ -13,7 +13,7 @@ import pyarrow as pa
 from poolbench.config.models import EMBEDDING, EMBEDDING_INDEX
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.directions.sae_files import read_folder
+from poolbench.directions.sae_files import CONFIG_FILE, read_folder
 from poolbench.errors import InputError, LayerError
 from poolbench.steps import prober
 from poolbench.steps.base import Keys, Step
@@ -38,6 +38,8 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.families import training_of
+from poolbench_driver.suites.ce_bench.sets import SetPassages, plan_sets, read_sets
 
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")
@@ -50,7 +52,11 @@ Kind = Literal["autoencoder", "random", "coordinates"]
 
 @dataclass(frozen=True)
 class Autoencoder:
-    """An autoencoder of a run, without its weights: its name in rows, layer and size."""
+    """An autoencoder of a run, without its weights: its name in rows, layer and size.
+
+    Attributes:
+        family: What it shares with autoencoders of other seeds, and `seed` its own; None where it names no seed.
+    """
 
     name: str
     layer: int
@@ -58,6 +64,8 @@ class Autoencoder:
     architecture: str
     num_features: int
     step: LocalStep = field(repr=False)
+    family: str | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,12 @@ class CeBenchScope:
     by_protocol: Mapping[Protocol, StoriesData] = field(repr=False)
     left_out: tuple[str, ...] = ()
     probing: Scope | None = None
+    sets: SetPassages = field(default_factory=SetPassages)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is wrong with autoencoders and stories."""
-        return (*self.left_out, *map(str, self.stories.notes))
+        """Return what is wrong with autoencoders, stories and probing sets."""
+        return (*self.left_out, *map(str, self.stories.notes), *self.sets.notes)
 
     @property
     def stories(self) -> StoriesData:
@@ -137,11 +146,13 @@ class CeBenchPlan(Plan):
     contrasts: Mapping[Compared, Keys]
     recovered: Mapping[str, str]
     concepts: ConceptProbes
+    sets: ConceptProbes
 
 
 def check(config: CeBenchConfig) -> None:
-    """Raise an error for stories or autoencoders that are not there."""
+    """Raise an error for stories or autoencoders that are not there, or for probing sets that are not read."""
     places_of(config.saes)
+    read_sets(config)
     read_stories(config.stories, config.seed, folders=(STORIES_FOLDER,))
 
 
@@ -161,7 +172,7 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
         for each in protocols
     }
     probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
-    return CeBenchScope(config, model, saes, stories, notes, probing)
+    return CeBenchScope(config, model, saes, stories, notes, probing, read_sets(config))
 
 
 def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder, ...], tuple[str, ...]]:
@@ -185,7 +196,8 @@ def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder,
             notes.append(f"left out: {error}")
             continue
         step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
-        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step)
+        training = training_of(sae, files[CONFIG_FILE], model.ref.id, layer)
+        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step, *training)
         names |= own
     if not found:
         raise InputError(notes[0].removeprefix("left out: "))
@@ -214,8 +226,9 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
     stage, loss = _plan_contrasts(scope), _plan_recovered(scope)
     concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
-    work = joined([stage, loss, concepts])
-    return CeBenchPlan(scope.config, work, scope.facts, scope, stage.keys, loss.keys, concepts)
+    sets = plan_sets(scope.sets, scope.probing, partial(_read_layer, scope))
+    work = joined([stage, loss, concepts, sets])
+    return CeBenchPlan(scope.config, work, scope.facts, scope, stage.keys, loss.keys, concepts, sets)
 
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts import Row
 from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
+from poolbench_driver.suites.ce_bench.families import families_of
 from poolbench_driver.suites.ce_bench.picture import picture
 from poolbench_driver.suites.ce_bench.view import (
     CONTRASTIVE,
@@ -44,6 +45,7 @@ _PARTS = (
     ("board", "leaderboard", "Board"),
     ("published", "published", "Published"),
     ("size", "size", "Size"),
+    ("seeds", "seeds", "Seeds"),
     ("subject", "subject", "Subject"),
 )
 #: Lines of problems, strongest features of a subject, and features that the text names.
@@ -55,6 +57,7 @@ def report(folder: RunFolder) -> Report:
     view = view_of(folder)
     opened = view.opened()
     shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
+    shown["seeds"] = bool(view.families.all)
     problems, drawn = view.problems(), bars([each.figures.get(PRIMARY, {}) for each in view.entrants])
     values: dict[str, Any] = {
         "view": view, "picture": picture(view), "published": _PUBLISHED, "metric": PRIMARY,
@@ -80,7 +83,8 @@ def report(folder: RunFolder) -> Report:
 
 def joined(folders: Sequence[RunFolder]) -> str:
     """Return the board of several runs as Markdown. Raise ConfigError if the runs have different stories."""
-    return _board(entrants_over(folders))
+    entrants = entrants_over(folders)
+    return "\n\n".join(filter(None, [_board(entrants), families_of(entrants).markdown()]))
 
 
 def _opened(row: Row) -> Row:
@@ -117,6 +121,8 @@ def _details(view: View) -> Iterator[str]:
     if len(view.trained) > 1:
         lines = table(["score", "as -L0", "as log2 d"], view.by_size())
         yield f"Share of the pairs of autoencoders that a score orders as size alone does:\n\n{lines}"
+    if seeds := view.families.markdown():
+        yield seeds
     if subjects := list(_subjects(view)):
         head = ["subject", "contrastive", "held out", "strongest features"]
         yield f"Subjects, as {view.trained[0].name} sees them:\n\n{table(head, subjects)}"
@@ -146,5 +152,5 @@ def _readers(found: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
             [each.name, str(each.layer), "" if each.mean is None else f"{each.mean:.3f}", *map(each.text, concepts)]
             for each in found
         ]
-        yield "How well concepts are read, by AUROC:"
+        yield "How well concepts and probing sets are read, by AUROC:"
         yield table(["reader", "layer", "mean", *concepts], lines)

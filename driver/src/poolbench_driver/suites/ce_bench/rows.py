@@ -28,6 +28,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
     rows["corrected"] += concept_rows(plan.concepts, source)
+    rows["corrected"] += concept_rows(plan.sets, source, "task")
     notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
     return Tables(rows["corrected"], others, {"published": rows["published"]})
@@ -41,6 +42,8 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
         "layer": at.layer,
         "architecture": sae.architecture if own and sae else None,
         "autoencoder": sae.id if own and sae else None,
+        "family": sae.family if own and sae else None,
+        "seed": sae.seed if own and sae else None,
     }
 
 

@@ -16,6 +16,8 @@ from poolbench.statistics import percentile_interval
 from poolbench.statistics.bootstrap import group_mean_resamples
 from poolbench.statuses import Status
 from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
+from poolbench_driver.suites.ce_bench.concepts import sparse_means
+from poolbench_driver.suites.ce_bench.families import Families, families_of
 
 if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
@@ -37,6 +39,9 @@ class Entrant:
     Attributes:
         figures: Rows by metric.
         subjects: Rows of `subjects.parquet` by subject.
+        family: What it shares with autoencoders of other seeds; None without a seed.
+        seed: Seed of its training.
+        sparse: Mean AUROC of sparse probes over concepts, by their number k of features.
     """
 
     name: str
@@ -45,6 +50,9 @@ class Entrant:
     architecture: str | None
     figures: Mapping[str, Row]
     subjects: Mapping[str, Row] = field(default_factory=dict, repr=False)
+    family: str | None = None
+    seed: int | None = None
+    sparse: Mapping[int, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
         """Return a figure; None where there is none."""
@@ -114,6 +122,11 @@ class View:
         """Return the best autoencoder, and those that it does not beat."""
         return {each.name for each in self.trained if each is self.trained[0] or not self.trained[0].beats(each)}
 
+    @cached_property
+    def families(self) -> Families:
+        """Return the autoencoders that differ by the seed of their training alone."""
+        return families_of(self.entrants)
+
     @property
     def num_layers(self) -> int:
         """Return the number of layers that are read."""
@@ -163,7 +176,7 @@ class View:
 
     def problems(self) -> list[Problem]:
         """Return what limits the answer, the most important first."""
-        found = [*self._limits(), *self._wrong_entrants()]
+        found = [*self._limits(), *self._of_one_training(), *self._wrong_entrants()]
         if self.dataset == "planted":
             found.append(Problem(_PLANTED, "made"))
         return [*found, *(Problem(note, "made") for note in self.notes)]
@@ -195,6 +208,11 @@ class View:
             share = agreement(self.trained, PRIMARY, size)
             if share is not None and share >= _FOLLOWS:
                 yield Problem(f"{name.capitalize()} alone order {100 * share:.0f} % of the pairs alike.", "size")
+
+    def _of_one_training(self) -> Iterator[Problem]:
+        if self.trained:
+            anchor = "seeds" if self.families.all else "leaderboard"
+            yield from (Problem(text, anchor) for text in self.families.limits())
 
     def _wrong_entrants(self) -> Iterator[Problem]:
         for each in self.entrants:
@@ -266,11 +284,12 @@ def entrants_over(folders: Sequence[RunFolder]) -> list[Entrant]:
         names = ", ".join(f"{folder.id} {row['dataset']}" for folder, row in zip(folders, read, strict=True))
         raise ConfigError(f"runs on different stories are not comparable: {names}")
     several = len({row["model"] for row in read}) > 1
+    # Runs may read other concepts, whose means do not compare.
     found: dict[str, Entrant] = {}
     for folder, row in zip(folders, read, strict=True):
         for each in view_of(folder).entrants:
             name = f"{row['model']} {each.name}" if several else each.name
-            found.setdefault(name, replace(each, name=name))
+            found.setdefault(name, replace(each, name=name, sparse={}))
     return sorted(found.values(), key=_order)
 
 
@@ -285,8 +304,19 @@ def _entrants(folder: RunFolder, rows: Sequence[Row]) -> list[Entrant]:
     subjects: dict[str, dict[str, Row]] = {}
     for row in folder.read_table("subjects").to_pylist():
         subjects.setdefault(row["entrant"], {})[row["subject"]] = row
+    sparse = sparse_means(rows)
     entrants = [
-        Entrant(name, each["kind"], each["layer"], each["architecture"], figures.get(name, {}), subjects.get(name, {}))
+        Entrant(
+            name,
+            each["kind"],
+            each["layer"],
+            each["architecture"],
+            figures.get(name, {}),
+            subjects.get(name, {}),
+            each.get("family"),  # runs of earlier versions have none
+            each.get("seed"),
+            sparse.get(name, {}),
+        )
         for each in folder.read_table("entrants").to_pylist()
         for name in [each["entrant"]]
     ]

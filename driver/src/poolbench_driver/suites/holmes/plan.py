@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,9 +19,10 @@ from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams, RandomWeights
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
 from poolbench.steps.roles import Cell
-from poolbench_corpora.probing import ProbingData, ProbingSet, ProbingSets, shared_passages
+from poolbench_corpora.probing import ProbingData, ProbingSet, shared_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER
+from poolbench_driver.corpora.probing_sets import chosen_sets
 from poolbench_driver.corpora.sources import stored_rows
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
@@ -92,23 +92,6 @@ class HolmesPlan(Plan):
     scope: HolmesScope
     probes: Mapping[Probed, Keys]
     published: Mapping[Probed, Keys]
-
-
-def chosen_sets(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
-    """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
-    source = config.corpus.source
-    catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
-    chosen = catalogue.choose(config.sets) if config.sets else catalogue.all()
-    if source not in NO_FOLDER:
-        found = [each for each in chosen if each.folder == Path(source)]
-    else:
-        found = [each for each in chosen if (each.fidelity == "planted") is (source == "planted")]
-    if not found and config.sets:
-        raise CorpusError(
-            f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
-            "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
-        )
-    return catalogue, found
 
 
 def strategies_of(config: HolmesConfig) -> list[StrategySpec]:

@@ -10,13 +10,10 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import INSTANCES, require_columns
 from poolbench.errors import CellError, InputError, shown
-from poolbench.statistics import connected_groups
+from poolbench.statistics import connected_groups, drawn_splits
+from poolbench.statistics.folds import SPLITS
 from poolbench.statuses import Status
 from poolbench_prober.inputs.instances import Parts
-
-SPLITS = ("train", "dev", "test")
-#: Shares of train, dev and test where a data set comes without a split.
-SHARES = (0.7, 0.1, 0.2)
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Targets:
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
         """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
-        splits = self.splits if self.splits is not None else _drawn(self.groups, seed)
+        splits = self.splits if self.splits is not None else drawn_splits(self.groups, seed)
         rows = {name: np.flatnonzero(splits == name) for name in SPLITS}
         for name in ("train", "test"):
             if len(rows[name]) < 2:
@@ -89,17 +86,6 @@ class Targets:
                 )
         _require_variation(self.values[rows["train"]], self.classes)
         return rows
-
-
-def _drawn(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Return the split of each row: groups in random order, cut where the shares of the rows are reached."""
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    middle = np.cumsum(sizes[order]) - sizes[order] / 2  # a group belongs to the split that contains its middle
-    part = np.searchsorted(np.cumsum(SHARES[:2]) * len(groups), middle, side="right")
-    part_of_group = np.empty(len(sizes), dtype=int)
-    part_of_group[order] = part
-    return np.array(SPLITS)[part_of_group[codes]]
 
 
 def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:

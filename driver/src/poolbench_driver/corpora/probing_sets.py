@@ -1,0 +1,39 @@
+"""The probing sets that the settings of a run name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from poolbench.errors import CorpusError
+from poolbench_corpora.probing import ProbingSet, ProbingSets
+from poolbench_driver.config import NO_FOLDER, CorpusConfig
+
+
+class NamesSets(Protocol):
+    """Settings with ids or patterns of probing sets, and the corpus that has them."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Return ids, or patterns such as `blimp-*`."""
+
+    @property
+    def corpus(self) -> CorpusConfig:
+        """Return the corpus: planted, real or a folder of definitions."""
+
+
+def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
+    """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
+    source = config.corpus.source
+    catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
+    chosen = catalogue.choose(config.sets) if config.sets else catalogue.all()
+    if source not in NO_FOLDER:
+        found = [each for each in chosen if each.folder == Path(source)]
+    else:
+        found = [each for each in chosen if (each.fidelity == "planted") is (source == "planted")]
+    if not found and config.sets:
+        raise CorpusError(
+            f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
+            "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
+        )
+    return catalogue, found

@@ -1,0 +1,140 @@
+"""Families: autoencoders that differ by the seed of their training alone, and how far their figures move with it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean, stdev
+from typing import TYPE_CHECKING
+
+from poolbench.contracts.keys import digest
+from poolbench.directions.sae import SparseAutoencoder
+from poolbench.directions.sae_files import read_config
+from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
+from poolbench_driver.suites.markdown import table
+
+if TYPE_CHECKING:
+    from poolbench_driver.suites.ce_bench.view import Entrant
+
+_SCORE = "interpretability"
+_METRICS = {
+    PRIMARY: _SCORE,
+    "ce.contrastive": "contrastive",
+    HELD_OUT: "held out",
+    "ce.unexplained_variance": "unexplained",
+}
+
+
+def training_of(sae: SparseAutoencoder, config: bytes, model: str, layer: int) -> tuple[str | None, int | None]:
+    """Return what an autoencoder shares with those of other seeds, as a hash, and its seed.
+
+    The seed is `metadata.seed` of the configuration; without one, both are None. All else in the configuration counts,
+    beside the model, the layer and the size.
+    """
+    settings = read_config(config)
+    found = settings.get("metadata")
+    metadata = found if isinstance(found, dict) else {}
+    seed = metadata.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        return None, None
+    settings["metadata"] = {name: value for name, value in metadata.items() if name != "seed"}
+    size = [sae.architecture, sae.width, sae.num_features]
+    return digest([model, layer, size, json.dumps(settings, sort_keys=True)], 16), seed
+
+
+@dataclass(frozen=True)
+class Family:
+    """Autoencoders of two seeds or more.
+
+    Attributes:
+        name: Name of the one with the smallest seed.
+        values: By figure, the value of each seed; None where a member has none.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    values: Mapping[str, tuple[float, ...] | None]
+
+    def text(self, figure: str) -> str:
+        """Return mean, standard deviation (ddof 1) and range of a figure over the seeds."""
+        values = self.values[figure]
+        if values is None:
+            return "not of all seeds"
+        return f"{mean(values):.3f} ± {stdev(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+@dataclass(frozen=True)
+class Families:
+    """The families of some entrants.
+
+    Attributes:
+        unclear: Names of autoencoders that say one seed and yet differ, which makes them no family.
+    """
+
+    all: Sequence[Family] = ()
+    unclear: Sequence[str] = ()
+
+    @property
+    def figures(self) -> list[str]:
+        """Return the names of the figures."""
+        return list(self.all[0].values) if self.all else []
+
+    def apart(self, figure: str) -> tuple[int, int]:
+        """Return how many pairs of families have ranges that do not overlap, and of how many, for a figure."""
+        known = [values for each in self.all if (values := each.values[figure]) is not None]
+        pairs = list(combinations(known, 2))
+        return sum(max(one) < min(other) or max(other) < min(one) for one, other in pairs), len(pairs)
+
+    def rows(self) -> list[list[str]]:
+        """Return the lines of the table, the last one with the pairs that ranges separate."""
+        lines = [[each.name, ", ".join(map(str, each.seeds)), *map(each.text, self.figures)] for each in self.all]
+        if len(self.all) > 1:
+            apart = map(self.apart, self.figures)
+            lines.append(["pairs that ranges separate", "", *(f"{number} of {pairs}" for number, pairs in apart)])
+        return lines
+
+    def markdown(self) -> str:
+        """Return the table as Markdown; empty without a family."""
+        if not self.all:
+            return ""
+        lines = table(["family", "seeds", *self.figures], self.rows())
+        return f"Over seeds of training, mean ± standard deviation (range):\n\n{lines}"
+
+    def limits(self) -> Iterator[str]:
+        """Yield what limits the answer."""
+        if self.unclear:
+            yield f"{', '.join(self.unclear)}: the same seed and settings, and yet different weights; no family."
+        if not self.all:
+            yield "No autoencoder has a twin of another seed: the figures of one training say nothing about another."
+            return
+        number, pairs = self.apart(_SCORE)
+        if number < pairs:
+            yield f"Over seeds of training, ranges of {_SCORE} separate {number} of {pairs} pairs of families."
+
+
+def families_of(entrants: Sequence[Entrant]) -> Families:
+    """Return the families of two seeds or more, in the order of their best members."""
+    groups: dict[str, list[Entrant]] = {}
+    for each in entrants:
+        if each.family is not None:
+            groups.setdefault(each.family, []).append(each)
+    ks = sorted({k for each in entrants for k in each.sparse})
+    found, unclear = list[Family](), list[str]()
+    for members in groups.values():
+        ordered = sorted(members, key=lambda each: (each.seed or 0, each.name))
+        if max(Counter(each.seed for each in members).values()) > 1:
+            unclear += [each.name for each in ordered]
+        elif len(members) > 1:
+            found.append(Family(ordered[0].name, tuple(each.seed or 0 for each in ordered), _values(ordered, ks)))
+    return Families(found, unclear)
+
+
+def _values(members: Sequence[Entrant], ks: Sequence[int]) -> dict[str, tuple[float, ...] | None]:
+    """Return the values of each figure, in the order of the members; None where one has none."""
+    found = {name: [each.value(metric) for each in members] for metric, name in _METRICS.items()}
+    found |= {f"sparse probing, k = {k}": [each.sparse.get(k) for each in members] for k in ks}
+    known = {name: tuple(value for value in values if value is not None) for name, values in found.items()}
+    return {name: values if len(values) == len(members) else None for name, values in known.items()}
