@@ -9,9 +9,14 @@ from pathlib import Path
 from recipes.saes.plans import PRETRAINED
 
 from poolbench_driver.records import RunFolder
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.markdown import paragraph
 from poolbench_driver.suites.registry import SUITES
 
+_SOURCES = {
+    True: ("Planted stories", "The stories of `--stories planted`."),
+    False: ("Pairs of real passages", "The corpus of `poolbench-driver corpus build all --source real`."),
+}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
 
 
@@ -34,10 +39,12 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         config = folder.config()
         report = SUITES.get("ce-bench").report(folder)
         assert report is not None
-        own = getattr(config, "stories", "")
-        name = "Planted stories" if own == "planted" else "Pairs of real passages"
+        assert isinstance(config, CeBenchConfig)
+        name, source = _SOURCES[config.stories == "planted"]
+        pairs = "all" if config.num_pairs is None else f"at most {config.num_pairs}"
         yield f"\n## {name}\n"
-        yield paragraph(f"Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
+        said = f"{source} Of each subject {pairs} pairs are read."
+        yield paragraph(f"{said} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
         for line in report.markdown.splitlines():
             is_prose = line and not line.startswith("|")
             yield paragraph(line, "  " if line.startswith("- ") else "") if is_prose else line
