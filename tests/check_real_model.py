@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
 from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
 from recipes.real_text.page import Measured, page
-from recipes.real_text.steps import FINISHED, build, measure
+from recipes.real_text.steps import build, measure
 from tests.check_demo import steering_by_name
 
 from poolbench_corpora.real import ARCHIVES_VARIABLE
-from poolbench_driver.records import find_run
 
 CONCEPT = "bureaucratic"
 #: Concepts whose negatives are made by rules; they are built and not measured.
@@ -63,12 +62,9 @@ def check(runs: Path) -> int:
         corpus = str(runs / "corpus")
     else:
         print(f"no real-text archives at {archives} ({ARCHIVES_VARIABLE}): planted passages")
-    options = [part for setting in SETTINGS for part in ("--set", setting)]
-    options += ["--model", MODEL, "--limit", "100", "--display", "plain"]
-    code = measure(runs, corpus, [CONCEPT], BUDGET, ",".join(STRATEGIES), *options)
-    if code not in FINISHED:
-        return code
-    folder = find_run(runs, "latest")
+    options = ["--preset", BUDGET, "--corpus", corpus, "--concepts", CONCEPT, "--strategies", ",".join(STRATEGIES)]
+    options += [part for setting in SETTINGS for part in ("--set", setting)]
+    folder = measure(runs, *options, "--model", MODEL, "--limit", "100", "--display", "plain")
     wrong = list(findings(pq.read_table(folder.file("results.parquet")).to_pylist()))
     wrong += [f"{concept} was not built: {reason}" for concept, reason in lacking.items()]
     wrong += steering_by_name(CONCEPT, "--model", MODEL, "--strategy", "A1_mean", "--strength", ".25")
