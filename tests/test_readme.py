@@ -208,7 +208,7 @@ QUESTIONS = {
     ),
     "docs/suites/ce-bench.md": (
         r"(All|\d of) 6 autoencoders beat random directions of equal width and L0",
-        r"\b0 of 2 tasks to do",
+        r"\b0 of 3 tasks to do",
         r"\| coordinates 3 +\| 3 \| 512",
         r"By the published definition",
     ),

@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from tests.waiting import PATIENCE_S
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
-from poolbench.storage.damage import objects_set_aside
-from poolbench.storage.manifest import manifest_path
+from poolbench.storage.damage import objects_set_aside, set_object_aside
+from poolbench.storage.manifest import folder_of, manifest_path
+from poolbench.worker.taskio import TaskIO
 from poolbench_driver.loop import OutdatedPlanError
 from poolbench_driver.loop.outcomes import Failure
 
@@ -259,6 +261,28 @@ def test_two_drivers_that_meet_the_same_damage_agree(done: Bench) -> None:
     assert results == [{}, {}]
     assert done.value("sum.c") == 6
     assert len({info.path.split("/")[2] for info in objects_set_aside(done.artifacts.store)}) == 1
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_task_that_misses_what_another_driver_set_aside_is_done_again(done: Bench, is_made_again: bool) -> None:
+    """The driver of the task saw no damage; the other one may have made the artifact again meanwhile, or not yet."""
+    add_up, times = done.service.add, count()
+
+    def missing_once(task: Task, io: TaskIO) -> None:
+        if task.task_id != C.task_id or next(times):
+            return add_up(task, io)
+        value = done.artifacts.read_table("sum.b")
+        assert set_object_aside(done.artifacts.store, folder_of("sum.b"))
+        try:
+            return add_up(task, io)
+        finally:
+            if is_made_again:
+                done.artifacts.write_table("sum.b", value)
+
+    done.service.handlers["prober.add"] = missing_once
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.c") == 6
+    assert done.service.handled.count(B.task_id) == (not is_made_again)
 
 
 def test_restricted_artifacts_stay_below_restricted(done: Bench) -> None:

@@ -50,13 +50,16 @@ class Recovery:
         """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""
         if self._make_texts_again(task):
             return None
-        if failure.damaged not in {*task.inputs.values(), *task.outputs.values()}:
-            if failure.code != NotFoundError.code or not self.repairs.may_have_missed(task):
-                return failure
-            self.pending[task.task_id] = task
-            return None
+        if failure.damaged in {*task.inputs.values(), *task.outputs.values()}:
+            damages = [DamagedError(failure.damaged, "it cannot be read")]
+        elif failure.code == NotFoundError.code and self.repairs.may_have_missed(task):
+            away = (key for key in task.inputs.values() if not self.artifacts.exists(key))
+            damages = [DamagedError(key, "another driver has set it aside") for key in away]
+        else:
+            return failure
         try:
-            self.repair(DamagedError(failure.damaged, "it cannot be read"), task.task_id)
+            for damage in damages:
+                self.repair(damage, task.task_id)
         except DamagedError as error:
             return replace(failure, reason=str(error))
         self.pending[task.task_id] = task

@@ -12,7 +12,7 @@ from poolbench.contracts.wire import DAMAGED_FOLDER
 from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
-from poolbench.storage.damage import set_aside_if_damaged, set_object_aside
+from poolbench.storage.damage import set_aside_if_damaged, set_object_aside, was_set_aside
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.stages.stage import Plan
 
@@ -72,8 +72,8 @@ class Repairs:
         raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
 
     def may_have_missed(self, task: Task) -> bool:
-        """Return whether a task may have missed an input only because the input was being made again."""
-        if not any(self._num_set_aside[key] for key in task.inputs.values()):
+        """Return whether a task may have missed an input only because it was set aside, perhaps by another driver."""
+        if not any(was_set_aside(self.artifacts.store, key) for key in task.inputs.values()):
             return False
         self._reports["", task.task_id] += 1
         return self._reports["", task.task_id] <= MAX_REPAIRS

@@ -38,12 +38,21 @@ def _clear_the_place(store: ObjectStore, key: str) -> str:
 
 def set_object_aside(store: ObjectStore, path: str) -> str:
     """Move a folder or a record of the store away; return its new place, or "" if nothing is there."""
-    top, _, rest = path.partition("/")
-    roots = {FOLDERS[0]: (DAMAGED_FOLDER, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED_FOLDER}", rest)}
-    root, name = roots.get(top, (DAMAGED_FOLDER, path))
     now = datetime.fromtimestamp(store.now_s(path), UTC)  # the clock by which gc computes ages
-    target = f"{root}/{name}/{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+    target = f"{_place_of(path)}/{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     return target if store.move(path, target) else ""
+
+
+def was_set_aside(store: ObjectStore, key: str) -> bool:
+    """Return whether an artifact, or a part of it, was ever moved away as damaged."""
+    return next(iter(store.list(f"{_place_of(folder_of(key))}/")), None) is not None
+
+
+def _place_of(path: str) -> str:
+    """Return the folder that a path is moved into."""
+    top, _, rest = path.partition("/")
+    places = {FOLDERS[0]: f"{DAMAGED_FOLDER}/{rest}", FOLDERS[1]: f"{FOLDERS[1]}/{DAMAGED_FOLDER}/{rest}"}
+    return places.get(top, f"{DAMAGED_FOLDER}/{path}")
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
