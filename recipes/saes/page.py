@@ -28,11 +28,10 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
     yield "<!-- written by recipes/saes/page.py -->\n"
     yield paragraph(
         f"Autoencoders of `{first['model']}` ({first['model_revision']}), {' and '.join(plan.architectures)} with "
-        f"{' and '.join(f'{width:,}' for width in plan.widths)} features, about {plan.l0} of them per token, at the "
-        f"output of block {first['layer']}. `python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained "
-        f"them on {plan.num_tokens:,} tokens of the openly licensed archives, which is little: published autoencoders "
-        "saw a thousand times as many. Measured by `poolbench-driver run --suite ce-bench --model smollm2-135m --saes "
-        "FOLDER --protocol published` on each set of stories; "
+        f"{' and '.join(f'{width:,}' for width in plan.widths)} features, at the output of block {first['layer']}. "
+        f"`python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained them on {plan.num_tokens:,} tokens of "
+        f"the openly licensed archives, for {plan.l0} features per token. Measured by `poolbench-driver run --suite "
+        "ce-bench --model smollm2-135m --saes FOLDER --protocol published` on each set of stories; "
         "[the suite](../suites/ce-bench.md) defines every figure."
     )
     for folder in folders:

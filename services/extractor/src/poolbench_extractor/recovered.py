@@ -167,7 +167,7 @@ class _Recovery:
         fields: dict[str, Any] = {"n": len(rows), "num_groups": len(rows), "coverage": len(rows) / len(self.encoded)}
         fields |= {"seed": seed, "ci_method": "bootstrap over texts, percentile", "details": details}
         if zero <= clean:
-            reason = "with zeros in place of the states the loss is no higher: nothing can be recovered"
+            reason = "zeros in place of the states do not raise the loss: nothing can be recovered"
             return Measure.null(LOSS_RECOVERED, Status.NO_EFFECT, reason, **fields)
         drawn = group_mean_resamples(rows[:, [2, 2]] - rows[:, [3, 1]], num_resamples=num_bootstrap, seed=seed)
         above_R, below_R = np.where(drawn[:, 1:] > 0, drawn, np.nan).T

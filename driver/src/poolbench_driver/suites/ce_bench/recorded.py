@@ -94,7 +94,7 @@ def read_tree(folder: Path) -> Tree:
     """Return the autoencoders of all `results.json` files below a folder. A file that cannot be used is noted.
 
     Raises:
-        InputError: There is no folder, or no file of it can be used.
+        InputError: The folder is absent, or none of its files can be used.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder; a folder with {RESULTS} files or a csv file is needed")

@@ -40,7 +40,7 @@ def read_sets(config: CeBenchConfig) -> SetPassages:
     """Return the sets that a run names; read once for the check and the plan.
 
     Raises:
-        UnknownNameError: There is no such set.
+        UnknownNameError: A name or pattern fits none of the known sets.
         ConfigError: A set does not consist of whole texts with two labels; the message names each one with its reason.
         CorpusError: No set can be read, or the corpus has none of these names.
     """
