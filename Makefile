@@ -2,12 +2,17 @@
 PROFILE ?= cpu
 DEPLOY  ?= local
 OVERLAY ?= cpu
-PYTHON  ?= python3
+PYTHON  ?=
 DISPLAY_MODE ?=
 MODEL   ?=
 WHEEL   ?=
 TESTS   ?=
 WORKERS ?= 2
+BUNDLE  ?=
+HAVE    ?=
+FOR     ?=
+WITHOUT ?=
+PARTS   ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
@@ -17,19 +22,26 @@ BENCHES := $(filter-out common ratios table adhoc scale_check gpu_%,$(patsubst b
 TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \
+.PHONY: help install lock bundle prove real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \
 	test-cluster test-all test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  MODEL=<of the demo>  WORKERS=<processes of test and test-slow>"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11 to 3.14>  DISPLAY_MODE=rich|plain|json  MODEL=<of the demo>  WORKERS=<processes of test and test-slow>"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
-	@$(PYTHON) deploy/install.py --profile $(PROFILE)
+	@$(or $(PYTHON),python3) deploy/install.py --profile $(PROFILE) $(if $(PYTHON),--python "$(PYTHON)") $(if $(BUNDLE),--bundle "$(BUNDLE)")
 
 lock: install  ## Compile requirements/*.in into the pinned *.txt
-	@$(PYTHON) deploy/install.py --lock
+	@$(PY) -m deploy.lock
+
+bundle: install  ## Write a folder that installs PROFILE without a network (BUNDLE=folder HAVE=pip-freeze FOR=3.12 WITHOUT="name ..." PARTS=MiB)
+	@$(PY) -m deploy.bundle --profile $(PROFILE) --output "$(or $(BUNDLE),dist/bundle-$(PROFILE))" $(if $(HAVE),--have "$(HAVE)") \
+		$(if $(FOR),--python $(FOR)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(PARTS),--part-mib $(PARTS))
+
+prove:  ## Prove PROFILE on this machine within 8 minutes, to bench/out/prove.json: install, cluster, run, query, ratios (BUNDLE=folder)
+	@$(or $(PYTHON),python3) deploy/prove.py --profile $(PROFILE) $(if $(BUNDLE),--bundle "$(BUNDLE)")
 
 cluster-up: install  ## Start Ray, queue, store and the five services; does nothing when they run
 ifeq ($(DEPLOY),compose)

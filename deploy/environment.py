@@ -8,6 +8,8 @@ DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # FlashInfer compiles its sampler at the first request, with nvcc, which few machines have.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # An idle cluster is to leave the cores alone; Prometheus reads metrics every 15 s (`make bench-idle`).
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "REPORTER_UPDATE_INTERVAL_MS": "15000",

