@@ -9,6 +9,7 @@ WHEEL   ?=
 TESTS   ?=
 WORKERS ?= 2
 BUNDLE  ?=
+TO      ?=
 HAVE    ?=
 FOR     ?=
 WITHOUT ?=
@@ -36,8 +37,9 @@ install:  ## Create .venv with everything pinned for PROFILE; quick when nothing
 lock: install  ## Compile requirements/*.in into the pinned *.txt
 	@$(PY) -m deploy.lock
 
-bundle: install  ## Write a folder that installs PROFILE without a network (BUNDLE=folder HAVE=pip-freeze FOR=3.12 WITHOUT="name ..." PARTS=MiB)
-	@$(PY) -m deploy.bundle --profile $(PROFILE) --output "$(or $(BUNDLE),dist/bundle-$(PROFILE))" $(if $(HAVE),--have "$(HAVE)") \
+bundle:  ## Write a folder that installs PROFILE without a network (TO=folder HAVE=pip-freeze FOR=3.12 WITHOUT="name ..." PARTS=MiB)
+	@[ -x $(PY) ] || $(MAKE) --no-print-directory install PROFILE=cpu BUNDLE=
+	@$(PY) -m deploy.bundle --profile $(PROFILE) --output "$(or $(TO),dist/bundle-$(PROFILE))" $(if $(HAVE),--have "$(HAVE)") \
 		$(if $(FOR),--python $(FOR)) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(PARTS),--part-mib $(PARTS))
 
 prove:  ## Prove PROFILE on this machine within 8 minutes, to bench/out/prove.json: install, cluster, run, query, ratios (BUNDLE=folder)

@@ -22,13 +22,13 @@ from typing import Any
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from deploy.install import BUILD, REQUIREMENTS, ROOT, TORCH, UNHASHED, pip_sources, pins_of, uv, uv_sources
-from deploy.lock import overrides
+from deploy.install import BUILD, REQUIREMENTS, ROOT, TORCH, UNHASHED, pins_of, pip_sources
+from deploy.lock import compile_pins, overrides
 
 #: vLLM for targets that have another PyTorch than the pinned one. The steering plug-in supports these releases.
 VLLM_FOR_TORCH = {"2.11": "0.25.1"}
-#: Platform tags of wheels, newest glibc first; pip matches each exactly.
-GLIBC = (39, 38, 37, 36, 35, 34, 31, 28, 27, 26, 24, 17)
+#: glibc of the target, 2.x at least: one of the pins has no wheel for an older one. Debian 11, RHEL 9 and later fit.
+GLIBC = 31
 CHUNK = 2**20
 UNPACK = """#!/bin/sh
 # Joins the parts of a bundle of PoolBench and unpacks them: sh unpack.sh [FOLDER]
@@ -131,10 +131,9 @@ def pins_beside(options: argparse.Namespace, scratch: Path) -> tuple[list[str], 
     source.write_text("\n".join(requirements))
     override.write_text("\n".join(replaced))
     target.write_text("".join(f"{name}=={version}\n" for name, version in have.items()))  # uv keeps them where they fit
-    command = [uv() or "uv", "pip", "compile", str(source), "-o", str(target), "--python-version", options.python]
-    command += ["--python-platform", f"{options.machine}-manylinux_2_28", "--generate-hashes", "--no-annotate"]
-    command += ["--no-header", "--no-config", "--quiet", "--override", str(override), *overrides(options.profile)]
-    subprocess.run([*command, *uv_sources("gpu")], check=True, cwd=REQUIREMENTS)
+    platform = ["--python-platform", f"{options.machine}-manylinux_2_{GLIBC}", "--generate-hashes"]
+    replace = ["--override", str(override), *overrides(options.profile)]
+    compile_pins(str(source), target, [*platform, *replace], options.python)
     pins = {name_of(pin): pin for pin in pins_of(target)}
     left_out = {name: have[name] for name, pin in pins.items() if version_of(pin) == have.get(name)}
     return [pin for name, pin in pins.items() if name not in left_out], left_out
@@ -158,16 +157,11 @@ def download(options: argparse.Namespace, pins: Sequence[str], wheels: Path, scr
 
 def pip_download(options: argparse.Namespace) -> list[str]:
     """Return pip's command for files of the target's Python and machine, from what pip is configured with."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--prefer-binary", "--progress-bar", "off"]
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--prefer-binary", "--quiet"]
     command += ["--disable-pip-version-check", "--python-version", options.python, "--implementation", "cp"]
     abi = f"cp{options.python.replace('.', '')}"
     command += ["--abi", abi, "--abi", "abi3", "--abi", "none"]
-    tags = [f"manylinux_2_{glibc}" for glibc in GLIBC if glibc <= 28] + [
-        "manylinux2014",
-        "manylinux2010",
-        "manylinux1",
-        "linux",
-    ]
+    tags = [*(f"manylinux_2_{glibc}" for glibc in range(GLIBC, 4, -1)), "manylinux2014", "manylinux2010", "manylinux1"]
     command += [part for tag in tags for part in ("--platform", f"{tag}_{options.machine}")]
     if options.profile == "gpu" and pip_sources().get("find-links"):
         command += ["--find-links", ""]  # a CPU build of torch there would satisfy its pin

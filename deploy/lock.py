@@ -112,7 +112,7 @@ def lock_image(profile: str, source: Path, name: str) -> None:
     target.write_text("".join(f"{each}\n" for each in without_cuda))
 
 
-def compile_pins(source: str, target: Path, options: Sequence[str]) -> None:
+def compile_pins(source: str, target: Path, options: Sequence[str], python: str = "3.11") -> None:
     """Compile requirements with the package index alone.
 
     Raises:
@@ -120,13 +120,19 @@ def compile_pins(source: str, target: Path, options: Sequence[str]) -> None:
     """
     index = [part for url in pip_sources().get("index-url", ()) for part in ("--default-index", url)]
     quiet = ["--no-config", "--no-header", "--no-annotate", "--no-emit-index-url", "--quiet"]
-    command = [uv() or "uv", "pip", "compile", source, "-o", str(target), "--python-version", "3.11"]
+    command = [uv() or "uv", "pip", "compile", source, "-o", str(target), "--python-version", python]
     subprocess.run([*command, *quiet, *index, *options], check=True, cwd=REQUIREMENTS)
 
 
 def _current(profile: str) -> list[str]:
+    """Return the pins whose versions are kept where they fit. All profiles share those of the first."""
     files = [REQUIREMENTS / f"{profile}.txt", *([TORCH] if profile == "cpu" else [])]
-    return [pin for file in files if file.exists() for pin in pins_of(file)]
+    pins = {name: pin for file in files if file.exists() for name, pin in _by_name(file)}
+    return list({**pins, **(dict(_by_name(REQUIREMENTS / "cpu.txt")) if profile == "gpu" else {})}.values())
+
+
+def _by_name(file: Path) -> Iterator[tuple[str, str]]:
+    return ((pin.split("==")[0], pin) for pin in pins_of(file))
 
 
 def _environments(package: dict[str, Any]) -> Iterator[tuple[str, str]]:
