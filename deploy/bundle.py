@@ -104,7 +104,7 @@ def chosen_pins(options: argparse.Namespace, scratch: Path) -> tuple[list[str], 
     pins = [pin for file in files for pin in pins_of(file)]
     if options.profile == "cpu":
         pins += torch_pins(options, scratch)
-    without = set(map(canonicalize_name, options.without))
+    without = set(map(name_of, options.without))
     return [pin for pin in dict.fromkeys(pins) if name_of(pin) not in without], {}
 
 
@@ -120,7 +120,7 @@ def torch_pins(options: argparse.Namespace, scratch: Path) -> list[str]:
 def pins_beside(options: argparse.Namespace, scratch: Path) -> tuple[list[str], dict[str, str]]:
     """Resolve the profile again for a target that has packages, and part what it has from what it lacks."""
     lines = [line.strip() for line in options.have.read_text().splitlines()]
-    have = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
+    have = {name_of(line): line.split("==")[1] for line in lines if "==" in line}
     requirements = [*(REQUIREMENTS / f"{options.profile}.in").read_text().splitlines(), "setuptools", "uv", "wheel"]
     replaced = [f"{name} ; sys_platform == 'never'" for name in options.without]
     if "torch" in have:
@@ -188,6 +188,7 @@ def fetch_model(name: str, folder: Path) -> None:
 def describe(options: argparse.Namespace, folder: Path, have: dict[str, str]) -> None:
     """Write `bundle.json`: what the bundle is for and what it holds."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], check=False, cwd=ROOT, capture_output=True, text=True)
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     description: dict[str, Any] = {
         "profile": options.profile,
         "python": options.python,
@@ -196,8 +197,8 @@ def describe(options: argparse.Namespace, folder: Path, have: dict[str, str]) ->
         "model": options.model,
         "without": sorted(options.without),
         "have": have,
-        "files": {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()},
-    }  # fmt: skip
+        "files": {str(file.relative_to(folder)): file.stat().st_size for file in files},
+    }
     (folder / "bundle.json").write_text(json.dumps(description, indent=1) + "\n")
 
 
@@ -245,7 +246,7 @@ class Parts:
 
 def name_of(pin: str) -> str:
     """Return the canonical name of a pin."""
-    return canonicalize_name(re.split(r"[=\s]", pin, maxsplit=1)[0])
+    return str(canonicalize_name(re.split(r"[=\s]", pin, maxsplit=1)[0]))
 
 
 def version_of(pin: str) -> str:

@@ -62,6 +62,7 @@ PACKAGES = (
 SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 _SOURCES = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--default-index"}
 _PROGRESS_S = 5
+_MB = {"k": 1e-3, "K": 1.024e-3, "M": 1.0486, "G": 1073.7}
 
 
 class InstallError(Exception):
@@ -186,9 +187,8 @@ def install_torch(pip: Installer) -> None:
     except (InstallError, OSError) as error:
         failures.append(f"{TORCH_INDEX}: {getattr(error, 'reason', error)}")
     version = pin.split("+")[0]
-    print(
-        f"{pin} cannot be had here; installing {version} with its CUDA libraries instead, {total_mb([TORCH]) / 1e3:.1f} GB"
-    )
+    size = total_mb([TORCH]) / 1e3
+    print(f"{pin} cannot be had here; installing {version} with its CUDA libraries instead, {size:.1f} GB", flush=True)
     try:
         pip.install(["--require-hashes", "-r", str(TORCH)], [TORCH])
     except InstallError as error:
@@ -254,9 +254,9 @@ def supported_python(asked: str | None) -> str:
         found = _ask(candidate)
         if found and found[1] in SUPPORTED:
             return found[0]
+    current = _shown([sys.version_info[:2]])
     raise InstallError(
-        f"no Python of {_shown(SUPPORTED)} was found (this is {_shown([sys.version_info[:2]])}; looked on PATH, in pyenv "
-        "and in uv). Install one: `uv python install 3.12`, or your distribution's package, such as python3.12 and "
+        f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). Install one: `uv python install 3.12`, or your distribution's package, such as python3.12 and "
         "python3.12-venv; then PYTHON=python3.12 chooses it"
     )
 
@@ -315,9 +315,16 @@ def create_environment(chosen: bool, bundle: Path | None) -> None:
     if uv() is None:
         if subprocess.run([*_pip(), "--version"], check=False, capture_output=True).returncode:
             _run([str(VENV / "bin" / "python"), "-m", "ensurepip"])
-        # uv is a convenience: pip does the same, more slowly.
-        source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
-        command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(BUILD)]
+        _install_uv(bundle)
+
+
+def _install_uv(bundle: Path | None) -> None:
+    """Install uv by pip. It is a convenience: pip does the same as uv, more slowly."""
+    source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
+    with tempfile.TemporaryDirectory() as folder:
+        pin = Path(folder, "uv.txt")
+        pin.write_text("".join(f"{each}\n" for each in pins_of(BUILD) if each.startswith("uv==")))
+        command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
         subprocess.run(command, check=False)
 
 
@@ -338,18 +345,20 @@ def _share_packages(bundle: Path) -> None:
     folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     site = Path(_output(python, "import sysconfig; print(sysconfig.get_paths()['purelib'])"))
     (site / "poolbench-have.pth").write_text("".join(f"{folder}\n" for folder in folders))
-    code = "import importlib.metadata as m; print('\\n'.join(d.metadata['Name'] + '==' + d.version for d in m.distributions()))"
+    code = "from importlib.metadata import distributions as all\nfor d in all(): print(d.metadata['Name'] + '==' + d.version)"
     there = {_plain(line) for line in _output(python, code).splitlines()}
     missing = [line for line in (bundle / "have.txt").read_text().split() if _plain(line) not in there]
     if missing:
         raise InstallError(
-            f"{sys.executable} lacks what the bundle leaves out: {', '.join(missing[:5])}; install with the Python that "
-            "`pip freeze` was of (PYTHON=...), or make the bundle without HAVE"
+            f"{sys.executable} lacks what the bundle leaves out: {', '.join(missing[:5])}; install with the Python "
+            "that `pip freeze` was of (PYTHON=...), or make the bundle without HAVE"
         )
 
 
 def _plain(pin: str) -> str:
-    return re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() + "==" + pin.split("==")[1].split("+")[0]
+    """Return a pin with its name in canonical form and without a local version."""
+    name, _, version = pin.partition("==")
+    return re.sub(r"[-_.]+", "-", name).lower() + "==" + version.partition("+")[0]
 
 
 def _output(python: Path, code: str) -> str:
@@ -417,7 +426,6 @@ class Progress:
 
     _BEGAN = re.compile(r"^\s*Downloading (?P<name>\S+?)(-\d\S*)? \((?P<size>[\d.]+) ?(?P<unit>[kKMG])i?B\)")
     _ENDED = re.compile(r"^\s*Downloaded (?P<name>\S+)")
-    _MB = {"k": 1e-3, "K": 1.024e-3, "M": 1.0486, "G": 1073.7}
 
     def __init__(self, total: float) -> None:
         """Start at 0 of at most `total` MB."""
@@ -443,7 +451,7 @@ class Progress:
             if not line.startswith("Downloading"):  # pip indents, and downloads one file after the other
                 self.done += sum(self.running.values())
                 self.running.clear()
-            self.running[began["name"]] = float(began["size"]) * self._MB[began["unit"]]
+            self.running[began["name"]] = float(began["size"]) * _MB[began["unit"]]
         elif ended := self._ENDED.match(line):
             self.done += self.running.pop(ended["name"], 0)
 

@@ -2,8 +2,8 @@
 
     python3 deploy/prove.py --profile gpu --bundle FOLDER
 
-It needs nothing but Python, and no network with a bundle. Each step has a time limit. A step that fails is recorded with
-the end of its output, and the steps that can go on without it do.
+It needs nothing but Python, and no network with a bundle. Each step has a time limit. A step that fails is recorded
+with the end of its output, and the steps that can go on without it do.
 """
 
 from __future__ import annotations
@@ -135,9 +135,10 @@ def prove(proof: Proof, options: argparse.Namespace) -> None:
     texts.parent.mkdir(parents=True, exist_ok=True)
     texts.write_text("It rained, but they went.\nThey ate bread and cheese.\n")
     embed = [DRIVER, "embed", "--model", options.model, "--input", str(texts), "--output", str(vectors)]
+    steer = [DRIVER, "steer", "The capital of France is", "--model", options.model, "--max-tokens", "16"]
     beside = [
         ("embed beside the run", embed),
-        ("steer beside the run", [DRIVER, "steer", "The capital of France is", "--model", options.model, "--max-tokens", "16"]),
+        ("steer beside the run", steer),
         ("status beside the run", [DRIVER, "status"]),
     ]  # fmt: skip
     if proof.ended_well("cluster-up"):
@@ -160,8 +161,8 @@ def ratios(proof: Proof, options: argparse.Namespace) -> None:
     device = "cuda" if options.profile == "gpu" else "cpu"
     small = ["--smallest"] if options.smallest or device == "cpu" else []
     extract = small or ["--rounds", "2", "--passages", "40"]
-    steer = small or ["--shape", "llama-3.2-1b", "--batches", "256", "--settings", "1,256", "--pairs", "3", "--tokens", "100",
-                      "--reference-prompts", "0"]  # fmt: skip
+    sizes = ("--batches", "256", "--settings", "1,256", "--pairs", "3", "--tokens", "100", "--reference-prompts", "0")
+    steer = small or ["--shape", "llama-3.2-1b", *sizes]
     for name, flags in (("gpu_extract", extract), ("gpu_steer", steer)):
         report = ROOT / "bench" / "out" / f"{name}.json"
         report.unlink(missing_ok=True)
