@@ -256,7 +256,8 @@ def supported_python(asked: str | None) -> str:
             return found[0]
     current = _shown([sys.version_info[:2]])
     raise InstallError(
-        f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). Install one: `uv python install 3.12`, or your distribution's package, such as python3.12 and "
+        f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). "
+        "Install one: `uv python install 3.12`, or your distribution's package, such as python3.12 and "
         "python3.12-venv; then PYTHON=python3.12 chooses it"
     )
 
@@ -345,7 +346,7 @@ def _share_packages(bundle: Path) -> None:
     folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     site = Path(_output(python, "import sysconfig; print(sysconfig.get_paths()['purelib'])"))
     (site / "poolbench-have.pth").write_text("".join(f"{folder}\n" for folder in folders))
-    code = "from importlib.metadata import distributions as all\nfor d in all(): print(d.metadata['Name'] + '==' + d.version)"
+    code = "import importlib.metadata as m\nfor each in m.distributions(): print(each.metadata['Name'] + '==' + each.version)"
     there = {_plain(line) for line in _output(python, code).splitlines()}
     missing = [line for line in (bundle / "have.txt").read_text().split() if _plain(line) not in there]
     if missing:
@@ -471,7 +472,7 @@ def _reason(output: Sequence[str]) -> str:
     error = [
         re.sub(r"^\W*(error|ERROR|cause):?\s*", "", line).strip() for line in output[begins[0] if begins else -1 :]
     ]
-    found = list(dict.fromkeys(filter(None, [error[0] if error else "", *[line for line in error[1:]][-1:]])))
+    found = list(dict.fromkeys(filter(None, [error[0] if error else "", *error[1:][-1:]])))
     return ": ".join(found) or "it ended without a message"
 
 

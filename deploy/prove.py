@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ROOT / ".venv" / "bin" / "python"
 DRIVER = str(ROOT / ".venv" / "bin" / "poolbench-driver")
 TAIL = 4000
+#: Time that is kept for the ratios.
+RATIOS_S = 190
 #: Counts of result rows, and one figure a user looks for, from the folder of the latest run.
 ROWS = """
 import json, sys
@@ -148,7 +150,7 @@ def prove(proof: Proof, options: argparse.Namespace) -> None:
             for name, command in beside:
                 proof.step(name, command, 90)
         finally:
-            proof.wait("run", running, run, since, proof.deadline - since - 150)
+            proof.wait("run", running, run, since, proof.deadline - since - RATIOS_S)
         proof.step("rows", [str(PYTHON), "-c", ROWS, "runs"], 30)
         if proof.ended_well("rows"):
             proof.figures["run"] = json.loads(proof.last_output().splitlines()[-1])
@@ -163,7 +165,7 @@ def ratios(proof: Proof, options: argparse.Namespace) -> None:
     extract = small or ["--rounds", "2", "--passages", "40"]
     sizes = ("--batches", "256", "--settings", "1,256", "--pairs", "3", "--tokens", "100", "--reference-prompts", "0")
     steer = small or ["--shape", "llama-3.2-1b", *sizes]
-    for name, flags in (("gpu_extract", extract), ("gpu_steer", steer)):
+    for name, flags in (("gpu_steer", steer), ("gpu_extract", extract)):
         report = ROOT / "bench" / "out" / f"{name}.json"
         report.unlink(missing_ok=True)
         command = [str(PYTHON), f"bench/{name}.py", "--device", device, *flags]
