@@ -346,8 +346,10 @@ def _share_packages(bundle: Path) -> None:
     folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     site = Path(_output(python, "import sysconfig; print(sysconfig.get_paths()['purelib'])"))
     (site / "poolbench-have.pth").write_text("".join(f"{folder}\n" for folder in folders))
-    code = "import importlib.metadata as m\nfor each in m.distributions(): print(each.metadata['Name'] + '==' + each.version)"
-    there = {_plain(line) for line in _output(python, code).splitlines()}
+    listing = (
+        "from importlib.metadata import distributions as d; print('\\n'.join(f'{e.name} {e.version}' for e in d()))"
+    )
+    there = {_plain(line.replace(" ", "==")) for line in _output(python, listing).splitlines()}
     missing = [line for line in (bundle / "have.txt").read_text().split() if _plain(line) not in there]
     if missing:
         raise InstallError(

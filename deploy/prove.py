@@ -17,17 +17,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ROOT / ".venv" / "bin" / "python"
 DRIVER = str(ROOT / ".venv" / "bin" / "poolbench-driver")
 TAIL = 4000
 #: Time that is kept for the ratios.
-RATIOS_S = 190
+RATIOS_S = 90
+#: An engine with CUDA graphs needs minutes to start.
+STEER_S = 240
 #: Counts of result rows, and one figure a user looks for, from the folder of the latest run.
 ROWS = """
 import json, sys
@@ -44,6 +47,17 @@ print(json.dumps({"rows": counts, "best_d1_auroc": pc.max(d1["value"]).as_py()})
 
 
 @dataclass
+class Running:
+    """A command that was started."""
+
+    name: str
+    command: list[str]
+    process: subprocess.Popen[str]
+    output: TextIO
+    began: float
+
+
+@dataclass
 class Proof:
     """The steps so far, and what they measured."""
 
@@ -52,34 +66,38 @@ class Proof:
     figures: dict[str, Any] = field(default_factory=dict)
     ratios: dict[str, Any] = field(default_factory=dict)
 
-    def step(self, name: str, command: list[str], limit_s: float, needs: tuple[str, ...] = (), **env: str) -> bool:
+    def step(self, name: str, command: list[str], limit_s: float, needs: tuple[str, ...] = ()) -> bool:
         """Run a command and record it; skip it if a step that it needs failed. Return whether it ended well."""
         missing = [need for need in needs if not self.ended_well(need)]
         if missing:
             return self._record(name, command, 0, None, f"skipped: {', '.join(missing)} failed")
-        process, began = self.start(command, **env), time.monotonic()
-        return self.wait(name, process, command, began, min(limit_s, self.deadline - began))
+        running = self.start(name, command)
+        return self.wait(running, min(limit_s, self.deadline - running.began))
 
-    def start(self, command: list[str], **env: str) -> subprocess.Popen[str]:
-        """Start a command in the repository."""
-        return subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, **env}, start_new_session=True,
-        )  # fmt: skip
+    def start(self, name: str, command: list[str]) -> Running:
+        """Start a command in the repository; its output goes to a file, because nobody reads a pipe meanwhile."""
+        output = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed when the step is recorded
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        return Running(name, command, process, output, time.monotonic())
 
-    def wait(self, name: str, process: subprocess.Popen[str], command: list[str], began: float, limit_s: float) -> bool:
+    def wait(self, running: Running, limit_s: float) -> bool:
         """Wait for a command, interrupt it as Ctrl-C does after its time, and record it."""
-        try:
-            output, _ = process.communicate(timeout=max(1.0, limit_s))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGINT)
+        process, note = running.process, ""
+        for sent, patience in ((None, max(1.0, limit_s)), (signal.SIGINT, 20), (signal.SIGKILL, None)):
+            if sent:
+                os.killpg(process.pid, sent)
+                note = f"\nstopped after {limit_s:.0f} s"
             try:
-                output, _ = process.communicate(timeout=20)
+                process.wait(patience)
+                break
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-            output += f"\nstopped after {limit_s:.0f} s"
-        return self._record(name, command, time.monotonic() - began, process.returncode, output)
+                continue
+        running.output.seek(0)
+        with running.output as file:
+            output = file.read() + note
+        return self._record(running.name, running.command, time.monotonic() - running.began, process.returncode, output)
 
     def _record(self, name: str, command: list[str], seconds: float, code: int | None, output: str) -> bool:
         shown = " ".join(command).replace(f"{ROOT}/", "")
@@ -138,42 +156,42 @@ def prove(proof: Proof, options: argparse.Namespace) -> None:
     texts.write_text("It rained, but they went.\nThey ate bread and cheese.\n")
     embed = [DRIVER, "embed", "--model", options.model, "--input", str(texts), "--output", str(vectors)]
     steer = [DRIVER, "steer", "The capital of France is", "--model", options.model, "--max-tokens", "16"]
-    beside = [
-        ("embed beside the run", embed),
-        ("steer beside the run", steer),
-        ("status beside the run", [DRIVER, "status"]),
-    ]  # fmt: skip
+    beside = [("embed beside the run", embed), ("status beside the run", [DRIVER, "status"])]
     if proof.ended_well("cluster-up"):
-        running, since = proof.start(run), time.monotonic()
+        running = proof.start("run", run)
         try:
             time.sleep(10)
             for name, command in beside:
-                proof.step(name, command, 90)
+                proof.step(name, command, 60)
+            proof.step("steer beside the run", steer, STEER_S)  # waits until the engine has started
         finally:
-            proof.wait("run", running, run, since, proof.deadline - since - RATIOS_S)
+            proof.wait(running, proof.deadline - running.began - RATIOS_S)
         proof.step("rows", [str(PYTHON), "-c", ROWS, "runs"], 30)
         if proof.ended_well("rows"):
             proof.figures["run"] = json.loads(proof.last_output().splitlines()[-1])
-    proof.step("cluster-down before the ratios", ["make", "--no-print-directory", "cluster-down"], 60, ("install",))
     ratios(proof, options)
 
 
 def ratios(proof: Proof, options: argparse.Namespace) -> None:
-    """Measure extraction and steering against their plain counterparts, on the device of the profile."""
+    """Measure steering on the running cluster, then extraction without it, each against its plain counterpart."""
     device = "cuda" if options.profile == "gpu" else "cpu"
-    small = ["--smallest"] if options.smallest or device == "cpu" else []
-    extract = small or ["--rounds", "2", "--passages", "40"]
-    sizes = ("--batches", "256", "--settings", "1,256", "--pairs", "3", "--tokens", "100", "--reference-prompts", "0")
-    steer = small or ["--shape", "llama-3.2-1b", *sizes]
-    for name, flags in (("gpu_steer", steer), ("gpu_extract", extract)):
-        report = ROOT / "bench" / "out" / f"{name}.json"
-        report.unlink(missing_ok=True)
-        command = [str(PYTHON), f"bench/{name}.py", "--device", device, *flags]
-        proof.step(name, command, 150, ("install",), VLLM_USE_FLASHINFER_SAMPLER="0")
-        if report.exists():
-            measured = json.loads(report.read_text())
-            proof.ratios.update(measured["ratios"])
-            proof.figures[name] = measured["figures"]
+    smallest = options.smallest or device == "cpu"
+    steer = ["--model", options.model, *(["--smallest"] if smallest else [])]
+    measure(proof, "served_steer", steer, ("cluster-up",))
+    proof.step("cluster-down before extraction", ["make", "--no-print-directory", "cluster-down"], 60, ("install",))
+    extract = ["--smallest"] if smallest else ["--rounds", "1", "--passages", "20"]
+    measure(proof, "gpu_extract", ["--device", device, *extract], ("install",))
+
+
+def measure(proof: Proof, name: str, flags: list[str], needs: tuple[str, ...]) -> None:
+    """Run a benchmark and take its ratios and figures over."""
+    report = ROOT / "bench" / "out" / f"{name}.json"
+    report.unlink(missing_ok=True)
+    proof.step(name, [str(PYTHON), f"bench/{name}.py", *flags], 120, needs)
+    if report.exists():
+        measured = json.loads(report.read_text())
+        proof.ratios.update(measured["ratios"])
+        proof.figures[name] = measured["figures"]
 
 
 def write(proof: Proof, options: argparse.Namespace, seconds: float) -> None:
