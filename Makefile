@@ -24,7 +24,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \
-	test-cluster test-all test-models test-hostile soak fuzz lint sbom bench picture clean
+	test-cluster test-rest test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,8 +97,8 @@ test-slow: install  ## Run the tests that need no server and are slow by nature
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster $(TESTS)
 
-test-all: install  ## Run the tests of the three targets above together, as CI does
-	@$(PYTEST) -m "not models" $(TESTS)
+test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
+	@$(PYTEST) -m "(cluster or slow) and not models" $(TESTS)
 
 test-models: install  ## Check every architecture in extractor and steerer against Transformers, to docs/models.md
 	@$(PY) -m pytest -m "" services/extractor/tests/architectures services/steerer/tests/engine/test_steerer_models.py \

@@ -250,10 +250,9 @@ def supported_python(asked: str | None) -> str:
         return found[0]
     if sys.version_info[:2] in SUPPORTED:
         return sys.executable
-    for candidate in _candidates():
-        found = _ask(candidate)
-        if found and found[1] in SUPPORTED:
-            return found[0]
+    found_first = next(_candidates(), None)
+    if found_first:
+        return found_first
     current = _shown([sys.version_info[:2]])
     raise InstallError(
         f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). "
@@ -270,17 +269,25 @@ def go_on_with(python: str) -> None:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield paths that may be an interpreter: on PATH, of pyenv, of uv."""
-    names = ["python" + _shown([version]) for version in SUPPORTED]
-    yield from filter(None, map(shutil.which, names))
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    """Yield interpreters of the supported versions, the oldest first: on PATH, of pyenv, of uv."""
     for version in SUPPORTED:
-        yield from map(str, sorted(pyenv.glob(f"versions/{_shown([version])}.*/bin/python"), reverse=True))
-    if tool := shutil.which("uv"):
-        for version in SUPPORTED:
-            command = [tool, "python", "find", "--no-python-downloads", "--no-project", "--system", _shown([version])]
-            found = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            yield from found.stdout.split("\n")[:1] if found.returncode == 0 else []
+        found = find_python("python" + _shown([version]))
+        if found:
+            yield found
+
+
+def find_python(name: str) -> str | None:
+    """Return the path of an interpreter such as `python3.12` that answers: from PATH, else pyenv, else uv."""
+    version = name[len("python") :]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    places = [shutil.which(name), *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True))]
+    tool = shutil.which("uv")
+    if tool:
+        command = [tool, "python", "find", "--no-python-downloads", "--no-project", "--system", version]
+        asked = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        places += asked.stdout.split("\n")[:1]
+    answers = (_ask(place) for place in places if place)
+    return next((answer[0] for answer in answers if answer and _shown([answer[1]]) == version), None)
 
 
 def _ask(python: str) -> tuple[str, tuple[int, int]] | None:
@@ -421,7 +428,7 @@ class Installer:
             process.wait()
             raise
         if process.wait():
-            raise InstallError(_reason(output))
+            raise InstallError(reason_of(output))
 
 
 class Progress:
@@ -468,14 +475,11 @@ class Progress:
                 print(f"  {self.done:,.0f} MB downloaded; unpacking", flush=True)
 
 
-def _reason(output: Sequence[str]) -> str:
+def reason_of(output: Sequence[str]) -> str:
     """Return the first error in the output of uv or pip, with its last cause, on one line."""
-    begins = [number for number, line in enumerate(output) if re.match(r"\s*(error|ERROR|×)", line)]
-    error = [
-        re.sub(r"^\W*(error|ERROR|cause):?\s*", "", line).strip() for line in output[begins[0] if begins else -1 :]
-    ]
-    found = list(dict.fromkeys(filter(None, [error[0] if error else "", *error[1:][-1:]])))
-    return ": ".join(found) or "it ended without a message"
+    errors = [line for line in output if re.match(r"\s*(error|ERROR|cause|×)", line)]
+    plain = [re.sub(r"^\W*(error|ERROR|cause)?:?\s*", "", line).strip() for line in errors or output[-1:]]
+    return ": ".join(dict.fromkeys([*plain[:1], *plain[-1:]])) or "it ended without a message"
 
 
 def _each(option: str, files: Sequence[Path]) -> list[str]:

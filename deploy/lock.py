@@ -56,7 +56,7 @@ def lock(profile: str) -> None:
         compile_pins(f"{profile}.in", versions, ["--universal", *options])
         compile_pins(f"{profile}.in", packages, ["--universal", *options, "-c", str(versions)])
         locked = tomllib.loads(packages.read_text())["packages"]
-    pins = [package for package in locked if any(_environments(package))]
+    pins = [package for package in locked if _machines(package)]
     torch = [package for package in pins if package["name"] == "torch"]
     if profile != "cpu":
         return write_pins(REQUIREMENTS / f"{profile}.txt", pins)
@@ -88,7 +88,7 @@ def write_pins(file: Path, packages: Sequence[dict[str, Any]]) -> None:
 
 def num_bytes(package: dict[str, Any]) -> int:
     """Return the size of the largest file of a pin that fits Linux on x86-64, or of its source."""
-    if not any(machine == "x86_64" for machine, _ in _environments(package)):
+    if "x86_64" not in _machines(package):
         return 0
     fitting = re.compile(r"(manylinux|linux)[^-]*x86_64|none-any")
     wheels = [wheel["size"] for wheel in package.get("wheels", []) if fitting.search(wheel["url"])]
@@ -135,12 +135,11 @@ def _by_name(file: Path) -> Iterator[tuple[str, str]]:
     return ((pin.split("==")[0], pin) for pin in pins_of(file))
 
 
-def _environments(package: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield machine and Python version of each supported environment that needs a pin."""
-    marker = Marker(package["marker"]) if "marker" in package else None
+def environments() -> Iterator[dict[str, str]]:
+    """Yield the values of markers for each supported machine and Python, with its first and a late patch release."""
     for machine, version, patch in product(MACHINES, SUPPORTED, (0, 20)):
         python = f"{version[0]}.{version[1]}"
-        environment = {
+        yield {
             "python_version": python,
             "python_full_version": f"{python}.{patch}",
             "implementation_version": f"{python}.{patch}",
@@ -151,8 +150,12 @@ def _environments(package: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "implementation_name": "cpython",
             "platform_python_implementation": "CPython",
         }
-        if marker is None or marker.evaluate(environment):
-            yield machine, python
+
+
+def _machines(package: dict[str, Any]) -> set[str]:
+    """Return the machines that need a pin."""
+    marker = Marker(package["marker"]) if "marker" in package else None
+    return {each["platform_machine"] for each in environments() if marker is None or marker.evaluate(each)}
 
 
 if __name__ == "__main__":
