@@ -354,7 +354,7 @@ def test_names_and_numbers_are_those_of_the_settings() -> None:
 
 
 def test_the_file_alone_runs_on_an_old_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its processor time is limited here. Time also passes while an index is silent, and that has a limit of its own."""
+    """Its processor time is limited here; the time for which it waits for an index has a limit of its own."""
     file = Path(preflight.__file__)
     ast.parse(file.read_text(), feature_version=(3, 8))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

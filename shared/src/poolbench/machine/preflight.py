@@ -591,13 +591,12 @@ class _Source:
             return [self._out_of_reach(_reason(error))]
         self.reached = True
         try:
-            context = _tls(self.certificates)
+            opener = self._opener()
         except OSError as error:
-            return [
-                self._gap(f"needs {self.certificates}, which cannot be read ({_reason(error)})", "correct PIP_CERT")
-            ]
+            what = f"needs {self.certificates}, which cannot be read ({_reason(error)})"
+            return [self._gap(what, "correct PIP_CERT")]
         try:
-            self._opener(context).open(self._request(), timeout=_CONNECT_S).close()
+            opener.open(self._request(), timeout=_CONNECT_S).close()
         except urllib.error.HTTPError as error:
             return self._refusal(error.code, str(error.reason))
         except urllib.error.URLError as error:
@@ -618,8 +617,10 @@ class _Source:
         remedy = f"wait for it, or name another index in {self._variable}"
         return self._gap(f"does not answer ({why})", remedy, blocking=False)
 
-    def _opener(self, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+    def _opener(self) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = []
+        if self.url.startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
         if proxy := "".join(self.sources.get("proxy", ())):
             handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
         return urllib.request.build_opener(*handlers)
@@ -655,7 +656,7 @@ class _Source:
         given = "".join(self.sources.get("proxy", ()))
         if not given and not urllib.request.proxy_bypass(self.host):
             given = urllib.request.getproxies().get(urlsplit(self.url).scheme, "")
-        return given.rpartition("@")[2].rpartition("//")[2]
+        return urlsplit(given if "//" in given else f"//{given}").netloc.rpartition("@")[2]
 
     @property
     def _variable(self) -> str:
