@@ -187,7 +187,7 @@ def _metrics_port(given: PlaceSettings, http_port: int) -> int:
             f"{RAY_WORKER_PORTS.start} to {RAY_WORKER_PORTS.stop - 1}: choose another"
         )
     if given.metrics_port == http_port:
-        raise ConfigError(f"port {http_port} ({variable}) is also the one of HTTP: choose another")
+        raise ConfigError(f"port {http_port} ({variable}) is also the port of HTTP: choose another")
     return _port(given, "metrics_port", http_port)
 
 
