@@ -49,6 +49,7 @@ def address() -> Iterator[str]:
 def environment(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in [name for name in os.environ if name.startswith("POOLBENCH_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     values = cluster_environment(address, tmp_path)
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -167,7 +168,6 @@ def test_the_machine_is_checked_as_before_an_installation(
     """Packages are installed already, so their sources are a note."""
     (tmp_path / "system").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "system"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "/no/such/folder")
     code, checks = examined(monkeypatch, capsys)
     assert code == 1 and checks["compiler"][0] == "fail" and "g++ is not on PATH" in checks["compiler"][1]
