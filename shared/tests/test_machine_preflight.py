@@ -173,9 +173,10 @@ def test_the_package_of_a_distributions_python_is_named(name: str, default: str,
 def test_an_environment_of_an_old_python_is_found(tmp_path: Path) -> None:
     python = old_python("3.9", "3.10", "3.8")
     subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
-    found = by_check(find_gaps("cpu", tmp_path))["virtual environment"]
-    assert "has Python 3." in found.message and "3.11 to 3.14 are supported" in found.message
-    assert found.remedy.startswith(f"rm -r {tmp_path / '.venv'} && make install")
+    found = by_check(find_gaps("cpu", tmp_path, python=str(python)))
+    assert "has Python 3." in found["virtual environment"].message
+    assert found["virtual environment"].remedy == f"rm -r {tmp_path / '.venv'} && make install"
+    assert "is Python 3." in found["Python"].message, "the new one would have the same gap"
 
 
 def test_an_environment_whose_python_has_gone_is_found(tmp_path: Path) -> None:
@@ -186,11 +187,19 @@ def test_an_environment_whose_python_has_gone_is_found(tmp_path: Path) -> None:
     assert "does not start" in found.message and found.remedy.startswith("rm -r ")
 
 
-def test_an_old_python_cannot_make_the_environment(tmp_path: Path) -> None:
+def test_an_old_python_cannot_create_the_environment_and_another_is_named(
+    system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     python = old_python("3.8", "3.9", "3.10")
-    found = by_check(find_gaps("cpu", tmp_path, python=str(python)))["Python"]
-    assert f"{python} is Python 3." in found.message and found.blocking
-    assert "make install PYTHON=python3.1" in found.remedy or "install" in found.remedy
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (system / "etc" / "os-release").write_text(DISTRIBUTIONS["fedora"][0])
+    found = by_check(find_gaps("cpu", tmp_path, python=str(python), system=system))["Python"]
+    assert f"{python} is Python 3." in found.message and "3.11 to 3.14 are supported" in found.message
+    assert found.blocking and found.remedy.removeprefix("sudo ") == "dnf install python3.11 python3.11-devel"
+    (tmp_path / "bin" / "python3.12").symlink_to(sys.executable)
+    found = by_check(find_gaps("cpu", tmp_path, python=str(python), system=system))["Python"]
+    assert found.remedy == "make install PYTHON=python3.12"
     assert "Python" not in by_check(find_gaps("cpu", tmp_path, python=None))
 
 

@@ -157,10 +157,16 @@ def test_a_proxy_that_is_not_there_is_named_without_its_password(monkeypatch: py
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@{proxy}")
     (gap,) = source_gaps(index_url="https://index.invalid/simple")
     said = f"https://index.invalid/simple through the proxy {proxy} cannot be reached (Connection refused)"
-    assert (gap.message, gap.remedy) == (said, "correct HTTPS_PROXY, or unset it")
+    assert (gap.message, gap.remedy) == (said, "correct or unset HTTPS_PROXY, or pip's option proxy")
     with index(200) as (address, asked):
         assert not source_gaps(index_url="http://index.invalid/simple", proxy=address)
     assert asked[0][0] == "http://index.invalid/simple/packaging/"
+
+
+def test_a_proxy_of_another_kind_must_be_there_and_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"socks5h://127.0.0.1:{proxy.getsockname()[1]}")
+        assert not source_gaps(index_url="https://index.invalid/simple")
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:
@@ -250,6 +256,9 @@ def test_pips_own_index_is_asked_where_none_is_configured(monkeypatch: pytest.Mo
         monkeypatch.setattr(PyPI, "simple_url", address)
         (gap,) = source_gaps()
     assert gap.message == f"{address} answers 403 Forbidden"
+    monkeypatch.setattr(preflight, "_of_pip", lambda name: None)
+    (gap,) = source_gaps()
+    assert gap.message.startswith("not checked") and not gap.blocking
 
 
 FILES: list[dict[str, Any]] = [

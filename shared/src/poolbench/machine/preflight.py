@@ -274,7 +274,7 @@ def package_sources(environment: Path) -> dict[str, list[str]]:
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for file in _pip_files(environment):
         parser = configparser.RawConfigParser()
-        with suppress(configparser.Error):  # pip says what is wrong with a file
+        with suppress(configparser.Error, ValueError):  # pip says what is wrong with a file
             parser.read(file, encoding="utf-8")
         for name, section in sections.items():
             if parser.has_section(name):
@@ -291,7 +291,7 @@ def _pip_files(environment: Path) -> list[Path]:
     named = os.environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
     shared = [Path(folder, "pip") for folder in (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)]
     own = [home / ".pip", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "pip")]
     if named and Path(named).exists():
@@ -378,24 +378,22 @@ def _processor_gaps(profile: str, system: Path) -> list[Gap]:
 
 def _python_gaps(root: Path | None, python: str | None, release: Mapping[str, str]) -> list[Gap]:
     """Check the Python of `.venv`, or the one that is to create it; without a checkout the one that runs services."""
+    gaps = []
     environment = root / ".venv" if root else Path()
     if root and (environment / "pyvenv.cfg").exists():
         used = _probe(str(environment / "bin" / "python"))
-        if used is None:
-            message = f"{environment} has a Python that does not start"
-            return [Gap("virtual environment", message, f"rm -r {environment} && make install")]
-        if not used.supported:
-            message = f"{environment} has Python {used.shown}; {_versions()} are supported"
-            return [Gap("virtual environment", message, f"rm -r {environment} && make install{_other_python()}")]
-        return _header_gaps(used, release)
+        if used and used.supported:
+            return _header_gaps(used, release)
+        what = f"has Python {used.shown}; {_versions()} are supported" if used else "has a Python that does not start"
+        remedy = f"rm -r {environment} && make install"
+        gaps.append(Gap("virtual environment", f"{environment} {what}", remedy))
     used = _probe(python) if python else None
     if used is None:
-        return []
+        return gaps
     if not used.supported:
         message = f"{python} is Python {used.shown}; {_versions()} are supported"
         other = _other_python()
-        return [Gap("Python", message, f"make install{other}" if other else _install("python", release))]
-    gaps = []
+        return [*gaps, Gap("Python", message, f"make install PYTHON={other}" if other else _install("python", release))]
     if not used.is_64_bit:
         gaps.append(Gap("Python", f"{python} is a 32-bit program", "install a 64-bit Python"))
     if root and used.lacking:
@@ -426,20 +424,20 @@ def _versions() -> str:
 
 
 def _other_python() -> str:
-    """Return the argument of `make` for a supported Python on PATH that starts; empty if there is none."""
+    """Return a supported Python on PATH that starts; empty if there is none."""
     for minor in range(OLDEST_PYTHON[1], NEWEST_PYTHON[1] + 1):
         found = shutil.which(f"python3.{minor}")
         if found and _probe(found):
-            return f" PYTHON=python3.{minor}"
+            return f"python3.{minor}"
     return ""
 
 
 def _compiler_gaps(profile: str, release: Mapping[str, str]) -> list[Gap]:
     variable, names = _COMPILERS[profile]
-    named = os.environ.get(variable, "").split()[:1]
-    found = next(filter(None, map(shutil.which, named or names)), None)
+    named = os.environ.get(variable, "")
+    found = next(filter(None, map(shutil.which, [named] if named else names)), None)
     if found is None:
-        what = f"{variable}={named[0]}" if named else " or ".join(names)
+        what = f"{variable}={named}" if named else " or ".join(names)
         message = f"{what} is not on PATH; vLLM's engine compiles kernels when it starts"
         return [Gap("compiler", message, f"unset {variable}" if named else _install("compiler", release))]
     if profile == "cpu":
@@ -519,7 +517,7 @@ def _checkout_gaps(root: Path) -> list[Gap]:
 
 def _disk_gaps(root: Path, download_bytes: int, installed_bytes: int) -> list[Gap]:
     """Check the free space of the file systems of `.venv` and of the cache of downloads."""
-    cache = os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     needs: dict[int, tuple[Path, int]] = {}
     for wanted, needed in ((root / ".venv", installed_bytes), (Path(cache), download_bytes)):
         folder = next(folder for folder in (wanted.resolve(), *wanted.resolve().parents) if folder.exists())
@@ -540,14 +538,16 @@ def _disk_gaps(root: Path, download_bytes: int, installed_bytes: int) -> list[Ga
 
 def _source_checks(sources: Mapping[str, Sequence[str]]) -> list[_Check]:
     """Return the checks of what pip is configured with: its index, further indexes, and folders with packages."""
-    checks = []
-    has_others = bool(sources.get("extra-index-url") or sources.get("find-links"))
-    links = [(_Source("find-links", url, sources)) for url in sources.get("find-links", ())]
+    found = []
     if not {"true", "1", "yes", "on"} & {value.lower() for value in sources.get("no-index", ())}:
-        main_index = [*sources.get("index-url", ())][-1:] or [default] if (default := _default_index()) else []
-        checks = [_Source("index-url", url, sources, has_others=has_others) for url in main_index]
-        checks += [_Source("extra-index-url", url, sources) for url in sources.get("extra-index-url", ())]
-    return [_Check(source.look, source.late, _ANSWER_S) for source in [*checks, *links]]
+        if not (index := next(iter(sources.get("index-url", ())), "") or _default_index()):
+            message = "not checked, because this Python has no pip that names its index"
+            return [_Check(lambda: [Gap(SOURCE_CHECKS[0], message, "none is needed", blocking=False)])]
+        has_others = bool(sources.get("extra-index-url") or sources.get("find-links"))
+        found.append(_Source("index-url", index, sources, has_others=has_others))
+        found += [_Source("extra-index-url", url, sources) for url in sources.get("extra-index-url", ())]
+    found += [_Source("find-links", url, sources) for url in sources.get("find-links", ())]
+    return [_Check(source.look, source.late, _ANSWER_S) for source in found]
 
 
 class _Source:
@@ -556,12 +556,17 @@ class _Source:
     def __init__(
         self, option: str, url: str, sources: Mapping[str, Sequence[str]], *, has_others: bool = False
     ) -> None:
-        self.option, self.url, self.sources, self.has_others = option, url, sources, has_others
+        self.option, self.url, self.has_others = option, url, has_others
+        self.variable = f"PIP_{option.upper().replace('-', '_')}"
         parts = urlsplit(url)
-        self.host, self.is_http = parts.hostname or "", parts.scheme in ("http", "https")
-        user, _, at = parts.netloc.rpartition("@")
-        self.user = user
-        self.address = urlunsplit((parts.scheme, at, parts.path, "", ""))  # without a password
+        self.is_http = parts.scheme in ("http", "https")
+        self.user, _, host = parts.netloc.rpartition("@")
+        self.address = urlunsplit((parts.scheme, host, parts.path, "", ""))  # without a password
+        self.given_proxy = "".join(sources.get("proxy", ()))
+        proxy = self.given_proxy
+        if not proxy and self.is_http and not urllib.request.proxy_bypass(parts.hostname or ""):
+            proxy = urllib.request.getproxies().get(parts.scheme, "")
+        self.proxy = urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else None
         bundles = [*sources.get("cert", ()), os.environ.get("REQUESTS_CA_BUNDLE"), os.environ.get("CURL_CA_BUNDLE")]
         self.certificates = next(filter(None, bundles), "")
         self.reached = False
@@ -581,16 +586,18 @@ class _Source:
         if path.exists():
             return []
         # An installation fails without a folder of links, and goes on without one of several indexes.
-        return [self._gap("does not exist", f"correct {self._variable}", blocking=self.option != "extra-index-url")]
+        return [self._gap("does not exist", f"correct {self.variable}", blocking=self.option != "extra-index-url")]
 
     def _ask(self) -> list[Gap]:
-        nearest = urlsplit(f"//{self._proxy()}" if self._proxy() else self.url)
+        nearest = self.proxy or urlsplit(self.url)
         port = nearest.port or (443 if nearest.scheme == "https" else 80)
         try:
             socket.create_connection((nearest.hostname or "", port), timeout=_CONNECT_S).close()
         except OSError as error:
             return [self._out_of_reach(_reason(error))]
         self.reached = True
+        if self.proxy and self.proxy.scheme.startswith("socks"):  # which urllib does not speak
+            return []
         try:
             opener = self._opener()
         except OSError as error:
@@ -611,19 +618,21 @@ class _Source:
         return []
 
     def _out_of_reach(self, why: str) -> Gap:
-        remedy = f"connect this machine, set HTTPS_PROXY, or name another index in {self._variable}"
-        return self._gap(f"cannot be reached ({why})", "correct HTTPS_PROXY, or unset it" if self._proxy() else remedy)
+        remedy = f"connect this machine, set HTTPS_PROXY, or name another index in {self.variable}"
+        if self.proxy:
+            remedy = "correct or unset HTTPS_PROXY, or pip's option proxy"
+        return self._gap(f"cannot be reached ({why})", remedy)
 
     def _silent(self, why: str) -> Gap:
-        remedy = f"wait for it, or name another index in {self._variable}"
+        remedy = f"wait for it, or name another index in {self.variable}"
         return self._gap(f"does not answer ({why})", remedy, blocking=False)
 
     def _opener(self) -> urllib.request.OpenerDirector:
         handlers: list[urllib.request.BaseHandler] = []
         if self.url.startswith("https:"):
             handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
-        if proxy := "".join(self.sources.get("proxy", ())):
-            handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
+        if self.given_proxy:
+            handlers.append(urllib.request.ProxyHandler({"http": self.given_proxy, "https": self.given_proxy}))
         return urllib.request.build_opener(*handlers)
 
     def _request(self) -> urllib.request.Request:
@@ -643,29 +652,18 @@ class _Source:
         """Return what the answer means. Of several indexes, each may lack a package, or hide what it lacks."""
         answer = f"answers {code} {reason}".strip()
         if code == 401:
-            return [self._gap(answer, f"put user name and password into {self._variable} or ~/.netrc")]
+            return [self._gap(answer, f"put user name and password into {self.variable} or ~/.netrc")]
         if code == 407:
             return [self._gap(answer, "put user name and password of the proxy into HTTPS_PROXY")]
         if code in (403, 404) and (self.option == "extra-index-url" or (code == 404 and self.has_others)):
             return []
         if code >= 500:
-            return [self._gap(answer, f"try again later, or name another index in {self._variable}")]
-        return [self._gap(answer, f"ask for access to it, or name another index in {self._variable}")]
-
-    def _proxy(self) -> str:
-        """Return the proxy between this machine and the index, without its password; empty if there is none."""
-        given = "".join(self.sources.get("proxy", ()))
-        if not given and not urllib.request.proxy_bypass(self.host):
-            given = urllib.request.getproxies().get(urlsplit(self.url).scheme, "")
-        return urlsplit(given if "//" in given else f"//{given}").netloc.rpartition("@")[2]
-
-    @property
-    def _variable(self) -> str:
-        return f"PIP_{self.option.upper().replace('-', '_')}"
+            return [self._gap(answer, f"try again later, or name another index in {self.variable}")]
+        return [self._gap(answer, f"ask for access to it, or name another index in {self.variable}")]
 
     def _gap(self, what: str, remedy: str, *, blocking: bool = True) -> Gap:
         index, folder = SOURCE_CHECKS
-        through = f" through the proxy {self._proxy()}" if self.is_http and self._proxy() else ""
+        through = f" through the proxy {self.proxy.netloc.rpartition('@')[2]}" if self.is_http and self.proxy else ""
         kind = folder if self.option == "find-links" else index
         return Gap(kind, f"{self.address}{through} {what}", remedy, blocking)
 
