@@ -111,6 +111,18 @@ def test_a_taken_port_is_passed_over_unless_asked_for(
     assert state.new_cluster(tmp_path).http == f"http://127.0.0.1:{port}"
 
 
+def test_http_and_metrics_have_different_ports(tmp_path: Path, clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = state.free_port()
+    monkeypatch.setitem(state.PORTS, "POOLBENCH_METRICS_PORT", (port, "metrics"))
+    assert state.new_cluster(tmp_path).metrics_port == port
+    monkeypatch.setenv("POOLBENCH_HTTP_PORT", str(port))
+    planned = state.new_cluster(tmp_path)
+    assert planned.http == f"http://127.0.0.1:{port}" and planned.metrics_port not in (0, port)
+    monkeypatch.setenv("POOLBENCH_METRICS_PORT", str(port))
+    with pytest.raises(ConfigError, match=rf"port {port} \(POOLBENCH_METRICS_PORT\) is also the port of HTTP"):
+        state.new_cluster(tmp_path)
+
+
 def test_the_clusters_environment_names_tokens_by_file_and_reports_nothing(
     cluster: state.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

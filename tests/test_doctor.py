@@ -19,7 +19,7 @@ from poolbench.machine import about
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
 from poolbench_driver.cluster.session import Services
-from poolbench_driver.doctor import Level
+from poolbench_driver.doctor import Level, machine
 from poolbench_driver.doctor.finding import Finding, clock, free_space
 from poolbench_extractor.service import create as extractor
 
@@ -49,6 +49,7 @@ def address() -> Iterator[str]:
 def environment(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in [name for name in os.environ if name.startswith("POOLBENCH_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     values = cluster_environment(address, tmp_path)
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -161,6 +162,27 @@ def test_a_part_that_is_away_or_refuses_us_is_named(
     assert "hidden" not in str(checks)
 
 
+def test_the_machine_is_checked_as_before_an_installation(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packages are installed already, so their sources are a note."""
+    (tmp_path / "system").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "system"))
+    monkeypatch.setenv("PIP_FIND_LINKS", "/no/such/folder")
+    code, checks = examined(monkeypatch, capsys)
+    assert code == 1 and checks["compiler"][0] == "fail" and "g++ is not on PATH" in checks["compiler"][1]
+    assert checks["package folder"] == ("note", "/no/such/folder does not exist: correct PIP_FIND_LINKS")
+
+
+def test_a_client_without_an_engine_needs_no_compiler(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "installed_profile", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, checks = examined(monkeypatch, capsys)
+    assert code == 0 and not {"machine", "compiler", "package index"} & checks.keys()
+
+
 def test_without_a_cluster_the_port_it_would_take_is_looked_at(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,7 +195,10 @@ def test_without_a_cluster_the_port_it_would_take_is_looked_at(
         monkeypatch.setenv("POOLBENCH_HTTP_PORT", str(port))
         code, checks = examined(monkeypatch, capsys)
     assert code == 1 and "make cluster-up" in checks["cluster"][1]
-    assert checks[f"port {port}"][0] == "note" and "another program" in checks[f"port {port}"][1]
+    level, message = checks["port of HTTP"]
+    assert level == "fail" and message == (
+        f"port {port} is taken, and POOLBENCH_HTTP_PORT names it: unset POOLBENCH_HTTP_PORT"
+    )
 
 
 def test_a_cluster_that_died_leaves_ports_that_nothing_answers(

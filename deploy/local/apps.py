@@ -34,13 +34,25 @@ class AppState:
 
 
 def deploy(http: str, missing: list[str]) -> None:
-    """Start Serve at the address `http`, and the missing applications, all at once."""
+    """Start Serve at the address `http`, and the missing applications, all at once.
+
+    Raises:
+        EndpointError: Serve cannot listen there, because another program took the port after it was chosen.
+    """
+    import ray
     from ray import serve
+    from ray.exceptions import RayError
 
     from poolbench.runtime.serve import build_app
 
-    serve.start(http_options=http_options(http), logging_config=serve_logging())
-    import ray
+    try:
+        serve.start(http_options=http_options(http), logging_config=serve_logging())
+    except RayError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise EndpointError(
+            f"the services cannot listen at {http} ({reason}): stop the program that uses this port, or run "
+            "`make cluster-down` and `make cluster-up`, which chooses another"
+        ) from error
 
     chosen = options(ray.cluster_resources().get("GPU", 0))
     targets = [

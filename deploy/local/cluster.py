@@ -10,10 +10,10 @@ from rich.table import Table
 
 from deploy.local import apps, head
 from deploy.local.exposure import require_loopback
-from deploy.local.machine import check_machine
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
+from poolbench.machine.preflight import find_gaps, installed_profile, print_gaps
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import NEWEST_SHOWN
 from poolbench.queue.owner import Owner, require_owner
@@ -99,7 +99,7 @@ def _living(state: Path) -> Cluster | None:
 
 
 def _start(state: Path) -> Cluster:
-    check_machine()
+    _check_machine()
     _check_servers(new_cluster(state))
     for attempt in range(1, _START_ATTEMPTS + 1):
         _CONSOLE.print(f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}")
@@ -124,6 +124,13 @@ def _start_head(state: Path) -> Cluster:
         forget(state)
         raise
     return cluster
+
+
+def _check_machine() -> None:
+    """Print what this machine lacks. Raise ConfigError if services would fail minutes later."""
+    profile = installed_profile()
+    if profile and print_gaps(find_gaps(profile, None)):
+        raise ConfigError("the cluster was not started")
 
 
 def _check_servers(cluster: Cluster) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from poolbench.contracts.wire import METRICS_PORT
 from poolbench.errors import ConfigError
 from poolbench.http.tls import server_files
+from poolbench.machine.preflight import PORTS, port_problem
 from poolbench.settings import STATE_FOLDER, PlaceSettings, ProcessSettings
 from poolbench.settings.access import CLUSTER_FILE, read_cluster
 
@@ -138,9 +138,10 @@ def new_cluster(state: Path) -> Cluster:
     logs.mkdir(mode=0o700, exist_ok=True)
     logs.chmod(0o700)
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
+    http_port = _port(given, "http_port")
     return Cluster(
         cluster_id=secrets.token_hex(8),
-        http=f"{'https' if server_files() else 'http'}://127.0.0.1:{_port(given, 'http_port', 8000)}",
+        http=f"{'https' if server_files() else 'http'}://127.0.0.1:{http_port}",
         store=given.store or str(state / "store"),
         restricted_store=given.restricted_store,
         broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
@@ -150,7 +151,7 @@ def new_cluster(state: Path) -> Cluster:
         # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters. The folder above is private.
         ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}" / "ray"),
         logs=str(logs),
-        metrics_port=_metrics_port(given),
+        metrics_port=_metrics_port(given, http_port),
     )
 
 
@@ -178,23 +179,24 @@ def _token_file(path: Path, wanted: str = "") -> Path:
     return path
 
 
-def _metrics_port(given: PlaceSettings) -> int:
+def _metrics_port(given: PlaceSettings, http_port: int) -> int:
+    variable = given.variable("metrics_port")
     if given.metrics_port in RAY_WORKER_PORTS:
         raise ConfigError(
-            f"port {given.metrics_port} ({given.variable('metrics_port')}) is one of those that Ray's workers use, "
+            f"port {given.metrics_port} ({variable}) is one of those that Ray's workers use, "
             f"{RAY_WORKER_PORTS.start} to {RAY_WORKER_PORTS.stop - 1}: choose another"
         )
-    return _port(given, "metrics_port", METRICS_PORT)
+    if given.metrics_port == http_port:
+        raise ConfigError(f"port {http_port} ({variable}) is also the port of HTTP: choose another")
+    return _port(given, "metrics_port", http_port)
 
 
-def _port(given: PlaceSettings, field: str, usual: int) -> int:
-    """Return the port that a setting names; if it names none, the usual one, or a free one where that is taken."""
+def _port(given: PlaceSettings, field: str, *others: int) -> int:
+    """Return the port that a setting names; else the usual one, or a free one if that is taken or among `others`."""
     wanted: int = getattr(given, field)
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):
-            probe.bind(("127.0.0.1", wanted or usual))
-            return wanted or usual
-    if wanted:
-        raise ConfigError(f"port {wanted} ({given.variable(field)}) is taken: choose another or stop what uses it")
-    return free_port()
+    variable = given.variable(field)
+    usual, _ = PORTS[variable]
+    problem = port_problem(wanted or usual)
+    if wanted and problem:
+        raise ConfigError(f"port {wanted} ({variable}) {problem}: choose another, or stop what uses it")
+    return wanted or (free_port() if problem or usual in others else usual)

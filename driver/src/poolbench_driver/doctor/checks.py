@@ -17,6 +17,7 @@ from poolbench_driver.doctor.models import model
 def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
     """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
     yield from machine.assets()
+    yield from machine.gaps()
     settings, found = machine.settings_of()
     yield from machine.disks(output, settings)
     yield from machine.ports()

@@ -1,27 +1,43 @@
-"""Checks of this machine: assets, free disk, ports."""
+"""Checks of this machine: assets, what `preflight` checks, free disk, ports."""
 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from poolbench.config import asset_path
 from poolbench.errors import ConfigError
+from poolbench.machine.preflight import SOURCE_CHECKS, Gap, find_gaps, installed_profile, package_sources
 from poolbench.queue import Broker
-from poolbench.settings import ClusterSettings, PlaceSettings, state_folder
+from poolbench.settings import ClusterSettings, state_folder
 from poolbench.settings.access import read_cluster
 from poolbench_driver.doctor.finding import Finding, Level, checked, free_bytes_at, free_space
-
-_USUAL_PORT = 8000
 
 
 def assets() -> Iterator[Finding]:
     """Check the shipped model and spaCy pipeline."""
     for name in ("demo_lm", "annotator"):
         yield checked(f"asset {name}", partial(asset_path, name))
+
+
+def gaps() -> Iterator[Finding]:
+    """Check what services need of this machine, if it has them; in a checkout also what an installation needs."""
+    if (profile := installed_profile()) is None:
+        return
+    folder = Path(sys.prefix).parent
+    root = folder if (folder / "deploy" / "install.py").exists() else None
+    sources = package_sources(folder / ".venv") if root else None
+    found = find_gaps(profile, root, sources=sources, download_bytes=0, installed_bytes=0)
+    yield from map(_finding, found) if found else [Finding("machine")]
+
+
+def _finding(gap: Gap) -> Finding:
+    level = Level.FAILURE if gap.blocking else Level.WARNING
+    # Packages are installed already.
+    return Finding(gap.check, Level.NOTE if gap.check in SOURCE_CHECKS else level, f"{gap.message}: {gap.remedy}")
 
 
 def disks(output: Path, settings: ClusterSettings | None) -> Iterator[Finding]:
@@ -37,17 +53,8 @@ def disks(output: Path, settings: ClusterSettings | None) -> Iterator[Finding]:
 
 
 def ports() -> Iterator[Finding]:
-    """Check the ports of the local cluster that is recorded here; without one, the port that it would take."""
-    given, recorded = PlaceSettings.load(), read_cluster(state_folder())
-    if recorded:
-        yield from _answering(recorded)
-    elif not given.http:
-        port = given.http_port or _USUAL_PORT
-        taken = f"another program uses it; `cluster-up` takes a free one, or set {given.variable('http_port')}"
-        yield Finding(f"port {port}", Level.NOTE, taken) if _answers("127.0.0.1", port) else Finding(f"port {port}")
-
-
-def _answering(recorded: dict[str, Any]) -> Iterator[Finding]:
+    """Check that the local cluster that is recorded here answers."""
+    recorded = read_cluster(state_folder())
     for name, field, level in (("Ray", "ray_port", Level.FAILURE), ("metrics", "metrics_port", Level.WARNING)):
         port = int(recorded.get(field, 0))
         if not port:

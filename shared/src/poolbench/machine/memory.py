@@ -20,6 +20,7 @@ from typing import Any, cast
 import psutil
 
 from poolbench.contracts.wire import SERVICES
+from poolbench.machine.preflight import memory_bytes
 from poolbench.settings import MemorySettings
 
 _LOG = logging.getLogger("poolbench.memory")
@@ -32,7 +33,6 @@ _RESERVE, _LEAST_RESERVE = 0.15, 2 * _GIB
 #: What PyTorch and its like map and never touch: 1.3 to 1.4 GiB in each service. The kernel's limit counts it.
 _NEVER_TOUCHED = int(1.5 * _GIB)
 _GPU = Path("/dev/nvidiactl")
-_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _WATCH_S, _LOOK_FOR_CHILDREN_S = 0.5, 5.0
 
 OUT_OF_MEMORY = (
@@ -87,21 +87,10 @@ def memory_limit(
     if settings.memory_gib is not None:
         total = int(settings.memory_gib * _GIB)
     else:
-        machine = machine or machine_bytes()
+        machine = machine or memory_bytes()
         total = machine - max(int(_RESERVE * machine), min(_LEAST_RESERVE, machine // 2))
     share = SHARES[service] / sum(SHARES[name] for name in {service, *services})
     return int(total * share / max(1, num_replicas))
-
-
-def machine_bytes() -> int:
-    """Return the memory of this machine, or what its container may use of it."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in _CONTAINER_LIMITS:
-        try:
-            found.append(int(file.read_text()))
-        except (OSError, ValueError):  # no such version of cgroups, or "max"
-            continue
-    return min(found)
 
 
 def held_bytes(pid: int) -> int:

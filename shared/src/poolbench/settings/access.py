@@ -47,6 +47,9 @@ class PlaceSettings(Settings):
         ge=0,
         lt=2**16,
     )
+    skip_preflight: bool = setting(
+        False, "go on although [the check of this machine](cluster.md#the-check-of-the-machine) found errors"
+    )
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
     token_next: SecretStr = setting(
         SecretStr(""),
