@@ -22,7 +22,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from deploy.install import BUILD, REQUIREMENTS, ROOT, TORCH, UNHASHED, pins_of, pip_sources
+from deploy.install import BUILD, REQUIREMENTS, ROOT, TORCH, UNHASHED, pins_of
 from deploy.lock import compile_pins, overrides
 
 #: vLLM for targets that have another PyTorch than the pinned one. The steering plug-in supports these releases.
@@ -31,12 +31,15 @@ VLLM_FOR_TORCH = {"2.11": "0.25.1"}
 GLIBC = 31
 CHUNK = 2**20
 UNPACK = """#!/bin/sh
-# Joins the parts of a bundle of PoolBench and unpacks them: sh unpack.sh [FOLDER]
+# Joins the parts of a bundle of PoolBench, and unpacks bundle/ and poolbench/ into a folder: sh unpack.sh [FOLDER]
 set -e
 cd "$(dirname "$0")"
 sha256sum --check --quiet parts.sha256
-mkdir -p "${1:-.}"
-cat bundle.tar.* | tar -x -C "${1:-.}"
+target=${1:-.}
+mkdir -p "$target/bundle"
+cat bundle.tar.* | tar -x -C "$target/bundle"
+tar -x -f "$target/bundle/project.tar.gz" -C "$target"
+echo "next: cd $target/poolbench && make demo PROFILE=$(cat "$target/bundle/profile") BUNDLE=../bundle"
 """
 
 
@@ -163,8 +166,6 @@ def pip_download(options: argparse.Namespace) -> list[str]:
     command += ["--abi", abi, "--abi", "abi3", "--abi", "none"]
     tags = [*(f"manylinux_2_{glibc}" for glibc in range(GLIBC, 4, -1)), "manylinux2014", "manylinux2010", "manylinux1"]
     command += [part for tag in tags for part in ("--platform", f"{tag}_{options.machine}")]
-    if options.profile == "gpu" and pip_sources().get("find-links"):
-        command += ["--find-links", ""]  # a CPU build of torch there would satisfy its pin
     return command
 
 
@@ -200,6 +201,7 @@ def describe(options: argparse.Namespace, folder: Path, have: dict[str, str]) ->
         "files": {str(file.relative_to(folder)): file.stat().st_size for file in files},
     }
     (folder / "bundle.json").write_text(json.dumps(description, indent=1) + "\n")
+    (folder / "profile").write_text(options.profile)
 
 
 def split(folder: Path, part_bytes: int) -> None:

@@ -26,7 +26,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,8 +134,9 @@ def install(
         raise InstallError(
             "this .venv came from a bundle and the project changed: give the folder again, BUNDLE=FOLDER"
         )
+    remove_unfit_environment(chosen)
     check_machine(profile, bundle)
-    create_environment(chosen, bundle)
+    create_environment(bundle)
     names = [BUILD.name, "pins.txt"] if bundle else [file.name for file in files if file != TORCH]
     print(f"installing {', '.join(names)} for Python {version_of(VENV / 'bin' / 'python')}", flush=True)
     pip = Installer(profile, bundle)
@@ -154,15 +155,24 @@ def install(
 
 
 def check_machine(profile: str, bundle: Path | None) -> None:
-    """Raise InstallError after all gaps of the machine are printed, before the first download."""
+    """Print what the machine lacks, before the first download; raise InstallError if that stops the installation."""
     if not PREFLIGHT.exists():
         return
+    preflight = load_preflight()
+    gaps = preflight.find_gaps(profile, ROOT, sources=None if bundle else preflight.package_sources(VENV))
+    if uv():  # it needs no pip in .venv, and so no ensurepip
+        gaps = [gap for gap in gaps if gap.check != "virtual environment"]
+    if preflight.print_gaps(gaps):
+        raise InstallError("this machine lacks what the lines above name")
+
+
+def load_preflight() -> Any:
+    """Return the module that checks machines. It is a file of a package that is not installed yet."""
     spec = importlib.util.spec_from_file_location("preflight", PREFLIGHT)
     assert spec and spec.loader
     preflight = importlib.util.module_from_spec(spec)
-    sys.modules["preflight"] = preflight  # dataclasses look their module up
     spec.loader.exec_module(preflight)
-    preflight.require(profile, ROOT, sources=None if bundle else pip_sources())
+    return preflight
 
 
 def install_torch(pip: Installer) -> None:
@@ -312,9 +322,8 @@ def _shown(versions: Sequence[tuple[int, int]]) -> str:
     return ", ".join(".".join(map(str, version)) for version in versions)
 
 
-def create_environment(chosen: bool, bundle: Path | None) -> None:
-    """Make .venv, again if it does not start or is of another Python, and put uv into it."""
-    _remove_unfit(chosen)
+def create_environment(bundle: Path | None) -> None:
+    """Make .venv, and put uv into it."""
     if not (VENV / "bin" / "python").exists():
         print(f"creating .venv with Python {_shown([sys.version_info[:2]])}", flush=True)
         _run([sys.executable, "-m", "venv", *(["--without-pip"] if _uv_outside() else []), str(VENV)])
@@ -375,7 +384,7 @@ def _output(python: Path, code: str) -> str:
     return subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _remove_unfit(chosen: bool) -> None:
+def remove_unfit_environment(chosen: bool) -> None:
     """Remove a .venv that does not start, or whose Python is not supported or not the one that the user chose."""
     if not VENV.exists():
         return
@@ -486,30 +495,10 @@ def _each(option: str, files: Sequence[Path]) -> list[str]:
     return [part for file in files for part in (option, str(file))]
 
 
-def pip_sources() -> dict[str, set[str]]:
+def pip_sources() -> dict[str, list[str]]:
     """Return pip's configured package sources by option: from its configuration files and its environment variables."""
-    found: dict[str, set[str]] = {}
-    for line in _pip_configuration():
-        name, _, value = line.partition("=")
-        option = name.rpartition(".")[2].strip()
-        if option in _SOURCES:
-            found.setdefault(option, set()).update(value.strip().strip("'\"").split())
-    for option in _SOURCES:
-        given = os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split()
-        if given:
-            found.setdefault(option, set()).update(given)
-    return found
-
-
-def _pip_configuration() -> list[str]:
-    """Return the output of `pip config list`, by the first pip there is."""
-    pythons = [str(VENV / "bin" / "python"), sys.executable, shutil.which("python3") or ""]
-    for python in filter(os.path.exists, pythons):
-        command = [python, "-m", "pip", "config", "list"]
-        listed = subprocess.run(command, check=False, capture_output=True, text=True)
-        if listed.returncode == 0:
-            return listed.stdout.splitlines()
-    return []
+    configured = load_preflight().package_sources(VENV)
+    return {option: configured[option] for option in _SOURCES if option in configured}
 
 
 def uv_sources(profile: str) -> list[str]:
