@@ -75,7 +75,7 @@ class Proof:
         return self.wait(running, min(limit_s, self.deadline - running.began))
 
     def start(self, name: str, command: list[str]) -> Running:
-        """Start a command in the repository; its output goes to a file, because nobody reads a pipe meanwhile."""
+        """Start a command in the repository; its output goes to a file, because a pipe that is not read fills up."""
         output = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed when the step is recorded
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
