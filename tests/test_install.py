@@ -102,6 +102,17 @@ def test_a_bundle_is_installed_and_the_second_call_does_nothing(checkout: Checko
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
+def test_a_bundle_needs_no_network(checkout: Checkout) -> None:
+    alone = ["unshare", "--map-root-user", "--net"]
+    if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let a process leave its network")
+    with_uv = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [*alone, sys.executable, str(checkout.root / "deploy" / "install.py"), "--bundle", str(checkout.bundle)]
+    done = subprocess.run([*command, "--packages"], check=False, capture_output=True, text=True, env=with_uv)
+    assert done.returncode == 0, done.stderr
+    assert checkout.imports()
+
+
 def test_make_install_leaves_what_came_from_a_bundle(checkout: Checkout) -> None:
     assert checkout.run().returncode == 0
     shutil.rmtree(checkout.bundle)
