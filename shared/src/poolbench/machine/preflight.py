@@ -541,8 +541,8 @@ def _source_checks(sources: Mapping[str, Sequence[str]]) -> list[_Check]:
     found = []
     if not {"true", "1", "yes", "on"} & {value.lower() for value in sources.get("no-index", ())}:
         if not (index := next(iter(sources.get("index-url", ())), "") or _default_index()):
-            message = "not checked, because this Python has no pip that names its index"
-            return [_Check(lambda: [Gap(SOURCE_CHECKS[0], message, "none is needed", blocking=False)])]
+            message = "not checked, because this Python has no pip, which names it"
+            return [_Check(lambda: [Gap(SOURCE_CHECKS[0], message, "check again with a pip", blocking=False)])]
         has_others = bool(sources.get("extra-index-url") or sources.get("find-links"))
         found.append(_Source("index-url", index, sources, has_others=has_others))
         found += [_Source("extra-index-url", url, sources) for url in sources.get("extra-index-url", ())]
