@@ -65,7 +65,7 @@ BUDGET: Budget = {
     "num_bootstrap": 200,
 }
 #: Settings of the caller that every cluster replaces.
-WRONG = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
+WRONG = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
 SMALL = ("--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
