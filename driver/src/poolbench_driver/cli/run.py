@@ -76,7 +76,9 @@ def run(
     config: Annotated[
         Path | None, typer.Argument(help="YAML with the run's settings.", rich_help_panel="Arguments")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="demo, small, card or full.", rich_help_panel=_WHAT)] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="demo (the default), small, card or full.", rich_help_panel=_WHAT)
+    ] = None,
     suite: Annotated[
         str | None, typer.Option(help="What to measure; its settings are options too.", rich_help_panel=_WHAT)
     ] = None,
