@@ -26,6 +26,9 @@ FIXED = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_ENABLE_TELEMETRY": "0",
+    # The gate is in Serve's own proxy. Both modes send requests past it, and HAProxy listens on every interface.
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_memory_monitor_refresh_ms": "0",  # it may choose a service that is not at fault; replicas have limits instead
     "RAY_worker_niceness": "0",  # replicas are the work, not a background job beside it

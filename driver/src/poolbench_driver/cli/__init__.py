@@ -24,6 +24,7 @@ from poolbench_driver.cli import (
     doctor,
     embed,
     export,
+    help,
     importing,
     listing,
     model,
@@ -40,6 +41,9 @@ USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
 app = typer.Typer(
     name="poolbench-driver",
+    cls=help.Group,
+    context_settings=help.CONTEXT_SETTINGS,
+    rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style
     help="Plan, run and report PoolBench on a cluster that `make cluster-up` started.",
     no_args_is_help=True,
     add_completion=False,
@@ -53,11 +57,11 @@ for command in (
     *(upkeep.gc, upkeep.copy_store, upkeep.claim_broker, doctor.doctor),
 ):
     app.command()(command)
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(concept.app, name="concept")
-app.add_typer(importing.app, name="import")
-app.add_typer(export.app, name="export")
-app.add_typer(dead_letters.app, name="dead-letters")
+for group, name in (
+    *((corpus.app, "corpus"), (concept.app, "concept"), (importing.app, "import"), (export.app, "export")),
+    (dead_letters.app, "dead-letters"),
+):
+    app.add_typer(group, name=name, cls=help.Group)
 
 
 def main() -> None:

@@ -146,7 +146,9 @@ def score(
     ] = None,
     scorer: Annotated[
         list[str] | None,
-        typer.Option(help="Concept, concept@base, or an id or key of `ls scorers`; several score at once."),
+        typer.Option(
+            metavar="<str>", help="Concept, concept@base, or an id or key of `ls scorers`; several score at once."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

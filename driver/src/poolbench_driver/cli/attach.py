@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from poolbench_driver.records import Run, Runs
 
 
-def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:
+def watch(
+    name: RunName = "latest",
+    output: Output = Path("runs"),
+    interval_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+) -> int:
     """Follow a run of any machine until it ends; exit code 0 when it ended without failures."""
     runs = _runs(output, name)
     run, last = runs.find(name), ""

@@ -19,7 +19,9 @@ def compare(
     first: Annotated[str, typer.Argument(help="Run id, 'latest', or a run's folder.")],
     second: Annotated[str, typer.Argument(help="Another; differences are second minus first.")],
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; may be given several times.")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="Only this metric; may be given several times.")
+    ] = None,
     across: Annotated[
         str | None, typer.Option(help="Comma-separated: model, data, versions. Pair cells although these differ.")
     ] = None,

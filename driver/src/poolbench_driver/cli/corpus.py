@@ -21,7 +21,7 @@ def build(
     concepts: Concepts = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: corpora/<source>.")] = None,
     budget: BudgetName = "demo",
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the passages that are written or drawn.")] = 0,
     tokenizer: Annotated[
         str | None,
         typer.Option(help="Measures the window: a folder, a model, or words. Default for datasets: the card's."),

@@ -13,12 +13,14 @@ from poolbench_driver.cli.runs import Output
 
 
 def doctor(
-    model: Annotated[list[str] | None, typer.Option(help="Model that must be available; may be repeated.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="Model that must be available; may be repeated.")
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Load the models in extractor and steerer, and measure what works.")
     ] = False,
     output: Output = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Check disk, ports, clocks, store, broker, credentials, services, GPUs and models; exit code 1 after a failure."""
     from poolbench_driver.doctor import Level, examine

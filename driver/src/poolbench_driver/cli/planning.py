@@ -27,7 +27,8 @@ def plan_data(
         typer.Argument(help="Two files with pilot accuracies: CSV or JSON with seed, accuracy or seed, item, correct."),
     ] = None,
     width: Annotated[
-        list[int] | None, typer.Option(help="Width of the vectors; give it twice where the two differ.")
+        list[int] | None,
+        typer.Option(metavar="<int>", help="Width of the vectors; give it twice where the two differ."),
     ] = None,
     effect: Annotated[float | None, typer.Option(help="Difference of mean accuracies, in place of pilots.")] = None,
     protocol: Annotated[str, typer.Option(help="published or corrected.")] = "corrected",

@@ -33,7 +33,8 @@ def reproduce(
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     column: Annotated[
-        list[str] | None, typer.Option(help="Only this column of the table; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="<str>", help="Only this column of the table; may be given several times."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only the table's own means, ranks and tests.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also the cells without a counterpart.")] = False,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Container, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from typer.core import TyperCommand
 from poolbench.contracts.wire import Exit
 from poolbench.statuses import RunState
 from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.suite_options import PRESET, help_rows, named_suite, reads, with_settings
 
 if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
 
+_WHAT, _OF_CONCEPTS, _DRY_RUN = "What is measured", "Options of suites that read concepts", "Dry run"
+_RUNNING = "Output and progress"
+#: Options that stand for several settings.
+_SHORTHANDS = ("scorers", "scorer_texts")
+
+
 class RunCommand(TyperCommand):
     """`run`, with the other settings of the suite as further options: `--layer-choice nested` sets `layer_choice`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the arguments that are left, as typer does."""
+        ctx.meta["suite"] = named_suite(args)
         return list(super().parse_args(ctx, self.with_settings(args)))
 
     def with_settings(self, args: list[str]) -> list[str]:
@@ -38,64 +45,123 @@ class RunCommand(TyperCommand):
         if any(each.startswith("--") and each.partition("=")[0] not in known for each in args):
             from poolbench_driver.suites.registry import SUITES
 
-            named = [after for before, after in pairwise(args) if before == "--suite"]
-            named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
-            return _with_settings(args, SUITES.get(named[-1] if named else "poolbench").config, known)
+            return with_settings(args, SUITES.get(named_suite(args) or "poolbench").config, known)
         return args
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in groups: those of the named suite, or how to see those of each."""
+        from poolbench_driver.suites.registry import SUITES
 
-def _with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
-    """Return arguments with `--set` in place of options that name a setting and that the command does not have."""
-    fields, left, given = {f"--{name.replace('_', '-')}": name for name in of.model_fields}, list(args), list[str]()
-    while left:
-        option, equals, value = left.pop(0).partition("=")
-        if option in known or option not in fields or not (equals or left):
-            given.append(option + equals + value)
-            continue
-        text = value if equals else left.pop(0)
-        several = isinstance(of.model_fields[fields[option]].default, tuple) and not text.startswith("[")
-        given += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
-    return given
+        suite, suites = (SUITES.get(ctx.meta["suite"]), []) if ctx.meta["suite"] else (None, SUITES.all())
+        groups: dict[str, list[Any]] = {}
+        for param in self.get_params(ctx):
+            groups.setdefault(getattr(param, "rich_help_panel", None) or _RUNNING, []).append(param)
+        for group, params in groups.items():
+            title, shown = group, params
+            rows = list[tuple[str, str]]()
+            if suite is not None and group == _OF_CONCEPTS:
+                title = f"Options of the suite {suite.id} (defaults: those of --preset {PRESET})"
+                names = {param.opts[0]: param.get_help_record(ctx)[0] for param in params}
+                rows = [*help_rows(suite, names, {name for each in self.params for name in each.opts} - set(names))]
+                shown = [param for param in params if param.name in _SHORTHANDS and reads(suite, "scorer_mode")]
+            rows += [record for param in shown if (record := param.get_help_record(ctx))]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        if suites:
+            with formatter.section("Suites (run --suite NAME --help shows their options)"):
+                formatter.write_dl([(each.id, each.summary) for each in suites])
 
 
 def run(
-    config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
-    preset: Annotated[str | None, typer.Option(help="demo, small, card or full.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="YAML with the run's settings.", rich_help_panel="Arguments")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="demo (the default), small, card or full.", rich_help_panel=_WHAT)
+    ] = None,
     suite: Annotated[
-        str | None, typer.Option(help="What to measure, see `ls suites`; its settings are options too.")
+        str | None, typer.Option(help="What to measure; its settings are options too.", rich_help_panel=_WHAT)
     ] = None,
-    protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="corrected; published adds the reference's own figures.", rich_help_panel=_WHAT),
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Preset id, folder or Hugging Face id; several with commas, for one board.")
+        str | None,
+        typer.Option(
+            help="Preset id, folder or Hugging Face id; several with commas, for one board.", rich_help_panel=_WHAT
+        ),
     ] = None,
-    concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
-    strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
-    layers: Annotated[
-        str | None, typer.Option(help="Comma-separated: block indices, depths such as .5, embedding, final.")
+    activations: Annotated[
+        str | None, typer.Option(help="Measure imported activations of this name.", rich_help_panel=_WHAT)
     ] = None,
-    metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
-    corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
-    scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,
-    scorer_texts: Annotated[
-        str | None, typer.Option(help="Texts to train scorers on, where the corpus has none: folder, real or planted.")
+    limit: Annotated[
+        int | None,
+        typer.Option(help="At most this many passages per concept (train and test).", rich_help_panel=_WHAT),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many passages per concept (train and test).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
-    activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
-    keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.", rich_help_panel=_WHAT)
+    ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Any setting, such as budget.max_tokens=100; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Any setting, such as budget.max_tokens=100; repeatable.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    concepts: Annotated[
+        str | None, typer.Option(help="Comma-separated concept ids, or 'all'.", rich_help_panel=_OF_CONCEPTS)
+    ] = None,
+    strategies: Annotated[
+        str | None, typer.Option(help="Comma-separated ids or boards; default: card.", rich_help_panel=_OF_CONCEPTS)
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: block indices, depths such as .5, embedding, final.", rich_help_panel=_OF_CONCEPTS
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Comma-separated: d1,d2,d3.", rich_help_panel=_OF_CONCEPTS)
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="planted, real, or a folder of JSONL files.", rich_help_panel=_OF_CONCEPTS)
+    ] = None,
+    keep_activations: Annotated[
+        bool,
+        typer.Option(help="Store the per-token hidden states too.", show_default=False, rich_help_panel=_OF_CONCEPTS),
+    ] = False,
+    scorers: Annotated[
+        str | None,
+        typer.Option(help="bert (fine-tuned in full), published, or minilm.", rich_help_panel=_OF_CONCEPTS),
+    ] = None,
+    scorer_texts: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts to train scorers on, where the corpus has none: folder, real or planted.",
+            rich_help_panel=_OF_CONCEPTS,
+        ),
     ] = None,
     output: Output = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Say what would be done and what it costs, and stop.")] = False,
-    gpus: Annotated[int, typer.Option(help="With --dry-run: GPUs of the cluster.")] = 0,
-    gpu_type: Annotated[str, typer.Option(help="With --dry-run: a100, b200, h100, h200 or l40s.")] = "h100",
-    price_per_gpu_hour: Annotated[float | None, typer.Option(help="With --dry-run: price of one GPU hour.")] = None,
-    replicas: Annotated[str | None, typer.Option(help="With --dry-run: such as prober=8,scorer=2.")] = None,
-    detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
+    detach: Annotated[
+        bool, typer.Option(help="Run in the background; follow it with watch.", show_default=False)
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            help="Say what would be done and what it costs, and stop.", show_default=False, rich_help_panel=_DRY_RUN
+        ),
+    ] = False,
+    gpus: Annotated[int, typer.Option(help="GPUs of the cluster.", rich_help_panel=_DRY_RUN)] = 0,
+    gpu_type: Annotated[str, typer.Option(help="a100, b200, h100, h200 or l40s.", rich_help_panel=_DRY_RUN)] = "h100",
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(help="Price of one GPU hour.", rich_help_panel=_DRY_RUN)
+    ] = None,
+    replicas: Annotated[str | None, typer.Option(help="Such as prober=8,scorer=2.", rich_help_panel=_DRY_RUN)] = None,
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
     flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
@@ -205,7 +271,7 @@ def _configs(
     named = read_assignments(sets)
     given = {name: value for name, value in flags.items() if value is not None}
     if config is None and not any(each.path == "preset" for each in named):
-        given.setdefault("preset", "demo")
+        given.setdefault("preset", PRESET)
     if models and any(each.path == "model" for each in named):
         raise typer.BadParameter("--model and --set model name two models; give one of them")
     if activations:

@@ -43,19 +43,24 @@ def steer(
     ] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run that made the direction.")] = None,
     edit: Annotated[
-        list[str] | None, typer.Option(help=f"{_EDIT}, several times; a registered vector's id may stand for the file.")
+        list[str] | None,
+        typer.Option(metavar="<str>", help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),
     ] = None,
     vector: Annotated[Path | None, typer.Option(help="A single edit instead: .npy [width].")] = None,
     layer: Annotated[int | None, typer.Option(help="Block index of the concept's direction, or of --vector.")] = None,
     alpha: Annotated[float, typer.Option(help="Coefficient of --vector.")] = 1.0,
     unit: Annotated[str, typer.Option(help="Of strengths: absolute, or residual_norm of the layer.")] = "absolute",
     positions: Annotated[str, typer.Option(help="generated, all, prompt, or the first position.")] = "generated",
-    model: str = "demo",
-    max_tokens: int = 40,
+    model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
+    max_tokens: Annotated[int, typer.Option(help="Most new tokens of a text.")] = 40,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    top_p: float = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the likeliest tokens that have this probability together.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of sampled texts.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="End a text at this string, several times.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="End a text at this string, several times.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""

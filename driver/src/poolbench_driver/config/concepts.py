@@ -12,31 +12,41 @@ from poolbench_driver.config.run import RunConfig
 D2_DEPTH = 0.5
 #: Sources of passages that are not a folder.
 NO_FOLDER = ("planted", "real")
+#: Settings that only D2 and D3 read.
+OF_STEERING = frozenset(
+    (
+        *("metrics", "steering", "steering_layer", "scorer_base", "scorer_mode", "scorer_layers", "scorer_revision"),
+        *("scorer_subfolder", "scorer_positive_label", "corpus.scorer_texts", "budget.num_scorer", "budget.strengths"),
+        *("budget.alpha_unit", "budget.null_strengths", "budget.reference_strength", "budget.num_openings"),
+        *("budget.opening_set", "budget.max_tokens", "budget.num_nulls", "budget.num_continuations"),
+    )
+)
 
 
 class CorpusConfig(StrictModel):
     """Where passages come from: `planted` (the grammar), `real` (archives) or a folder of JSONL files."""
 
     source: str = "planted"
-    scorer_texts: str | None = None  # source of texts that train scorers, where a folder has none of a concept
-    window: tuple[int, int] | None = None  # tokens; None is the source's default
+    """`planted`, `real`, or the folder."""
+    scorer_texts: str | None = None
+    """Source of texts that train scorers, where a folder has none of a concept."""
+    window: tuple[int, int] | None = None
+    """Fewest and most tokens of a passage; by default those of the source."""
     seed: int = 0
+    """Seed of the passages that are written or drawn."""
 
 
 class SteeringConfig(StrictModel):
-    """How D2 and D3 steer and decode.
-
-    Attributes:
-        direction: Construction method of the steering directions.
-        positions: `generated` (the last prompt position and all after it) or `all` (the whole prompt too).
-        temperature: 0 decodes greedily; above it texts are sampled, with seeds drawn from the run's.
-        num_samples: Texts sampled per opening and strength; their scores are averaged.
-    """
+    """How D2 and D3 steer and decode."""
 
     direction: str = "C1"
+    """Construction method of the steering directions."""
     positions: Literal["generated", "all"] = "generated"
+    """`generated` (the last prompt position and all after it) or `all` (the whole prompt too)."""
     temperature: float = Field(default=0.0, ge=0.0, le=2.0, allow_inf_nan=False)
+    """0 decodes greedily; above it texts are sampled, with seeds drawn from the run's."""
     num_samples: int = Field(default=1, gt=0, le=1_000)
+    """Texts sampled per opening and strength; their scores are averaged."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Self:
@@ -59,55 +69,57 @@ class SaeConfig(StrictModel):
 
 
 class ConceptsConfig(RunConfig):
-    """Settings of a suite that reads the passages of concepts: what the stages need.
-
-    Attributes:
-        concepts: Concept ids; neighbours need only their scorer, which the plan adds.
-        strategies: Strategy ids, or `card` and `extended` for what these boards run by default; None takes the card.
-            Strategies that run on request only must be named.
-        fold_seeds: Further seeds for the folds of D1, to measure how much it depends on them.
-        layers: Block indices, depths, `embedding` or `final` for D1; None takes depths .5, .75 and 1.
-        layer_choice: `reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the
-            training folds.
-        saes: Sparse autoencoders by layer; layers without one have no direction C5.
-        steering_layer: Block index or depth of D2 and D3.
-        metrics: Which of d1, d2, d3 to measure.
-        scorer_mode: How scorers are trained: `head` (the last layer, on frozen lower ones: minutes on a CPU) or `full`
-            (all of the base, as the card does); `import` takes published classifiers as they are, from the folder or
-            Hugging Face id `scorer_base`.
-        scorer_layers: Lower layers of `scorer_base` to build scorers on; all by default.
-        scorer_revision: Hugging Face revision of `scorer_base`.
-        scorer_subfolder: Folder of a concept's classifier; `{concept}` stands for the concept's id.
-        scorer_positive_label: Label (or its index) that means the concept in a published classifier; `{concept}` as
-            above.
-        include_bos: Whether a BOS counts as a real token.
-        add_bos: Whether every text begins with the BOS that the tokenizer defines and does not add.
-        sinks: `exclude` leaves attention sinks out of every strategy but those that name a position.
-        sink_ratio: A token is a sink if its norm exceeds this many times the median of its passage.
-    """
+    """Settings of a suite that reads the passages of concepts: what the stages need."""
 
     concepts: tuple[str, ...] = ()
+    """Concept ids, or `all`; neighbours need only their scorer, which the plan adds."""
     strategies: tuple[str, ...] | None = None
+    """Strategy ids, or `card` and `extended` for what these boards run by default; by default the card. Strategies
+    that run on request only must be named.
+    """
     layers: tuple[LayerChoice, ...] | None = None
+    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
     layer_choice: Literal["reported", "nested"] = "reported"
+    """`reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the training folds."""
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
+    """Further seeds for the folds of D1, to measure how much it depends on them."""
     saes: tuple[SaeConfig, ...] = ()
+    """Sparse autoencoders by layer; layers without one have no direction C5."""
     steering_layer: int | float = D2_DEPTH
+    """Block index or depth of D2 and D3."""
     steering: SteeringConfig = SteeringConfig()
+    """How steered texts are generated."""
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
+    """Which of d1, d2, d3 to measure."""
     corpus: CorpusConfig = CorpusConfig()
+    """Where passages come from: `planted`, `real`, or a folder of JSONL files."""
     scorer_base: str = "minilm"
+    """Encoder that scorers are built on: `minilm`, a folder or a Hugging Face id."""
     scorer_mode: Literal["head", "full", "import"] = "head"
+    """How scorers are trained: `head` (the last layer, on frozen lower ones: minutes on a CPU) or `full` (all of the
+    base, as the card does); `import` takes published classifiers as they are, from the folder or Hugging Face id
+    `scorer_base`.
+    """
     scorer_layers: int | None = Field(default=None, ge=1, le=1_000)
+    """Lower layers of `scorer_base` to build scorers on; all by default."""
     scorer_revision: str | None = None
+    """Hugging Face revision of `scorer_base`."""
     scorer_subfolder: str = "{concept}"
+    """Folder of a concept's classifier; `{concept}` stands for the concept's id."""
     scorer_positive_label: str | None = None
+    """Label (or its index) that means the concept in a published classifier; `{concept}` as above."""
     annotator: str = "annotator"
+    """spaCy pipeline that annotates passages."""
     include_bos: bool = False
+    """Whether a BOS counts as a real token."""
     add_bos: bool = False
+    """Whether every text begins with the BOS that the tokenizer defines and does not add."""
     sinks: Literal["exclude", "include"] = "exclude"
+    """`exclude` leaves attention sinks out of every strategy but those that name a position."""
     sink_ratio: SinkRatio = SINK_RATIO
+    """A token is a sink if its norm exceeds this many times the median of its passage."""
     keep_activations: bool = False
+    """Whether the hidden states of all tokens are stored too."""
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:

@@ -1,6 +1,6 @@
 """The settings of one run that every suite has. Settings of the deployment come from the environment instead."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from poolbench.config import BUDGETS, Budget, StrictModel
 from poolbench.contracts.bounds import Seed
@@ -11,22 +11,27 @@ class RunConfig(StrictModel):
     """One run. What is not named here, or in the settings of its suite, has no influence on results.
 
     Attributes:
-        suite: What is measured; its settings are a subclass of these.
-        protocol: `published` also makes rows by the reference's own definitions, beside the corrected ones, in a table
-            of their own that is never ranked. The run then begins with the reference's way to measure.
-        budget: How much is measured; result rows hold its name.
-        model: Preset id, folder, Hugging Face id, or `import:NAME`.
-        model_revision: Revision of a Hugging Face model.
-        seed: Seed of everything that is drawn at random.
+        unread: Paths of inherited settings that a suite does not read; its help leaves them out.
     """
 
+    unread: ClassVar[frozenset[str]] = frozenset()
+
     suite: str = "poolbench"
+    """What is measured; its settings are a subclass of these."""
     protocol: Literal["corrected", "published"] = "corrected"
+    """`published` also makes rows by the reference's own definitions, beside the corrected ones, in a table of their
+    own that is never ranked. The run then begins with the reference's way to measure.
+    """
     budget: Budget = BUDGETS["demo"]
+    """How much is measured; result rows hold its name."""
     model: str = "demo"
+    """Preset id, folder, Hugging Face id, or `import:NAME`."""
     model_revision: str | None = None
+    """Revision of a Hugging Face model."""
     dtype: str | None = None
+    """Number type of the model's weights, such as `bfloat16`; by default what the model says."""
     seed: Seed = 0
+    """Seed of everything that is drawn at random."""
 
     @property
     def concept_ids(self) -> tuple[str, ...]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from poolbench_steerer.plugin.internals import INTERNALS, check_internals, missing_internals, refuse_unsupported
+from poolbench_steerer.plugin.internals import (
+    INTERNALS,
+    KNOWN_METHODS,
+    check_internals,
+    check_vllm_version,
+    method_digests,
+    missing_internals,
+    refuse_unsupported,
+)
 
 SOURCE = """
 class GPUModelRunner:
     def __init__(self):
         self.input_batch = self.query_start_loc = self.device = self.kv_caches = None
+        self.discard_request_mask = None
 
     def get_model(self): ...
 
@@ -25,6 +35,10 @@ class GPUModelRunner:
         self._zero_block_ids([])
 
     def _model_forward(self, input_ids, positions): ...
+
+    def _sample(self): ...
+
+    def _bookkeeping_sync(self): ...
 
     def execute_model(self, scheduler_output):
         return self._model_forward(None, None)
@@ -70,6 +84,42 @@ def test_whatever_a_release_renames_is_named(monkeypatch, tmp_path, old, new, pr
 
 def test_a_runner_as_it_should_be_has_nothing_missing(monkeypatch, tmp_path):
     assert runner_only(monkeypatch, tmp_path, SOURCE) == []
+
+
+def test_the_methods_of_the_installed_vllm_are_known():
+    found = method_digests(installed())
+    assert set(found) == set(KNOWN_METHODS)
+    assert all(digest in KNOWN_METHODS[name] for name, digest in found.items())
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the installed vLLM's files that the plug-in relies on."""
+    for file in {internal.file for internal in INTERNALS}:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(installed() / file, tmp_path / file)
+    return tmp_path
+
+
+def test_releases_that_steering_ran_with_are_supported(tmp_path: Path):
+    for version in ("0.32.0+cpu", "0.32.0", "0.25.0", "0.25.1"):
+        check_vllm_version(version, tmp_path)
+
+
+def test_another_release_is_supported_where_its_methods_are_known(package: Path):
+    file = package / FILE
+    file.write_text(file.read_text("utf-8").replace("def _model_forward(", "# a comment\n\n    def _model_forward("))
+    check_vllm_version("0.33.0", package)
+
+
+@pytest.mark.parametrize(
+    "change", [("def _zero_block_ids(", "def _clear_blocks("), ("_zero_block_ids(", "_clear_ids(")]
+)
+def test_a_release_whose_methods_differ_is_refused_by_their_names(package: Path, change: tuple[str, str]):
+    file = package / FILE
+    file.write_text(file.read_text("utf-8").replace(*change))
+    with pytest.raises(RuntimeError, match=r"0\.34\.0\+cpu is not supported.*_zero_block_ids in v1.* 0\.32\.0"):
+        check_vllm_version("0.34.0+cpu", package)
 
 
 def config(**changes: object) -> SimpleNamespace:

@@ -4,6 +4,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class StrictModel(BaseModel):
-    """A configuration section: unknown keys are errors, values never change."""
+    """A configuration section: unknown keys are errors, values never change.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    A string below a field is its description, which `run --suite NAME --help` shows.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

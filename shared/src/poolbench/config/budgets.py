@@ -14,19 +14,33 @@ class Budget(StrictModel):
     """How much is measured; a named preset that every row carries."""
 
     name: str
-    num_train: int = Field(gt=0)  # passages per concept, both classes together
+    """What result rows call it."""
+    num_train: int = Field(gt=0)
+    """Train passages per concept, both classes together."""
     num_test: int = Field(gt=0)
+    """Test passages per concept."""
     num_scorer: int = Field(gt=0)
-    strengths: tuple[float, ...]  # in alpha_unit, without 0
-    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"  # absolute: of the unit vector, as published
+    """Passages per concept that its scorer is trained on."""
+    strengths: tuple[float, ...]
+    """Strengths of D2 and D3 in `alpha_unit`, without 0."""
+    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
+    """Unit of strengths: `residual_norm` of the layer, or `absolute`, of the unit vector, as published."""
     null_strengths: tuple[float, ...] = (0.06, 0.125, 0.25)
+    """Strengths of the null directions."""
     reference_strength: float = 0.125
+    """Strength that the metrics at one strength are read at, such as `d2.scp_1`."""
     num_openings: int = Field(gt=1)
+    """Openings that are continued."""
     opening_set: str = "neutral-54"
+    """Set that the openings are taken from."""
     max_tokens: int = Field(gt=0, le=100_000)
+    """New tokens of a steered text."""
     num_nulls: int = Field(default=20, ge=20, le=10_000)
+    """Null directions per concept."""
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
-    num_continuations: int = Field(default=100, gt=0, le=1_000_000)  # passages to continue, for gate part (b)
+    """Resamples of intervals."""
+    num_continuations: int = Field(default=100, gt=0, le=1_000_000)
+    """Passages that the model continues, to check the scorer on its own texts."""
 
     @model_validator(mode="after")
     def _strengths_fit(self) -> Self:

@@ -23,9 +23,10 @@ AUROC = "best_layer.auroc"
 
 
 class Settings(ConceptsConfig):
-    """What every suite of concepts can be asked, and the pooling strategy whose vectors are probed."""
+    """What every suite of concepts can be asked, and one more setting."""
 
     pooling: str = "A1_mean"
+    """Pooling strategy whose vectors are probed."""
 
 
 @dataclass(frozen=True)

@@ -7,33 +7,32 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from poolbench.config.models import LayerChoice
-from poolbench_driver.config import CorpusConfig, RunConfig
+from poolbench_driver.config import OF_STEERING, CorpusConfig, RunConfig
 
 
 class CeBenchConfig(RunConfig):
-    """What a run of CE-Bench is asked.
+    """What a run of CE-Bench is asked."""
 
-    Attributes:
-        saes: Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several.
-        stories: Pairs of stories: `planted`, the name of an imported set, a file of pairs, or the folder of a corpus.
-        layer: Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`.
-        num_pairs: Pairs of each subject, the first ones; None for all.
-        num_bootstrap: Resamples of the subjects.
-        num_loss_stories: Distinct stories, the first ones, that the model's loss and dense features are measured on; 0
-            measures neither.
-        concepts: Concepts that features are compared with pooled directions on, from `corpus`.
-        sets: Ids or patterns of probing sets that they are compared on as well: whole texts with two labels.
-    """
+    unread = OF_STEERING
 
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
+    """Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several."""
     stories: str = "planted"
+    """Pairs of stories: `planted`, the name of an imported set, a file of pairs, or the folder of a corpus."""
     layer: LayerChoice | None = None
+    """Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`."""
     num_pairs: int | None = Field(default=None, ge=1)
+    """Pairs of each subject, the first ones; by default all."""
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    """Resamples of the subjects."""
     num_loss_stories: int = Field(default=32, ge=0, le=100_000)
+    """Distinct stories, the first ones, that the model's loss and dense features are measured on; 0: neither."""
     concepts: tuple[str, ...] = ()
+    """Concepts that features are compared with pooled directions on, from `corpus`."""
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """Ids or patterns of probing sets that they are compared on as well: whole texts with two labels."""
     corpus: CorpusConfig = CorpusConfig()
+    """Where passages of `concepts` and probing sets of `sets` come from: `planted`, `real`, or a folder."""
 
     @property
     def concept_ids(self) -> tuple[str, ...]:

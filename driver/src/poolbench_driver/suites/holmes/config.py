@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from poolbench.config import FINAL, LayerChoice
-from poolbench_driver.config import NO_FOLDER, ConceptsConfig
+from poolbench_driver.config import NO_FOLDER, OF_STEERING, ConceptsConfig, CorpusConfig
 
 #: Fields that came later, with their defaults.
 _LATER: dict[str, Any] = {"control": [], "recipe": "released"}
@@ -21,29 +21,33 @@ def _fraction(value: Any) -> Any:
 
 
 class HolmesConfig(ConceptsConfig):
-    """What a run of linguistic probing is asked. Concepts, steering and scorers are not read.
+    """What a run of linguistic probing is asked."""
 
-    Attributes:
-        sets: Ids of probing sets, or patterns such as `blimp-*`; without any, all sets of the corpus.
-        corpus: Its source is `planted`, `real` (the archives), or a folder of definitions.
-        strategies: Pooling strategies, each at every layer an entrant of its own.
-        layers: Layers, by default the states after the last norm.
-        flash: Share of the training groups that is probed; dev and test stay whole.
-        flash_eval: Most instances of dev, and of test.
-        control: Controls whose entrants stand beside the others: `word_order` shuffles the words of every text,
-            `random_weights` reads with an untrained model of the same architecture.
-        recipe: How protocol `published` trains its probes: as the released code does, or as the paper says.
-        seeds: Number of seeds of control labels and shuffles. The run's seed draws the splits.
-    """
+    unread = OF_STEERING | {
+        *("concepts", "layer_choice", "fold_seeds", "saes", "keep_activations"),
+        *("budget.num_train", "budget.num_test", "corpus.window", "corpus.seed"),
+    }
 
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """Ids of probing sets, or patterns such as `blimp-*`; without any, all sets of the corpus."""
+    corpus: CorpusConfig = CorpusConfig()
+    """Where the sets come from: `planted`, `real` (the archives), or a folder of definitions."""
     strategies: tuple[str, ...] | None = ("A1_mean",)
+    """Pooling strategies, each at every layer an entrant of its own."""
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
+    """Block indices, depths, `embedding` or `final` (the states after the last norm)."""
     flash: Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_fraction)] = None
+    """Share of the training groups that is probed, such as 1/32; by default all. Dev and test stay whole."""
     flash_eval: int | None = Field(default=None, ge=2)
+    """Most instances of dev, and of test; by default all."""
     control: tuple[Literal["word_order", "random_weights"], ...] = ()
+    """Controls whose entrants stand beside the others: `word_order` shuffles the words of every text, `random_weights`
+    reads with an untrained model of the same architecture.
+    """
     recipe: Literal["released", "paper"] = "released"
+    """How protocol `published` trains its probes: as the released code does, or as the paper says."""
     seeds: int = Field(default=1, ge=1, le=20)
+    """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
 
     @property
     def data_name(self) -> str:

@@ -64,7 +64,13 @@ def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
 
     try:
         check_vllm_version(vllm.__version__)
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device(config))))
+        device_type = device(config)
+        if device_type == "cpu":
+            # The hooks clear cache blocks and keep random generators in vLLM's first model runner only; a CPU build
+            # that has Triton would choose the second. vLLM reads the setting when it makes the engine's configuration,
+            # here and in the engine's process.
+            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device_type)))
     except (ValueError, OSError, RuntimeError) as error:
         raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
 

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,21 @@ INTERNALS = (
     Internal(
         "v1/worker/gpu_model_runner.py",
         "GPUModelRunner",
-        ("input_batch", "query_start_loc", "device", "get_model", "kv_caches", "_init_kv_zero_meta"),
-        (("_model_forward", ("input_ids", "positions")), ("_zero_block_ids", ("block_ids",))),
+        (
+            *("input_batch", "query_start_loc", "device", "get_model", "kv_caches", "_init_kv_zero_meta"),
+            "discard_request_mask",
+        ),
+        (
+            ("_model_forward", ("input_ids", "positions")),
+            ("_zero_block_ids", ("block_ids",)),
+            ("_sample", ()),
+            ("_bookkeeping_sync", ()),
+        ),
         (("execute_model", "_model_forward"), ("_update_states", "_zero_block_ids")),
     ),
-    Internal("v1/worker/gpu_input_batch.py", "InputBatch", ("req_ids", "num_reqs", "num_computed_tokens_cpu")),
+    Internal(
+        "v1/worker/gpu_input_batch.py", "InputBatch", ("req_ids", "num_reqs", "num_computed_tokens_cpu", "generators")
+    ),
     Internal("v1/utils.py", "CpuGpuBuffer", ("np",)),
     # The second builds one batch per step.
     Internal(
@@ -104,11 +115,15 @@ INTERNALS = (
 
 def check_internals() -> None:
     """Raise RuntimeError when the installed vLLM lacks what the plug-in relies on."""
-    spec = find_spec("vllm")
-    assert spec is not None and spec.origin is not None
-    missing = list(missing_internals(Path(spec.origin).parent))
+    missing = list(missing_internals(_installed()))
     if missing:
         raise RuntimeError(f"this vLLM lacks what the steering plug-in relies on: {'; '.join(missing)}")
+
+
+def _installed() -> Path:
+    spec = find_spec("vllm")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def missing_internals(package: Path) -> Iterator[str]:
@@ -174,18 +189,63 @@ def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {function.attr for function in calls if isinstance(function, ast.Attribute)}
 
 
-#: vLLM releases whose internals this plug-in knows: the pinned one, and those that pair with torch 2.11.
-SUPPORTED_VLLM = ("0.32.0", "0.25.0", "0.25.1")
+#: vLLM releases that steering ran with: the pinned one, and those that pair with torch 2.11.
+TRIED_VLLM = ("0.32.0", "0.25.0", "0.25.1")
+#: Digests of the methods that hooks replace or run inside, in 0.32.0, and in 0.33.0 where it differs. The differences
+#: were read: they concern drafts, images and pipelines, which have no part in steering.
+KNOWN_METHODS: dict[str, tuple[str, ...]] = {
+    "Worker.load_model in v1/worker/gpu_worker.py": ("8ded4ee1f4207d9b",),
+    "Worker.initialize_from_config in v1/worker/gpu_worker.py": ("ec712e62182dd782",),
+    "Worker.execute_model in v1/worker/gpu_worker.py": ("50e6b6eec986c0b1",),
+    "Worker.execute_dummy_batch in v1/worker/gpu_worker.py": ("9c7eff745db0144a",),
+    "GPUModelRunner._zero_block_ids in v1/worker/gpu_model_runner.py": ("e04c60358529108d",),
+    "GPUModelRunner._update_states in v1/worker/gpu_model_runner.py": ("5a99c7d085dcc96e",),
+    "GPUModelRunner._sample in v1/worker/gpu_model_runner.py": ("5e9c214297f172dd",),
+    "GPUModelRunner._bookkeeping_sync in v1/worker/gpu_model_runner.py": ("0964b12e4769d811",),
+    "GPUModelRunner._model_forward in v1/worker/gpu_model_runner.py": ("9d022693317a284b",),
+    "GPUModelRunner.execute_model in v1/worker/gpu_model_runner.py": ("82f5894998775061",),
+    "GPUModelRunner.update_requests in v1/worker/gpu/model_runner.py": ("e74f7d01cba0d7c7",),
+    "GPUModelRunner.prepare_inputs in v1/worker/gpu/model_runner.py": ("9ec870153f9f520d", "c9905a2087d55222"),
+    "GPUModelRunner.execute_model in v1/worker/gpu/model_runner.py": ("3707b97b393ec98d", "5ff970bde4d87853"),
+}
 
 
-def check_vllm_version(version: str) -> None:
-    """Raise RuntimeError, with the supported ones, for another version of vLLM."""
-    release = version.partition("+")[0]
-    if release not in SUPPORTED_VLLM:
+def check_vllm_version(version: str, package: Path | None = None) -> None:
+    """Raise RuntimeError for a vLLM that steering never ran with, unless it has the methods that are known.
+
+    Args:
+        version: Its version.
+        package: Its folder; None takes the installed one.
+    """
+    if version.partition("+")[0] in TRIED_VLLM:
+        return
+    found = method_digests(package or _installed())
+    if changed := [name for name, known in KNOWN_METHODS.items() if found.get(name) not in known]:
         raise RuntimeError(
-            f"vLLM {version} is not supported by the steering plug-in, which relies on its internals; "
-            f"install one of {', '.join(SUPPORTED_VLLM)}"
+            f"vLLM {version} is not supported by the steering plug-in: methods that it hooks into differ from those "
+            f"that it was tried with ({', '.join(changed)}); install one of {', '.join(TRIED_VLLM)}"
         )
+
+
+def method_digests(package: Path) -> dict[str, str]:
+    """Return a digest of each method that hooks replace or run inside, of the vLLM in folder `package`.
+
+    Indentation, empty lines and lines that are comments do not count.
+    """
+    digests = {}
+    for internal in INTERNALS:
+        found = _definition(package / internal.file, internal.name)
+        names = {name for name, _ in internal.signatures} | {name for pair in internal.calls for name in pair}
+        if not internal.file.startswith("v1/worker/") or not isinstance(found, ast.ClassDef):
+            continue
+        lines = (package / internal.file).read_text("utf-8").splitlines()
+        for method in found.body:
+            if isinstance(method, ast.FunctionDef) and method.name in names:
+                code = [line.strip() for line in lines[method.lineno - 1 : method.end_lineno]]
+                code = [line for line in code if line and not line.startswith("#")]
+                name = f"{internal.name}.{method.name} in {internal.file}"
+                digests[name] = sha256("\n".join(code).encode()).hexdigest()[:16]
+    return digests
 
 
 def refuse_unsupported(config: Any) -> None:

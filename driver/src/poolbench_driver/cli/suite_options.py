@@ -1,0 +1,109 @@
+"""The settings of a suite as options of `run`: how they are read from the command line, and their help."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from inspect import get_annotations
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poolbench_driver.config import RunConfig
+    from poolbench_driver.suites.suite import Suite
+
+#: The preset of a command that names none. Help shows its values as defaults.
+PRESET = "demo"
+_TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true|false"}
+
+
+def named_suite(args: Sequence[str]) -> str | None:
+    """Return the suite that arguments name; None without one."""
+    named = [after for before, after in pairwise(args) if before == "--suite"]
+    named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
+    return named[-1] if named else None
+
+
+def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
+    """Return arguments with `--set` in place of options that name a setting and that the command does not have."""
+    fields, left, given = {_option(name): name for name in of.model_fields}, list(args), list[str]()
+    while left:
+        option, equals, value = left.pop(0).partition("=")
+        if option in known or option not in fields or not (equals or left):
+            given.append(option + equals + value)
+            continue
+        text = value if equals else left.pop(0)
+        several = isinstance(of.model_fields[fields[option]].default, tuple) and not text.startswith("[")
+        given += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
+    return given
+
+
+def reads(suite: Suite[Any, Any, Any], name: str) -> bool:
+    """Return whether a suite has a setting and reads it."""
+    return name in suite.config.model_fields and name not in suite.config.unread
+
+
+def help_rows(
+    suite: Suite[Any, Any, Any], shown: Mapping[str, str], others: Container[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a suite as options, each with its description and default.
+
+    Those that the suite adds to the settings of other suites come first, settings of sections last.
+
+    Args:
+        suite: The suite.
+        shown: Options of `run` for settings of suites, with the type that help shows.
+        others: Other options of `run`. Help of every suite has them anyway.
+    """
+    of, started = suite.config, {**suite.preset(PRESET, {}), **suite.settings()}
+    schema = of.model_json_schema()
+    names = dict.fromkeys((*(name for name in get_annotations(of) if name in of.model_fields), *of.model_fields))
+    of_sections = list[tuple[str, str]]()
+    for name in names:
+        option, described = _option(name), schema["properties"][name]
+        if option in others or not reads(suite, name):
+            continue
+        section = schema.get("$defs", {}).get(described.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
+        default, value = described.get("default"), started.get(name, described.get("default"))
+        if section:
+            values = {**(default or {}), **(value if isinstance(value, dict) else {})}
+            inner = [each for each in section if f"{name}.{each}" not in of.unread]
+            if option in shown and "source" in inner:  # `--corpus` names the source of a corpus
+                inner.remove("source")
+                yield shown[option], _text(described, values.get("source"))
+            of_sections += [
+                (f"--set {name}.{each}=<{_type(section[each])}>", _text(section[each], values.get(each)))
+                for each in inner
+            ]
+        else:
+            yield shown.get(option, f"{option} <{_type(described)}>"), _text(described, value)
+    yield from of_sections
+
+
+def _text(schema: dict[str, Any], default: Any) -> str:
+    """Return the description of a setting with its default."""
+    text = " ".join(schema.get("description", "").split())
+    value = _written(default)
+    return f"{text}  [default: {value}]" if value else text
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return what values of a JSON schema look like on the command line."""
+    if "anyOf" in schema:
+        return "|".join(dict.fromkeys(_type(each) for each in schema["anyOf"] if each.get("type") != "null"))
+    if "enum" in schema or "const" in schema:
+        return "|".join(map(str, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        return ",".join([*map(_type, schema.get("prefixItems", ()))] or [_type(schema["items"]), "..."])
+    return _TYPES.get(schema.get("type", ""), "yaml")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
