@@ -111,10 +111,11 @@ def main() -> None:
     except PoolbenchError as error:
         sys.exit(_refuse(str(error), Exit.USAGE if _is_usage(error) else Exit.FAILURES))
     except ModuleNotFoundError as error:
-        if (extra := EXTRAS.get((error.name or "").partition(".")[0])) is None:
+        package = (error.name or "").partition(".")[0]
+        if (extra := EXTRAS.get(package)) is None:
             raise
         remedy = f"pip install 'poolbench-driver[{extra}]'"
-        sys.exit(_refuse(f"this needs {error.name}, which is not installed here: {remedy}", Exit.USAGE))
+        sys.exit(_refuse(f"this needs {package}, which is not installed here: {remedy}", Exit.USAGE))
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.FAILURES)

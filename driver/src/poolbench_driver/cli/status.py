@@ -51,7 +51,7 @@ def status(
     refused = [service for service in found["services"] if service["health"] == ServiceState.REFUSED]
     if refused:
         typer.echo(f"error: {TokenRefusedError(refused[0]['service'], connected.settings.token_from)}", err=True)
-    return Exit.FAILURES if refused else Exit.DONE
+    return Exit.FAILURES if refused or "unknown" in found else Exit.DONE
 
 
 def _look(connected: Services, output: Path) -> dict[str, Any]:

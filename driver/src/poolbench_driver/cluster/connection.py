@@ -29,7 +29,9 @@ class TokenAuth(httpx.Auth):
         self._cluster = cluster
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send a request, and once more with another token if there is one."""
+        """Send a request, and once more with another token if there is one. Raise ConfigError if there is none."""
+        if not self._cluster.token:
+            raise ConfigError(f"no token for {self._cluster.http_address} is known here: set POOLBENCH_TOKEN")
         request.headers.update(bearer(self._cluster.token))
         response = yield request
         if response.status_code == 401 and self.renew():

@@ -28,7 +28,7 @@ class RemoteRecords:
         self.uri = services.settings.http_address
 
     def get(self, path: str) -> bytes:
-        if not re.match(RECORD_PATTERN, path):
+        if not re.fullmatch(RECORD_PATTERN, path):
             self._refuse(path)
         try:
             return self._services.get_bytes(_SERVICE, "record", {"path": path})
@@ -63,7 +63,7 @@ class RemoteRecords:
         self._refuse(path)
 
     def _listed(self, prefix: str) -> dict[str, Any]:
-        if not re.match(RECORDS_PATTERN, prefix):
+        if not re.fullmatch(RECORDS_PATTERN, prefix):
             self._refuse(prefix)
         return self._services.get(_SERVICE, "records", {"prefix": prefix})
 

@@ -17,10 +17,11 @@ from poolbench_driver.doctor.models import model
 def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
     """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
     settings, found = machine.settings_of()
-    if settings is None or settings.store_uri:  # a client of a remote cluster needs no assets
+    if settings is None or settings.store_uri:  # a client of a remote cluster needs no assets and no ports
         yield from machine.assets()
     yield from machine.disks(output, settings)
-    yield from machine.ports()
+    if settings is None or settings.store_uri:
+        yield from machine.ports()
     yield found
     if settings is None:
         return

@@ -35,8 +35,8 @@ MAX_RECORD_BYTES = 1 << 28
 _INSTEAD = "read the object store itself: set POOLBENCH_STORE and its credentials"
 
 LetterId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-Prefix = Annotated[str, Query(max_length=1000, pattern=RECORDS_PATTERN, description="beginning of their paths")]
-RecordPath = Annotated[str, Query(max_length=1000, pattern=RECORD_PATTERN, description="path in the object store")]
+Prefix = Annotated[str, Query(max_length=255, pattern=RECORDS_PATTERN, description="beginning of their paths")]
+RecordPath = Annotated[str, Query(max_length=255, pattern=RECORD_PATTERN, description="path in the object store")]
 
 
 class QueueState(BaseModel):
