@@ -20,11 +20,12 @@ PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common ratios table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+PACKAGES := shared corpus driver $(wildcard services/*)
 TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock bundle prove real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \
-	test-cluster test-rest test-models test-hostile soak fuzz lint sbom bench picture clean
+.PHONY: help install lock bundle prove wheels real-text cluster-up cluster-down cluster-status demo demo-nodes model \
+	test test-slow test-client test-cluster test-rest test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,11 @@ bundle:  ## Write a folder that installs PROFILE without a network (TO=folder HA
 
 prove:  ## Prove PROFILE on this machine within 8 minutes, to bench/out/prove.json: install, cluster, run, query, ratios (BUNDLE=folder)
 	@$(or $(PYTHON),python3) deploy/prove.py --profile $(PROFILE) $(if $(BUNDLE),--bundle "$(BUNDLE)")
+
+wheels: install  ## Build the wheels of all packages, to dist/; needs no network
+	@rm -rf dist $(addsuffix /build,$(PACKAGES))
+	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist $(addprefix ./,$(PACKAGES))
+	@ls dist
 
 cluster-up: install  ## Start Ray, queue, store and the five services; does nothing when they run
 ifeq ($(DEPLOY),compose)
@@ -93,6 +99,9 @@ test: install  ## Run the tests that need no server and are not slow (TESTS="fol
 
 test-slow: install  ## Run the tests that need no server and are slow by nature
 	@$(PYTEST) -m "slow and not cluster and not models" $(TESTS)
+
+test-client: wheels  ## Install the client from its wheels for another Python, and test it there
+	@$(PY) -m tests.client
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster $(TESTS)

@@ -70,6 +70,7 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
     },
     "POST /pooler/concepts": CONCEPT,
     "POST /pooler/check_concept": CONCEPT,
+    "POST /pooler/cancel_run": {"run": "r"},
     "POST /prober/probe": {
         **VECTORS,
         **{"task": "concept", "splits": ["train"] * 4, "words": ["w"] * 4, "groups": ["g"] * 4, "domains": ["d"] * 4},

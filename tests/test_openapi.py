@@ -21,6 +21,7 @@ import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.library import Library
 from poolbench.models.bases import find_base
+from poolbench.queue import Broker, TaskQueue
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler.service import PoolerService
@@ -33,10 +34,10 @@ COMMON = {"401", "429", "500", "503", "504"}
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The four services on the demo model, the shipped annotator, MiniLM's tokenizer and a store of their own."""
-    store = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
+    store, queue = Artifacts(FolderStore(tmp_path_factory.mktemp("store"))), tmp_path_factory.mktemp("queue")
     services = {
         "extractor": poolbench_extractor.service.create(),
-        "pooler": PoolerService(lambda: Library(store.store)),
+        "pooler": PoolerService(lambda: Library(store.store), lambda: TaskQueue(Broker(f"filesystem://{queue}"))),
         "prober": poolbench_prober.service.create(),
         "scorer": ScorerService(lambda: store),
     }

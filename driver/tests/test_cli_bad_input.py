@@ -78,7 +78,10 @@ def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str],
     nothing = {
         name: value for name, value in environment.items() if name not in ("POOLBENCH_STORE", "POOLBENCH_BROKER")
     }
-    refused(driver(nothing, "status"), 2, "make cluster-up")
+    refused(driver(nothing, "status"), 1, "Connection refused; is the cluster up? POOLBENCH_HTTP names this address")
+    refused(driver(nothing, "gc"), 2, "POOLBENCH_HTTP has the address of its services only")
+    nowhere = {name: value for name, value in nothing.items() if name != "POOLBENCH_HTTP"}
+    refused(driver(nowhere, "status"), 2, "make cluster-up")
 
 
 def test_a_process_ends_as_the_command_does(environment: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import EndpointError
+from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench_driver.cli import status
 from poolbench_driver.cluster.session import ServiceError, SlowServiceError, TokenRefusedError, try_health
@@ -31,8 +32,8 @@ def test_codes_decide(answer: Any, state: ServiceState) -> None:
             raise answer
         return dict(answer)
 
-    session: Any = SimpleNamespace(services=SimpleNamespace(health=health))
-    assert try_health(session, "prober") == state
+    services: Any = SimpleNamespace(health=health)
+    assert try_health(services, "prober") == state
 
 
 def test_a_refused_token_is_a_failure_of_status(
@@ -42,7 +43,8 @@ def test_a_refused_token_is_a_failure_of_status(
         services = [{"service": "prober", "health": health}]
         return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": ""}
 
-    monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: None)
+    connected = SimpleNamespace(settings=ClusterSettings("", "", token_from="POOLBENCH_TOKEN"))
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_services", lambda: connected)
     for health, code in ((ServiceState.OK, Exit.DONE), (ServiceState.REFUSED, Exit.FAILURES)):
         monkeypatch.setattr(status, "_look", lambda session, output, health=health: found(health))
         assert status.status(as_json=True) == code

@@ -1,12 +1,17 @@
 """Find texts that share many 8-grams, in time and memory that grow with the number of words."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
 
 from poolbench_corpora.text import SHINGLE
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 NEAR_DUPLICATE = 0.2
 """Two passages are near-duplicates when this share of the shorter one's 8-grams is in the other."""
@@ -69,6 +74,8 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 def _links(grams: np.ndarray, rows: np.ndarray, num_texts: int) -> tuple[csr_array, csr_array]:
     """Return which texts hold which rarer 8-grams [n, g], and how many frequent ones neighbours share [n, n]."""
+    from scipy.sparse import coo_array, csr_array
+
     held_by, columns, ends = [], [], []
     num_columns = 0
     for part in range(_PARTS):  # equal 8-grams are in one part
@@ -102,6 +109,8 @@ def _similar(
     links: csr_array, chains: csr_array, sizes: np.ndarray, share: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first, second and share of the similar pairs, for each block of rows."""
+    from scipy.sparse import coo_array, csr_array
+
     other = csr_array(links.T)
     for start in range(0, links.shape[0], _BLOCK):
         counts = coo_array(links[start : start + _BLOCK] @ other + chains[start : start + _BLOCK])

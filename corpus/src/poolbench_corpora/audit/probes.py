@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
@@ -38,6 +37,7 @@ def word_scores(texts: list[str], labels: np.ndarray, folds: np.ndarray) -> np.n
     A word that the training folds lack has the weight 0. Raise CellError `not_converged`, or `too_few` if the texts
     have no words.
     """
+    from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import normalize

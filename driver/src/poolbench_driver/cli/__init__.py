@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
+from poolbench import __version__
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
 from poolbench.settings import refuse_unknown
@@ -27,6 +29,7 @@ from poolbench_driver.cli import (
     help,
     importing,
     listing,
+    login,
     model,
     planning,
     reproduce,
@@ -39,19 +42,52 @@ from poolbench_driver.cli import (
 
 USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
+#: What installs a package that is absent: an extra of the driver, by the name of the package's module.
+EXTRAS = {
+    **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
+    **dict.fromkeys(("matplotlib", "scipy", "sklearn", "threadpoolctl"), "statistics"),
+    **dict.fromkeys(("datasets", "httpx2", "huggingface_hub"), "hub"),
+    **dict.fromkeys(("gguf", "tokenizers", "transformers"), "models"),
+    "torch": "torch",
+}
+
 app = typer.Typer(
     name="poolbench-driver",
     cls=help.Group,
     context_settings=help.CONTEXT_SETTINGS,
     rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style
-    help="Plan, run and report PoolBench on a cluster that `make cluster-up` started.",
+    help="Plan, run and report PoolBench on a cluster: of `make cluster-up`, or of `poolbench-driver login URL`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"poolbench-driver {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_show_version)] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 app.command(cls=run.RunCommand)(run.run)
 for command in (
-    *(runs.report, runs.leaderboard, status.status, attach.watch, attach.cancel, attach.forget),
+    *(
+        login.login,
+        login.logout,
+        runs.report,
+        runs.leaderboard,
+        status.status,
+        attach.watch,
+        attach.cancel,
+        attach.forget,
+    ),
     *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.claim_broker, doctor.doctor),
@@ -78,6 +114,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except PoolbenchError as error:
         sys.exit(_refuse(str(error), Exit.USAGE if _is_usage(error) else Exit.FAILURES))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if (extra := EXTRAS.get(package)) is None:
+            raise
+        remedy = f"pip install 'poolbench-driver[{extra}]'"
+        sys.exit(_refuse(f"this needs {package}, which is not installed here: {remedy}", Exit.USAGE))
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.FAILURES)

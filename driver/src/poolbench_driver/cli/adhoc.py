@@ -38,7 +38,7 @@ def probe(
 ) -> None:
     """Compute D1 of your vectors, or scores, selectivity and code length of another task."""
     from poolbench_driver.adhoc.arrays import load_labels, load_names, load_vectors
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
 
     if task is not None and task not in TASKS:
         raise InputError(f"--task is {task!r}; allowed: {', '.join(TASKS)}")
@@ -52,7 +52,7 @@ def probe(
         body["task"] = task
     if words is not None:
         body["task_params"] = {"control": "word_type"}
-    answer = open_session().services.post("prober", "probe", body)
+    answer = open_services().post("prober", "probe", body)
     text = json.dumps(answer, indent=1, ensure_ascii=False)
     if output is not None:
         output.write_text(text + "\n", "utf-8")
@@ -102,7 +102,7 @@ def direction(
     import numpy as np
 
     from poolbench_driver.adhoc.arrays import load_labels, load_vectors
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
 
     if (negatives is None) == (labels is None):
         raise InputError("give the vectors of the other class as a second file, or --labels: one of the two")
@@ -123,7 +123,7 @@ def direction(
             raise InputError(f"{labels} has {len(classes)} labels for {len(rows)} vectors; one each is needed")
     kept = [index for index, row in enumerate(rows) if row is not None]
     body = {"vectors": [rows[i] for i in kept], "labels": [classes[i] for i in kept], "method": method, "seed": seed}
-    answer = open_session().services.post("prober", "direction", body)
+    answer = open_services().post("prober", "direction", body)
     np.save(output, np.array(answer["direction"], np.float32))
     counts = f"{sum(classes[i] == 1 for i in kept)} positive and {sum(classes[i] == 0 for i in kept)} negative vectors"
     failed = f"; {len(rows) - len(kept)} that failed are left out" if len(kept) < len(rows) else ""
@@ -153,12 +153,12 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print P(concept) of texts by trained or imported scorers."""
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
 
     if not scorer:
         raise InputError("no --scorer: give a concept such as contrast, or several; `ls scorers` lists what there is")
     lines = _lines(texts or [], input_)
-    answer = _score(open_session().services, lines, list(dict.fromkeys(scorer)))
+    answer = _score(open_services(), lines, list(dict.fromkeys(scorer)))
     if as_json:
         typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
     else:

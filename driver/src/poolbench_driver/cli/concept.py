@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -14,7 +15,8 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from poolbench_corpora.own import Made
+    from poolbench_corpora.own import Definition, Made
+    from poolbench_driver.cluster.session import Services
 
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 
@@ -61,8 +63,11 @@ def init(
     typer.echo(f"written to {path}; fill it in, then: poolbench-driver concept check {path}")
 
 
-def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
-    """Return a command that reads the texts of a concept and passes it on, and whether JSON is wanted."""
+def _with_texts(finish: Callable[[Made, bool], int], verb: str) -> Callable[..., int]:
+    """Return a command that reads the texts of a concept and passes it on, and whether JSON is wanted.
+
+    Where only the address of the services is known, the pooler reads the texts; `verb` is what it is asked for.
+    """
 
     def command(
         name: NameOrFile,
@@ -78,8 +83,11 @@ def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
         seed: SplitSeed = None,
         display: Display = "plain",
     ) -> int:
-        made = _made(name, locals())
-        _show(made, as_json=display == "json")
+        wanted = _definition(name, locals())
+        if (services := _remote()) is not None:
+            return _sent(services, verb, wanted, as_json=display == "json")
+        made = _made(wanted)
+        _show(_facts(made), as_json=display == "json")
         return finish(made, display == "json")
 
     command.__doc__ = finish.__doc__
@@ -100,12 +108,12 @@ def _add(made: Made, as_json: bool) -> int:
         typer.echo("not registered: nothing can be measured with these texts", err=True)
         return Exit.FAILURES
     Library(open_artifacts().store).add(made.concept, made.passages)
-    typer.echo(f"registered; measure it: poolbench-driver run --concepts {made.concept.id}", err=as_json)
+    typer.echo(_registered(made.concept.id), err=as_json)
     return Exit.DONE
 
 
-app.command("check")(_with_texts(_check))
-app.command("add")(_with_texts(_add))
+app.command("check")(_with_texts(_check, "check_concept"))
+app.command("add")(_with_texts(_add, "concepts"))
 
 
 @app.command()
@@ -114,21 +122,46 @@ def rm(name: Annotated[str, typer.Argument(help="Name of a registered concept.")
     from poolbench.library import Library
     from poolbench_driver.cluster.session import open_artifacts
 
-    Library(open_artifacts().store).remove(name)
+    if (services := _remote()) is not None:
+        services.delete("pooler", f"concepts/{quote(name, safe='')}")
+    else:
+        Library(open_artifacts().store).remove(name)
     typer.echo(f"{name} is removed")
 
 
 _LISTS = ("neighbours", "seed_words")
 
 
-def _made(name: str, flags: dict[str, Any]) -> Made:
-    """Return the concept of a name or YAML file; flags that were given replace what the file says."""
-    from poolbench_corpora.own import Definition, make_concept, read_definition
-    from poolbench_corpora.own.definition import checked
-    from poolbench_driver.cluster.session import open_artifacts
+def _remote() -> Services | None:
+    """Return the services of a cluster whose object store is not known here; None for any other, and for none."""
+    from poolbench_driver.cluster.session import open_services
 
-    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
-        open_artifacts()
+    with suppress(ConfigError):
+        services = open_services()
+        return None if services.settings.store_uri else services
+    return None
+
+
+def _sent(services: Services, verb: str, definition: Definition, *, as_json: bool) -> int:
+    """Send a definition and its files to the pooler, and show what it found; exit code 1 if nothing is usable."""
+    from poolbench_corpora.own.sending import request_of
+
+    answer = services.post("pooler", verb, request_of(definition))
+    _show({name: answer[name] for name in ("id", "revision", "usable", "splits", "remarks")}, as_json=as_json)
+    if answer["registered"]:
+        typer.echo(_registered(answer["id"]), err=as_json)
+    return Exit.DONE if answer["usable"] else Exit.FAILURES
+
+
+def _registered(name: str) -> str:
+    return f"registered; measure it: poolbench-driver run --concepts {name}"
+
+
+def _definition(name: str, flags: dict[str, Any]) -> Definition:
+    """Return the definition of a name or YAML file; flags that were given replace what the file says."""
+    from poolbench_corpora.own import Definition, read_definition
+    from poolbench_corpora.own.definition import checked
+
     fields = Definition.model_fields.keys() - {"id"}
     given = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
     given |= {
@@ -136,21 +169,35 @@ def _made(name: str, flags: dict[str, Any]) -> Made:
     }
     base = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
-    definition = checked({**values, **given}, f"concept {name}")
+    return checked({**values, **given}, f"concept {name}")
+
+
+def _made(definition: Definition) -> Made:
+    from poolbench_corpora.own import make_concept
+    from poolbench_driver.cluster.session import open_artifacts
+
+    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
+        open_artifacts()
     return make_concept(definition, definition.files())
 
 
-def _show(made: Made, *, as_json: bool) -> None:
+def _facts(made: Made) -> dict[str, Any]:
+    """Return what a check says about a concept, as the pooler does, and what a run of it will cost."""
     from poolbench_corpora.own.forecast import forecast
-    from poolbench_driver.cli.display import print_table
 
     said = [*made.remarks, *(forecast(made) if made.usable else ())]
+    remarks = [{"level": remark.level, "message": remark.message} for remark in said]
+    found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
+    return {**found, "splits": [dict(row) for row in made.sizes()], "remarks": remarks}
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> None:
+    from poolbench_driver.cli.display import print_table
+
     if as_json:
-        remarks = [{"level": remark.level, "message": remark.message} for remark in said]
-        found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
-        typer.echo(json.dumps({**found, "splits": made.sizes(), "remarks": remarks}, indent=1))
+        typer.echo(json.dumps(found, indent=1))
         return
-    sizes = [dict(row) for row in made.sizes()]
-    print_table(sizes, list(sizes[0]), f"concept {made.concept.id}, revision {made.concept.corpus}")
-    for remark in said:
-        typer.echo(f"{remark.level}: {remark.message}")
+    sizes = found["splits"]
+    print_table(sizes, list(sizes[0]), f"concept {found['id']}, revision {found['revision']}")
+    for remark in found["remarks"]:
+        typer.echo(f"{remark['level']}: {remark['message']}")

@@ -6,7 +6,8 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +16,8 @@ from poolbench.errors import ConfigError
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
-    from poolbench.queue.letters import DeadLetter, StoredLetter
-    from poolbench_driver.cluster.dead_letters import DeadLetters, Report, Selection
+    from poolbench.queue.letters import StoredLetter
+    from poolbench_driver.cluster.dead_letters import DeadLetters, ListedLetters, Report, Selection
 
 app = typer.Typer(help="List, show, send again and drop dead letters.", no_args_is_help=True)
 
@@ -34,12 +35,12 @@ _COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
 @app.command()
 def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: Json = False) -> None:
     """List dead letters, oldest first."""
-    letters = [each.letter for each in _open().select(_selection(service, kind, since))]
+    rows = _listed().rows(_selection(service, kind, since))
     if as_json:
-        typer.echo(json.dumps([_row(letter) for letter in letters], indent=1))
-    elif letters:
-        short = [{"id": each.letter_id[:_SHORT], "task": each.task_id, "at": each.when} for each in letters]
-        print_table([_row(each) | cells for each, cells in zip(letters, short, strict=True)], _COLUMNS)
+        typer.echo(json.dumps(rows, indent=1))
+    elif rows:
+        short = [{"id": row["id"][:_SHORT], "task": row["task_id"], "at": _when(row["at"])} for row in rows]
+        print_table([row | cells for row, cells in zip(rows, short, strict=True)], _COLUMNS)
     else:
         typer.echo("no dead letters")
 
@@ -49,15 +50,14 @@ def show(
     name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: Json = False
 ) -> None:
     """Show all of one dead letter; what concerns a sensitive concept is withheld."""
-    letter = _open().find([name])[0].letter
-    fields = {**_row(letter), "task": letter.public.task, **_body(letter)}
+    fields = _listed().details(name)
     if as_json:
         typer.echo(json.dumps(fields, indent=1))
         return
     for field, value in fields.items():
         if field not in ("task", "text"):
             typer.echo(f"{field + ':':<12}{'unknown' if value is None else value}")
-    if letter.task is not None:
+    if fields["task"] is not None:
         typer.echo(f"task:\n{json.dumps(fields['task'], indent=1)}")
     if text := fields.get("text"):
         typer.echo(f"text:\n{text}")
@@ -92,6 +92,20 @@ def drop(
         typer.echo("nothing was dropped")
         return Exit.DONE
     return _show(letters.drop(chosen), every)
+
+
+def _listed() -> DeadLetters | ListedLetters:
+    """Return the dead letters for reading, which the address of the services is enough for."""
+    from poolbench_driver.cluster.dead_letters import ListedLetters
+    from poolbench_driver.cluster.session import open_services
+
+    services = open_services()
+    return _open() if services.settings.broker_url and services.settings.store_uri else ListedLetters(services)
+
+
+def _when(at: str | None) -> str:
+    """Return the time of a letter for people, in UTC."""
+    return "unknown" if at is None else f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
 
 
 def _open() -> DeadLetters:
@@ -140,35 +154,3 @@ def _show(reports: Iterable[Report], every: bool) -> int:
         typer.echo("no dead letters")
     left_over = counts[Verdict.HELD] + (0 if every else counts[Verdict.NO_TASK])
     return Exit.FAILURES if left_over else Exit.DONE
-
-
-def _row(letter: DeadLetter) -> dict[str, Any]:
-    """Return the fields of a letter that a list shows. The time is None if nothing says it."""
-    from poolbench.queue.letters import UNDATED
-
-    return {
-        "id": letter.letter_id,
-        "service": letter.service,
-        "at": None if letter.at == UNDATED else letter.at.isoformat(timespec="seconds"),
-        "task_id": letter.task_id,
-        "kind": letter.kind,
-        "size": letter.num_bytes,
-        "sensitive": letter.sensitive,
-        "reason": letter.public.reason,
-    }
-
-
-def _body(letter: DeadLetter) -> dict[str, str]:
-    """Return the kept bytes of a message: as text without control characters if they are one, else in base64."""
-    from poolbench.queue.letters import WITHHELD
-    from poolbench.queue.strict import shown_text
-
-    if letter.task is not None or not letter.body:
-        return {}
-    if letter.sensitive:
-        return {"body": WITHHELD}
-    try:
-        text = letter.content.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"body": shown_text(letter.body)}
-    return {"text": "\n".join(map(shown_text, text.split("\n")))}

@@ -49,7 +49,7 @@ def embed(
     from poolbench.pooling.registry import STRATEGIES
     from poolbench_corpora.own import parse_columns
     from poolbench_driver.adhoc.embedding import Embedder, replacing, writer_of
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
     from poolbench_driver.models import obtain
 
     write, spec = writer_of(output), STRATEGIES.get(strategy)
@@ -69,7 +69,7 @@ def embed(
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
         reference = _reference(spec, lines, input_, idf_texts)
-        embedder = Embedder(open_session().services, settings, reference)
+        embedder = Embedder(open_services(), settings, reference)
         with typer.progressbar(
             length=len(lines), label="embedding; a model that is not loaded yet takes a while", file=sys.stderr
         ) as bar:

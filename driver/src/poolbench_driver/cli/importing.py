@@ -28,7 +28,7 @@ def activations(
 ) -> None:
     """Turn published per-token states into kept states, so that D1 runs on them without the model."""
     from poolbench_corpora.folders.importing import concepts_in
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.imports.activation_files import ActivationReader
     from poolbench_driver.imports.activations import Importer
 
@@ -39,7 +39,7 @@ def activations(
             err=True,
         )
     reader = ActivationReader(_blocks(layers), trust_pickle)
-    importer = Importer(open_session().artifacts, folder, corpus, reader, bos, typer.echo)
+    importer = Importer(open_artifacts(), folder, corpus, reader, bos, typer.echo)
     record = importer.run(name, concepts_in(corpus, concepts))
     blocks = ", ".join(map(str, record.layers))
     typer.echo(f"{name}: {len(record.concepts)} concepts, layers {blocks}, width {record.width}, {record.revision}")
@@ -61,7 +61,7 @@ def scorers(
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
     from poolbench.models.folders import list_folder
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 
     source = list_folder(source)  # an absolute path: the service runs elsewhere
@@ -70,7 +70,7 @@ def scorers(
     names = concepts_at(source, concepts)
     ask = _ask_label if sys.stdin.isatty() else None
     failed = 0
-    for done in import_scorers(open_session().services, names, settings, ask):
+    for done in import_scorers(open_services(), names, settings, ask):
         failed += done.error is not None
         label = done.answer.get("report", {}).get("positive_label")
         said = done.error or f"{done.answer['id']}: {label} means {done.concept}"

@@ -109,9 +109,9 @@ def _saes(_: Path) -> Rows:
 
 def _scorers(_: Path) -> Rows:
     from poolbench.storage.scorers import defaults, named_scorers
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_artifacts
 
-    known = named_scorers(open_session().artifacts.store)
+    known = named_scorers(open_artifacts().store)
     default = defaults(known)
     return [
         {
@@ -139,11 +139,11 @@ def _directions(_: Path) -> Rows:
 
 
 def _activations(_: Path) -> Rows:
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.imports.record import list_imports
 
     columns = ("name", "revision", "layers", "width", "concepts")
-    return [{**_row(each, *columns), "imported_at": each.created_at} for each in list_imports(open_session().artifacts)]
+    return [{**_row(each, *columns), "imported_at": each.created_at} for each in list_imports(open_artifacts())]
 
 
 def _runs(output: Path) -> Rows:

@@ -23,7 +23,7 @@ from poolbench_driver.cli.runs import Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.cluster.session import Services
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
@@ -37,9 +37,10 @@ def status(
     output: Output = Path("runs"), as_json: Json = False, watch: Watch = False, interval_s: Interval = 2.0
 ) -> int:
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
-    from poolbench_driver.cluster.session import TokenRefusedError, open_session
+    from poolbench_driver.cluster.session import TokenRefusedError, open_services
 
-    look = partial(_look, open_session(), output)
+    connected = open_services()
+    look = partial(_look, connected, output)
     if watch:
         return _watch(look, as_json, interval_s)
     found = look()
@@ -49,41 +50,32 @@ def status(
         _print(found)
     refused = [service for service in found["services"] if service["health"] == ServiceState.REFUSED]
     if refused:
-        typer.echo(f"error: {TokenRefusedError(refused[0]['service'])}", err=True)
-    return Exit.FAILURES if refused else Exit.DONE
+        typer.echo(f"error: {TokenRefusedError(refused[0]['service'], connected.settings.token_from)}", err=True)
+    return Exit.FAILURES if refused or "unknown" in found else Exit.DONE
 
 
-def _look(session: Session, output: Path) -> dict[str, Any]:
+def _look(connected: Services, output: Path) -> dict[str, Any]:
     """Return everything that the command shows."""
-    from poolbench.queue.letters import NEWEST_SHOWN
-    from poolbench.storage.damage import described_damage
+    from poolbench_driver.cluster.queues import cluster_state
+    from poolbench_driver.cluster.session import open_artifacts, try_health
     from poolbench_driver.records import RunRecords, Runs
 
     with ThreadPoolExecutor(len(SERVICES)) as pool:  # one that is stuck answers late
-        services = list(pool.map(partial(_service, session), SERVICES))
-    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
-    runs = Runs(output, RunRecords(session.artifacts.store)).all()
+        states = dict(zip(SERVICES, pool.map(partial(try_health, connected), SERVICES), strict=True))
+    try:
+        found = cluster_state(connected)
+        runs = Runs(output, RunRecords(open_artifacts(connected.settings).store)).all()
+    except PoolbenchError as error:
+        if connected.settings.broker_url:
+            raise
+        # Over HTTP one service answers for the queues and the runs. The health of the others is worth showing.
+        services = [{"service": name, "health": state} for name, state in states.items()]
+        return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": "", "unknown": str(error)}
     return {
-        "services": services,
-        "newest_dead_letters": [
-            {**letter.public.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line}
-            for letter in letters
-        ],
+        "services": [{"service": one["service"], "health": states[one["service"]], **one} for one in found["queues"]],
+        "newest_dead_letters": found["newest_dead_letters"],
         "runs": [{"run": run.id, **run.state, "local": run.folder is not None} for run in runs],
-        "damaged": described_damage(session.artifacts),
-    }
-
-
-def _service(session: Session, name: str) -> dict[str, Any]:
-    from poolbench_driver.cluster.session import try_health
-
-    return {
-        "service": name,
-        "health": try_health(session, name),
-        "waiting": session.queue.depth(name),
-        "oldest_s": round(session.queue.oldest_s(name), 1),
-        "not_understood": len(session.queue.misunderstood(name)),
-        "dead_letters": session.queue.num_dead_letters(name),
+        "damaged": found["damaged"],
     }
 
 
@@ -140,7 +132,8 @@ def _rendered(found: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table_of(found["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
     if found["runs"]:
         parts.append(table_of(found["runs"], _RUN_COLUMNS, "runs"))
-    return Group(*parts, *_texts([found["damaged"]]))
+    unknown = f"queues and runs are unknown: {found['unknown']}" if "unknown" in found else ""
+    return Group(*parts, *_texts([found["damaged"], unknown]))
 
 
 def _texts(lines: Sequence[str]) -> list[RenderableType]:

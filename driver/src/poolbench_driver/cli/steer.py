@@ -20,6 +20,8 @@ from poolbench_driver.cli.display import table_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
+    from poolbench.config import ModelRef
+    from poolbench.settings import ClusterSettings
     from poolbench.storage.directions import NamedDirection
     from poolbench_driver.cluster.session import Services
 
@@ -65,7 +67,7 @@ def steer(
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
     from poolbench.models.folders import list_folder
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_services
     from poolbench_driver.models import obtain
 
     texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
@@ -91,7 +93,7 @@ def steer(
         raise InputError("--strategy, --strength and --run belong to --concept")
     if edits := [parse_edit(spec, unit) for spec in [*(edit or []), *_single_edit(vector, layer, alpha)]]:
         body["steering"] = {"edits": edits, "positions": first}
-    services = open_session().services
+    services = open_services()
     obtain(model)
     if as_json:
         with waiting(_LOADING):
@@ -111,21 +113,27 @@ def _steer_by_name(
     as_json: bool,
 ) -> None:
     """Steer by the direction that `names` mean; show several strengths, or JSON, with the unsteered texts."""
-    from poolbench.config import resolve_model
     from poolbench.storage.directions import NamedDirections
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import open_artifacts, open_services
     from poolbench_driver.models import obtain
 
-    session, model = open_session(), body["model"]
+    services, model = open_services(), body["model"]
     obtain(model)
-    named = NamedDirections(session.artifacts).find(resolve_model(model), **names)
+    named = NamedDirections(open_artifacts(services.settings)).find(_model(model, services.settings), **names)
     _introduce(named, strengths)
     found = {name: getattr(named, name) for name in names}
     bodies = [body | {"steering": found | {"strength": each, "positions": positions}} for each in strengths]
     if len(strengths) == 1 and not as_json:
-        _stream(session.services, texts, bodies[0])
+        _stream(services, texts, bodies[0])
     else:
-        _compare(session.services, texts, named, [0.0, *strengths], [body, *bodies], as_json=as_json)
+        _compare(services, texts, named, [0.0, *strengths], [body, *bodies], as_json=as_json)
+
+
+def _model(name: str, cluster: ClusterSettings) -> ModelRef:
+    """Return the model of a name; that of a remote cluster as it is named, because its services read it."""
+    from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
+
+    return resolve_model(name) if cluster.store_uri else MODEL_PRESETS.get(name) or ModelRef(name, name)
 
 
 def _strengths(listed: str | None) -> list[float]:

@@ -29,7 +29,9 @@ class TokenAuth(httpx.Auth):
         self._cluster = cluster
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send a request, and once more with another token if there is one."""
+        """Send a request, and once more with another token if there is one. Raise ConfigError if there is none."""
+        if not self._cluster.token:
+            raise ConfigError(f"no token for {self._cluster.http_address} is known here: set POOLBENCH_TOKEN")
         request.headers.update(bearer(self._cluster.token))
         response = yield request
         if response.status_code == 401 and self.renew():
@@ -39,7 +41,7 @@ class TokenAuth(httpx.Auth):
     def renew(self) -> bool:
         """Read the token again. Return whether it is another one, for the same services."""
         try:
-            found = ClusterSettings.load()
+            found = ClusterSettings.load(http_only=True)
         except ConfigError:
             return False
         if found.http_address != self._cluster.http_address or found.token == self._cluster.token:
@@ -89,16 +91,19 @@ def connect(cluster: ClusterSettings, timeout_s: float) -> tuple[httpx.Client, T
             base_url=cluster.http_address, auth=auth, timeout=timeout, transport=transport, trust_env=False
         )
     except httpx.InvalidURL as error:
-        raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is not an address: {error}") from None
+        source = cluster.http_from or "POOLBENCH_HTTP"
+        raise ConfigError(f"{source}: {cluster.http_address!r} is not an address: {error}") from None
     return client, auth
 
 
-def why(error: httpx.HTTPError) -> str:
-    """Return why services cannot be reached, and what to do."""
+def why(error: httpx.HTTPError, cluster: ClusterSettings) -> str:
+    """Return why services cannot be reached, what names their address, and what to do."""
     said = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return f"{said}; if the certificate is of your own authority, name that in {HttpSettings.variable('ca_file')}"
-    return f"{said}; is the cluster up? (make cluster-up)"
+    if cluster.store_uri:
+        return f"{said}; is the cluster up? (make cluster-up)"
+    return f"{said}; is the cluster up? {cluster.http_from} names this address"
 
 
 def _wait_s(response: httpx.Response) -> float:

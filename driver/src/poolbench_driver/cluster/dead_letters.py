@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, cancel_path, failure_path
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError, shown
-from poolbench.queue import LeaseStore, TaskQueue
-from poolbench.queue.letters import WITHHELD, DeadLetter, StoredLetter, task_of
+from poolbench.queue.letters import UNDATED, WITHHELD, DeadLetter, StoredLetter, task_of
 from poolbench.queue.strict import shown_text
 from poolbench.storage import Artifacts
+
+if TYPE_CHECKING:
+    from poolbench.queue import LeaseStore, TaskQueue
+    from poolbench_driver.cluster.session import Services
 
 _AGE = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -61,6 +65,12 @@ class Selection:
     def __contains__(self, letter: DeadLetter) -> bool:
         return (self.kind is None or letter.kind == self.kind) and (self.since is None or letter.at >= self.since)
 
+    def has_row(self, row: dict[str, Any]) -> bool:
+        """Return whether the letter of a row, as the pooler lists it, is selected."""
+        at = UNDATED if row["at"] is None else datetime.fromisoformat(row["at"])
+        fits = self.service in (None, row["service"]) and self.kind in (None, row["kind"])
+        return fits and (self.since is None or at >= self.since)
+
 
 class DeadLetters:
     """The dead letters of all services on one cluster."""
@@ -84,16 +94,17 @@ class DeadLetters:
         letters = self.select(Selection())
         chosen: dict[str, list[StoredLetter]] = {}
         for name in names:
-            ids = {each.letter.letter_id for each in letters if name and each.letter.letter_id.startswith(name)}
-            if not ids:
-                hint = "`poolbench-driver dead-letters ls` lists them"
-                raise NotFoundError(f"no dead letter has an id that begins with {shown(name)}; {hint}")
-            if len(ids) > 1:
-                few = ", ".join(sorted(ids)[:5])
-                raise ConfigError(f"{len(ids)} dead letters have ids that begin with {shown(name)}: {few}; give more")
-            (found,) = ids
+            found = _meant(name, {each.letter.letter_id for each in letters})
             chosen[found] = [each for each in letters if each.letter.letter_id == found]
         return [each for same in chosen.values() for each in same]
+
+    def rows(self, wanted: Selection) -> list[dict[str, Any]]:
+        """Return the letters of a selection as lists show them."""
+        return [each.letter.row() for each in self.select(wanted)]
+
+    def details(self, name: str) -> dict[str, Any]:
+        """Return the letter that an id, or its beginning, names; raise as `find`."""
+        return self.find([name])[0].letter.details()
 
     def retry(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
         """Send the tasks of letters to their queues again, each task once; yield a report per letter."""
@@ -137,6 +148,22 @@ class DeadLetters:
         return Verdict.SENT
 
 
+class ListedLetters:
+    """The dead letters of a cluster that is known by its HTTP address; to send or drop them needs its queue."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def rows(self, wanted: Selection) -> list[dict[str, Any]]:
+        """Return the letters of a selection as lists show them."""
+        return [row for row in self._services.get("pooler", "dead_letters")["dead_letters"] if wanted.has_row(row)]
+
+    def details(self, name: str) -> dict[str, Any]:
+        """Return the letter that an id, or its beginning, names; raise as `DeadLetters.find`."""
+        letter_id = _meant(name, {row["id"] for row in self.rows(Selection())})
+        return self._services.get("pooler", f"dead_letters/{letter_id}")
+
+
 def read_since(text: str | None) -> datetime | None:
     """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC unless it says else."""
     if text is None:
@@ -150,6 +177,18 @@ def read_since(text: str | None) -> datetime | None:
     except ValueError:
         what = "use an age such as 90m, 36h or 7d, or a time such as 2026-01-31T12:00"
         raise ConfigError(f"--since {shown(text)}: {what}") from None
+
+
+def _meant(name: str, ids: set[str]) -> str:
+    """Return the one of the ids that begins with a name."""
+    found = {letter_id for letter_id in ids if name and letter_id.startswith(name)}
+    if not found:
+        hint = "`poolbench-driver dead-letters ls` lists them"
+        raise NotFoundError(f"no dead letter has an id that begins with {shown(name)}; {hint}")
+    if len(found) > 1:
+        few = ", ".join(sorted(found)[:5])
+        raise ConfigError(f"{len(found)} dead letters have ids that begin with {shown(name)}: {few}; give more")
+    return found.pop()
 
 
 def _sendable(letter: DeadLetter) -> Task:

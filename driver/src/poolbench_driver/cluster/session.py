@@ -1,4 +1,4 @@
-"""A connection to a cluster: object store, queue, leases and HTTP."""
+"""A connection to a cluster: object store, queue, leases and HTTP, or HTTP alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import httpx
 from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER
 from poolbench.errors import EndpointError, InputError, PoolbenchError, shown
 from poolbench.library import attach
-from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id
+from poolbench.storage.base import ObjectStore
 from poolbench.telemetry.ids import new_request_id
 from poolbench_driver.cluster.connection import connect, why
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from poolbench.queue import LeaseStore, TaskQueue
 
 
 #: How long a status page waits for a service before it reports it as busy.
@@ -42,27 +44,42 @@ class Session:
 def open_session() -> Session:
     """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
     settings = ClusterSettings.load()
+    from poolbench.queue import Broker, TaskQueue, open_leases  # what only the extra `queue` installs
+
     broker = Broker(settings.broker_url)
     artifacts = open_artifacts(settings)
     queue = TaskQueue(broker, cache(partial(store_id, artifacts.store)))
     return Session(settings, artifacts, queue, open_leases(broker), Services(settings))
 
 
+def open_services() -> Services:
+    """Return the services of the cluster; raise ConfigError if nothing says where they are."""
+    return Services(ClusterSettings.load(http_only=True))
+
+
 def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:
     """Connect to the object store alone, and let this process find the concepts that are registered there.
 
+    Where only the address of the services is known, these are the records that they give to clients.
+
     Raise ConfigError or StoreError if it fails.
     """
-    settings = settings or ClusterSettings.load()
-    store = open_store(settings.store_uri, settings.restricted_uri)
+    from poolbench_driver.cluster.records import RemoteRecords
+
+    settings = settings or ClusterSettings.load(http_only=True)
+    store: ObjectStore
+    if settings.store_uri:
+        store = open_store(settings.store_uri, settings.restricted_uri)
+    else:
+        store = RemoteRecords(Services(settings))
     attach(store)
     return Artifacts(store)
 
 
-def try_health(session: Session, service: str) -> str:
+def try_health(services: Services, service: str) -> str:
     """Return the state of a service in one word, for status pages."""
     try:
-        return str(session.services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", ServiceState.OK))
+        return str(services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", ServiceState.OK))
     except PoolbenchError as error:
         known = {Code.UNAUTHORIZED.value: ServiceState.REFUSED, Code.BUSY.value: ServiceState.BUSY}
         return known.get(error.code, ServiceState.DOWN)
@@ -76,8 +93,8 @@ class TokenRefusedError(EndpointError):
 
     code = Code.UNAUTHORIZED
 
-    def __init__(self, service: str) -> None:
-        super().__init__(f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+    def __init__(self, service: str, token_from: str = "POOLBENCH_TOKEN") -> None:
+        super().__init__(f"{service} refused the token; {token_from} differs from the cluster's")
 
 
 class SlowServiceError(EndpointError):
@@ -98,7 +115,7 @@ class Services:
     """The services' HTTP verbs, as functions of JSON."""
 
     def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
-        self._cluster = cluster
+        self.settings = cluster
         self._http, self._auth = connect(cluster, timeout_s)
 
     def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
@@ -107,7 +124,7 @@ class Services:
         if set(answer) <= {"status"} and self._auth.renew():
             answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
-            raise TokenRefusedError(service)
+            raise TokenRefusedError(service, self.settings.token_from)
         return answer
 
     def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -117,6 +134,14 @@ class Services:
     def post(self, service: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send POST /service/verb."""
         return self._call("POST", service, verb, json=body)
+
+    def delete(self, service: str, verb: str) -> dict[str, Any]:
+        """Send DELETE /service/verb."""
+        return self._call("DELETE", service, verb)
+
+    def get_bytes(self, service: str, verb: str, query: dict[str, Any]) -> bytes:
+        """Send GET /service/verb; the response is not JSON."""
+        return self._send("GET", service, verb, params=query).content
 
     def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
         """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
@@ -134,9 +159,7 @@ class Services:
             with self._http.stream("POST", address, json=body, headers=headers) as response:
                 if response.is_error:
                     response.read()
-                    raise (
-                        TokenRefusedError(service) if response.status_code == 401 else _service_error(service, response)
-                    )
+                    raise self._error(service, response)
                 for line in response.iter_lines():
                     data = line.removeprefix("data: ")
                     if data == END_OF_STREAM:
@@ -144,8 +167,8 @@ class Services:
                     if data != line:
                         yield _event(service, data)
         except httpx.HTTPError as error:
-            at = f"{self._cluster.http_address}{address}"
-            raise EndpointError(f"{service} does not answer at {at}: {why(error)}") from None
+            at = f"{self.settings.http_address}{address}"
+            raise EndpointError(f"{service} does not answer at {at}: {why(error, self.settings)}") from None
         raise EndpointError(f"{service} ended its stream without saying that it was done")
 
     def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
@@ -157,7 +180,7 @@ class Services:
 
     def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
         path = f"/{service}/{verb}"
-        address = f"{self._cluster.http_address}{path}"
+        address = f"{self.settings.http_address}{path}"
         kwargs["headers"] = {REQUEST_ID_HEADER: new_request_id(), **kwargs.get("headers", {})}
         try:
             response = self._http.request(method, path, **kwargs)
@@ -166,12 +189,15 @@ class Services:
                 f"{service} took the request at {address} but does not answer: busy, or stuck"
             ) from None
         except httpx.HTTPError as error:
-            raise EndpointError(f"{service} does not answer at {address}: {why(error)}") from None
-        if response.status_code == 401:
-            raise TokenRefusedError(service)
+            raise EndpointError(f"{service} does not answer at {address}: {why(error, self.settings)}") from None
         if response.is_error:
-            raise _service_error(service, response)
+            raise self._error(service, response)
         return response
+
+    def _error(self, service: str, response: httpx.Response) -> PoolbenchError:
+        if response.status_code == 401:
+            return TokenRefusedError(service, self.settings.token_from)
+        return _service_error(service, response)
 
 
 def table_of_stream(data: bytes) -> pa.Table:

@@ -16,16 +16,22 @@ from poolbench_driver.doctor.models import model
 
 def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
     """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
-    yield from machine.assets()
-    yield from machine.gaps()
     settings, found = machine.settings_of()
+    if settings is None or settings.store_uri:  # a client of a remote cluster needs no assets and no ports
+        yield from machine.assets()
+    yield from machine.gaps()
     yield from machine.disks(output, settings)
-    yield from machine.ports()
+    if settings is None or settings.store_uri:
+        yield from machine.ports()
     yield found
     if settings is None:
         return
-    yield from parts.store(settings)
-    yield from parts.broker(settings)
+    if settings.store_uri:
+        yield from parts.store(settings)
+    if settings.broker_url:
+        yield from parts.broker(settings)
+    else:
+        yield Finding("queue and object store", Level.NOTE, f"not known here: {settings.http_from} names services only")
     if not settings.http_address:
         yield Finding("services", Level.FAILURE, "the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
         return
@@ -36,6 +42,8 @@ def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Itera
 
 
 def _store_time(settings: ClusterSettings) -> float | None:
+    if not settings.store_uri:
+        return None
     try:
         return open_store(settings.store_uri, settings.restricted_uri).now_s()
     except PoolbenchError:

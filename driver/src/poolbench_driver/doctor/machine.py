@@ -44,9 +44,9 @@ def disks(output: Path, settings: ClusterSettings | None) -> Iterator[Finding]:
     """Check the free space of the folders that this machine writes to."""
     folders = {"runs": output.absolute()}
     if settings is not None:
-        if "://" not in settings.store_uri:
+        if settings.store_uri and "://" not in settings.store_uri:
             folders["object store"] = Path(settings.store_uri)
-        if (broker := Broker(settings.broker_url)).is_folder:
+        if settings.broker_url and (broker := Broker(settings.broker_url)).is_folder:
             folders["queue"] = broker.folder
     for name, folder in folders.items():
         yield free_space(f"{name} ({folder})", free_bytes_at(folder))
@@ -73,6 +73,6 @@ def _answers(host: str, port: int) -> bool:
 def settings_of() -> tuple[ClusterSettings | None, Finding]:
     """Return the settings of the cluster, if there is one."""
     try:
-        return ClusterSettings.load(), Finding("cluster")
+        return ClusterSettings.load(http_only=True), Finding("cluster")
     except ConfigError as error:
         return None, Finding("cluster", Level.FAILURE, str(error))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from poolbench.config import asset_path
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.errors import ConfigError, InputError
 
 #: The shipped autoencoders of the demo model, and the name that a run gives them.
 SHIPPED, DEMO = "demo_saes", "demo"
@@ -53,10 +53,10 @@ def known_places() -> dict[str, Path]:
 
 
 def shipped() -> Path | None:
-    """Return the folder of the shipped autoencoders; None if this copy of the project lacks it."""
+    """Return the folder of the shipped autoencoders; None if this copy of the project, or a wheel, lacks it."""
     try:
         return asset_path(SHIPPED)
-    except UnknownNameError:
+    except ConfigError:
         return None
 
 

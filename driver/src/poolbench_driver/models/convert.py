@@ -32,7 +32,8 @@ def convert(gguf: Path, target: Path, shape: tuple[int, int], say: Callable[[str
         import gguf as _  # noqa: F401 - Transformers reads GGUF by it
         import transformers
     except ImportError as error:
-        raise ModelError(f"{error.name} is not installed, and a conversion needs it: run `make install`") from None
+        remedy = "run `make install`, or `pip install 'poolbench-driver[models]'`"
+        raise ModelError(f"{error.name} is not installed, and a conversion needs it: {remedy}") from None
     transformers.utils.logging.disable_progress_bar()
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     say("reading the configuration and the tokenizer")

@@ -117,7 +117,7 @@ def _write_record(folder: Path, ref: ModelRef, wheel: Wheel) -> None:
 
 
 def _require_local_cluster(model: str) -> None:
-    recorded, asked = read_cluster(state_folder()).get("http"), ClusterSettings.load().http_address
+    recorded, asked = read_cluster(state_folder()).get("http"), ClusterSettings.load(http_only=True).http_address
     if not recorded or asked != recorded:
         raise ConfigError(
             f"model {model} can be made for the local cluster only, and the services are at {asked or 'no address'}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def find_run(output: Path, name: str) -> RunFolder:
     except NotFoundError as error:
         store = open_store(place) if place else _store(error)
         run = Runs(output, RunRecords(store)).find(wanted)
+        with suppress(NotFoundError):  # `latest` of the store may have been fetched before
+            return RunFolder.find(output, run.id)
         return _fetched(store, run.id, run.state, output)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from poolbench.contracts.bounds import KEY_PATTERN
-from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER, run_path
+from poolbench.contracts.wire import RUN_CANCEL, RUN_FILES, RUN_STATE, RUNS_FOLDER, run_path
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.queue.strict import shown_text
 from poolbench.statuses import RunState
@@ -25,7 +25,7 @@ from poolbench.storage import ObjectInfo
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.records.folder import UNFINISHED
 
-STATE, CONFIG, KEYS, CANCEL = "state.json", "config.json", "keys.json.gz", "cancel"
+STATE, CONFIG, KEYS, CANCEL = RUN_STATE, "config.json", "keys.json.gz", RUN_CANCEL
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])

@@ -1,4 +1,4 @@
-"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`, verbs `annotate`, `pool` and `concepts`."""
+"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`; verbs of texts, concepts and the cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.http.openapi import errors, example
 from poolbench.library import Library
+from poolbench.queue import Broker, TaskQueue
 from poolbench.settings import ClusterSettings
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
@@ -30,14 +31,19 @@ if TYPE_CHECKING:
     from poolbench.worker.taskio import TaskIO
 
 
+def _open_queue() -> TaskQueue:
+    return TaskQueue(Broker(ClusterSettings.load().broker_url))
+
+
 class PoolerService:
     """Thin adapter; work takes turns, because a spaCy pipeline serves one thread at a time."""
 
     name = "pooler"
 
-    def __init__(self, library: Callable[[], Library]) -> None:
-        """Take what opens the library of users' concepts; requests are the first to use it."""
+    def __init__(self, library: Callable[[], Library], queue: Callable[[], TaskQueue] = _open_queue) -> None:
+        """Take what opens the library of users' concepts and the queue; requests are the first to use them."""
         self._concepts = ConceptVerbs(library)
+        self._queue, self._library = queue, library
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
             ANNOTATE.kind: self.annotate,
             POOL.kind: self.pool,
@@ -78,8 +84,11 @@ class PoolerService:
                 self._served["tables_pooled"] += 1
 
     def routes(self, router: APIRouter) -> None:
-        """Add `POST /annotate`, `POST /pool`, and the verbs of users' concepts."""
+        """Add `POST /annotate`, `POST /pool`, and the verbs of users' concepts and of the cluster."""
+        from poolbench_pooler.cluster import ClusterVerbs
+
         self._concepts.routes(router)
+        ClusterVerbs(lambda: self._library().store, self._queue).routes(router)
         texts = {"texts": ["The tide was high. However, no boat sailed."], "num_keywords": 2}
         states = {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]}
 

@@ -91,7 +91,10 @@ def assets_folder() -> Path:
     """Return the folder of shipped assets: POOLBENCH_ASSETS, or `assets/` of the checkout of this package."""
     folder = FolderSettings.load().assets or Path(__file__).resolve().parents[4] / "assets"
     if not folder.is_dir():
-        raise ConfigError(f"assets folder {folder} does not exist; set POOLBENCH_ASSETS to the checkout's assets/")
+        raise ConfigError(
+            f"assets folder {folder} does not exist: the packages do not hold the shipped models, which are in the "
+            "repository; set POOLBENCH_ASSETS to the assets/ of a checkout"
+        )
     return folder
 
 

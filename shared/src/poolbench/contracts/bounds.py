@@ -26,6 +26,10 @@ MAX_WIDTH = 65_536
 
 #: The id of a concept of a user.
 CONCEPT_PATTERN = r"^[a-z][a-z0-9_]{1,39}$"
+#: What clients read of the object store over HTTP: records of runs, scorers, activations and concepts. No artifact.
+RECORD_PATTERN = r"^((runs|scorers|activations)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+|concepts/[a-z0-9_]+/concept\.json)$"
+#: The beginning of such paths.
+RECORDS_PATTERN = r"^(runs|scorers|activations|concepts)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?$"
 #: Text without control characters.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 

@@ -33,6 +33,7 @@ HEALTH_FOLDER = "health"
 SCORERS_FOLDER = "scorers"
 #: Records of runs: `runs/<run id>/state.json`, `config.json`, `keys.json.gz`, and the mark `cancel`.
 RUNS_FOLDER = "runs"
+RUN_STATE, RUN_CANCEL = "state.json", "cancel"
 #: Folder in a run's record with the tables of a run that has ended.
 RUN_FILES = "files/"
 #: Concepts of users: `concepts/<id>/concept.json` and passages; passages of sensitive ones below `RESTRICTED_FOLDER`.

@@ -1,27 +1,29 @@
-"""The broker, and the Celery settings that producers and consumers share."""
+"""The broker, and the Celery settings that producers and consumers share.
+
+Celery and Kombu are imported when an application is made: a client may know a broker's address and not have them.
+"""
+
+from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from celery import Celery
-from kombu.transport import TRANSPORT_ALIASES
-
 from poolbench.errors import ConfigError
-from poolbench.queue import folder
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import Misunderstood
 from poolbench.queue.letters import DeadLetter, Stored
 from poolbench.settings import BrokerSettings, PlaceSettings
 
+if TYPE_CHECKING:
+    from celery import Celery
+
 VISIBILITY_TIMEOUT_S = 12 * 3600
 """Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
 Redis database, because the shortest one applies to all; leases are what notice a dead worker sooner."""
-
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "poolbench.queue.redis_transport:Transport")
 
 SETTINGS: dict[str, Any] = {
     "task_serializer": "json",
@@ -164,11 +166,15 @@ class Broker:
     @property
     def celery_url(self) -> str:
         """Return the address in Celery's form."""
+        from poolbench.queue import folder
+
         return f"{folder.SCHEME}://" if self.is_folder else self.url
 
     def transport_options(self) -> dict[str, Any]:
         """Return the options of the Celery transport."""
         if self.is_folder:
+            from poolbench.queue import folder
+
             return folder.transport_options(self.folder)
         return {
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
@@ -181,6 +187,8 @@ class Broker:
     def spool(self) -> Spool:
         """Return the messages and dead letters in the broker."""
         if self.is_folder:
+            from poolbench.queue import folder
+
             return folder.FolderSpool(self.folder)
         from poolbench.queue.lists import RedisSpool
 
@@ -193,6 +201,10 @@ class Broker:
             consumer: The service that consumes.
             affinity: Its choice among the tasks that wait; None to take the first one.
         """
+        from celery import Celery
+        from kombu.transport import TRANSPORT_ALIASES
+
+        TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "poolbench.queue.redis_transport:Transport"))
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
         options = self.transport_options() | {"service": consumer, "affinity": affinity}
         app.conf.update(SETTINGS, broker_transport_options=options)

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kombu.exceptions import OperationalError
-
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
 from poolbench.queue.commands import require_commands
 from poolbench.queue.envelope import SENT_AT, STEP, STORE, TASK_NAME, Message, Misunderstood, queue_name, understand
-from poolbench.queue.letters import DeadLetter, StoredLetter, read_letter
+from poolbench.queue.letters import NEWEST_SHOWN, DeadLetter, StoredLetter, read_letter
 from poolbench.steps import STEPS
 from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
 from poolbench.telemetry.traces import span, trace_headers
@@ -25,6 +24,8 @@ class TaskQueue:
 
     def __init__(self, broker: Broker, store_id: Callable[[], str | None] | None = None) -> None:
         """Open the queues; `store_id` returns the id of the object store, for the consumers of the tasks to compare."""
+        from kombu.exceptions import OperationalError
+
         self.broker = broker
         self._store_id = store_id
         self._app = broker.celery_app()
@@ -100,6 +101,23 @@ class TaskQueue:
         """Return the number of dead letters of a service."""
         with self._reachable("count"):
             return self._spool.count_dead(queue_name(service))
+
+    def summary(self, service: str) -> dict[str, Any]:
+        """Return what status pages show of the queue of a service."""
+        return {
+            "waiting": self.depth(service),
+            "oldest_s": round(self.oldest_s(service), 1),
+            "not_understood": len(self.misunderstood(service)),
+            "dead_letters": self.num_dead_letters(service),
+        }
+
+    def newest_letters(self) -> list[dict[str, Any]]:
+        """Return the newest dead letters of each service as status pages show them."""
+        letters = [letter for service in SERVICES for letter in self.dead_letters(service, NEWEST_SHOWN)]
+        return [
+            {**letter.public.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line}
+            for letter in letters
+        ]
 
     def purge(self, service: str) -> int:
         """Drop what waits for a service and its dead letters; return how many messages."""

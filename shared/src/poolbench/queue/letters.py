@@ -119,6 +119,35 @@ class DeadLetter(BaseModel):
             return self.model_copy(update={"task": task})
         return self.model_copy(update={"reason": f"not understood {WITHHELD}", "body": ""})
 
+    def row(self) -> dict[str, Any]:
+        """Return the fields that a list shows. The time is None if nothing says it."""
+        return {
+            "id": self.letter_id,
+            "service": self.service,
+            "at": None if self.at == UNDATED else self.at.isoformat(timespec="seconds"),
+            "task_id": self.task_id,
+            "kind": self.kind,
+            "size": self.num_bytes,
+            "sensitive": self.sensitive,
+            "reason": self.public.reason,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return all that may be displayed: the fields of `row`, the task, or the kept bytes of a message.
+
+        The bytes are text without control characters if they are UTF-8, else base64.
+        """
+        fields = {**self.row(), "task": self.public.task}
+        if self.task is not None or not self.body:
+            return fields
+        if self.sensitive:
+            return {**fields, "body": WITHHELD}
+        try:
+            text = self.content.decode("utf-8")
+        except UnicodeDecodeError:
+            return {**fields, "body": shown_text(self.body)}
+        return {**fields, "text": "\n".join(map(shown_text, text.split("\n")))}
+
     @property
     def when(self) -> str:
         """Return the time for people, in UTC."""

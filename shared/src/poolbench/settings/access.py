@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from poolbench.errors import ConfigError
 from poolbench.settings.base import Settings, setting
+from poolbench.settings.login import Login, login_path, read_login
 
 STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
@@ -84,30 +85,58 @@ class ClusterSettings:
     token: str = field(default="", repr=False)  # bearer token of the services; never shown
     next_token: str = field(default="", repr=False)  # the token that is to replace it, which is valid too
     restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
+    http_from: str = ""  # what names the address, for messages
+    token_from: str = ""  # what names the token
 
     @classmethod
-    def load(cls) -> ClusterSettings:
-        """Return the cluster that the environment names, else the one recorded in the state folder.
+    def load(cls, *, http_only: bool = False) -> ClusterSettings:
+        """Return the cluster that the environment names, else that of the state folder, else that of the login.
 
-        Raise ConfigError if neither says where store and broker are, or a variable is wrong.
+        Args:
+            http_only: Whether the address of the services is enough. Then store and broker are empty where nothing
+                names them.
+
+        Raises:
+            ConfigError: Nothing says where the cluster is, or a variable is wrong.
         """
         given, recorded = PlaceSettings.load(), read_cluster(state_folder())
         store = given.store or recorded.get("store", "")
         broker = given.broker.get_secret_value() or recorded.get("broker", "")
-        if not store or not broker:
-            raise ConfigError(
-                f"no cluster found in {state_folder()}: start one with `make cluster-up`, or set "
-                "POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, POOLBENCH_TOKEN) to one that runs"
-            )
-        token, next_token = _tokens(given, recorded.get("token_file", ""))
         http = given.http or recorded.get("http", "")
-        restricted = given.restricted_store or recorded.get("restricted_store", "")
-        return cls(store, broker, http, token, next_token, restricted)
+        login = None if store or broker else read_login()
+        if login is not None and http in ("", login.http):
+            settings = _of_login(given, login)
+        else:
+            file = recorded.get("token_file", "")
+            http_from = PlaceSettings.variable("http") if given.http else str(state_folder() / CLUSTER_FILE)
+            token_from = PlaceSettings.variable("token") if given.token.get_secret_value() or not file else file
+            restricted = given.restricted_store or recorded.get("restricted_store", "")
+            settings = cls(store, broker, http, *_tokens(given, file), restricted, http_from, token_from)
+        if (store and broker) or (http_only and settings.http_address):
+            return settings
+        if settings.http_address:
+            raise ConfigError(
+                f"this command needs the queue and the object store of the cluster, and {settings.http_from} has the "
+                "address of its services only: set POOLBENCH_STORE and POOLBENCH_BROKER too, or use a machine that has "
+                "them"
+            )
+        raise ConfigError(
+            f"no cluster found in {state_folder()}: start one with `make cluster-up`, name one that runs with "
+            "`poolbench-driver login URL`, or set POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, "
+            "POOLBENCH_TOKEN)"
+        )
 
     @property
     def tokens(self) -> tuple[str, str]:
         """Return the tokens that services accept; the second is empty unless the first is being replaced."""
         return self.token, self.next_token
+
+
+def _of_login(given: PlaceSettings, login: Login) -> ClusterSettings:
+    """Return the cluster of the login; a token of the environment replaces the one that was kept."""
+    path, token = str(login_path()), given.token.get_secret_value()
+    source = PlaceSettings.variable("token") if token else path
+    return ClusterSettings("", "", login.http, token or login.token, http_from=path, token_from=source)
 
 
 def read_cluster(state: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError, finite_values
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
@@ -63,6 +62,8 @@ def t_interval(values: np.ndarray) -> tuple[float, float]:
 
     Reference: Student (1908), "The probable error of a mean".
     """
+    from scipy import stats
+
     known = finite_values(values, "values", minimum=2)
     reach = stats.t.ppf(0.975, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
     return float(known.mean() - reach), float(known.mean() + reach)

@@ -1,7 +1,6 @@
 """Rank and product-moment correlation, vectorised over the leading axes."""
 
 import numpy as np
-from scipy import stats
 
 #: Fewest points of a correlation: that of two is 1, -1 or nothing, whatever they are.
 MIN_POINTS = 3
@@ -31,6 +30,8 @@ def _constant(values: np.ndarray) -> np.ndarray:
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the Spearman correlation along the last axis, average ranks for ties; NaN as for `pearson`."""
+    from scipy import stats
+
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
 
 
@@ -39,4 +40,6 @@ def kendall(x: np.ndarray, y: np.ndarray) -> float:
 
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
+    from scipy import stats
+
     return float(stats.kendalltau(x, y).statistic) if len(x) >= MIN_POINTS else float("nan")

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 
 def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
@@ -21,6 +19,9 @@ def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
 
 def components(links: Iterable[tuple[int, object]], num_rows: int) -> np.ndarray:
     """Return the component of each row [n] of the graph that links rows to their features."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     rows: list[int] = []
     nodes: list[int] = []
     node_of: dict[object, int] = {}

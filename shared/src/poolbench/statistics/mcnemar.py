@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statuses import Status
@@ -34,6 +33,8 @@ def mcnemar_test(only_first: np.ndarray | int, only_second: np.ndarray | int) ->
     Reference: McNemar (1947), "Note on the sampling error of the difference between correlated proportions", in its
     exact form: of the discordant pairs, the number in favour of the first is binomial at even odds.
     """
+    from scipy import stats
+
     first, second = np.asarray(only_first), np.asarray(only_second)
     if (first < 0).any() or (second < 0).any():
         raise ValueError("numbers of discordant pairs are counts, and one is negative")
@@ -90,6 +91,8 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
 
 def _discordant(n: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the possible numbers of discordant pairs and their probabilities; the rest is below 1e-15."""
+    from scipy import stats
+
     low, high = stats.binom.ppf(5e-16, n, probability), stats.binom.isf(5e-16, n, probability)
     pairs = np.arange(max(int(low), 0), min(int(high) + 1, n) + 1)
     return pairs, stats.binom.pmf(pairs, n, probability)
@@ -97,6 +100,8 @@ def _discordant(n: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _critical_counts(pairs: np.ndarray, alpha: float) -> np.ndarray:
     """Return the smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 if there is none."""
+    from scipy import stats
+
     critical = stats.binom.isf(alpha / 2, pairs, 0.5) + 1
     return np.where(2 * stats.binom.sf(critical - 1, pairs, 0.5) <= alpha, critical, pairs + 1)
 
@@ -106,6 +111,8 @@ def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[
 
     The second follows from E[X 1(X >= c)] = m p P(X' >= c - 1) with X' binomial (m - 1, share).
     """
+    from scipy import stats
+
     tail = stats.binom.sf(critical - 1, pairs, share)
     fewer = stats.binom.sf(critical - 2, np.maximum(pairs - 1, 0), share)
     return tail, 2 * pairs * share * fewer - pairs * tail

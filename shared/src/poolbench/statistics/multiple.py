@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
@@ -23,6 +22,8 @@ def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """
+    from scipy import stats
+
     return _adjusted(p_values, stats.false_discovery_control)
 
 

@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError, complete_blocks
 from poolbench.statuses import Status
@@ -18,6 +17,8 @@ def nemenyi_quantile(num_treatments: int, alpha: float = 0.05) -> float:
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", table 5.
     """
+    from scipy import stats
+
     return float(stats.studentized_range.isf(alpha, num_treatments, math.inf)) / math.sqrt(2)
 
 
@@ -47,6 +48,8 @@ def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
 
     Reference: Nemenyi (1963), "Distribution-free multiple comparisons"; Demsar (2006).
     """
+    from scipy import stats
+
     scores = complete_blocks(scores_NK, min_treatments=2)
     num_blocks, num_treatments = scores.shape
     means = stats.rankdata(scores, axis=1).mean(axis=0)
@@ -97,6 +100,8 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
 
     Reference: Friedman (1937); tie correction of Conover, "Practical Nonparametric Statistics", 5.8.
     """
+    from scipy import stats
+
     scores = complete_blocks(scores_NK)
     if (scores == scores[:, :1]).all():
         return RankTestResult(math.nan, math.nan)
@@ -116,6 +121,8 @@ def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
 
     Reference: Iman & Davenport (1980), "Approximations of the critical region of the Friedman statistic".
     """
+    from scipy import stats
+
     chi_square = friedman_test(scores_NK).statistic
     num_blocks, num_treatments = np.shape(scores_NK)
     freedom = num_treatments - 1

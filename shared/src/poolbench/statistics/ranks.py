@@ -1,7 +1,6 @@
 """Ranks of treatments within blocks, and mean ranks with a cluster-bootstrap interval."""
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 
@@ -11,6 +10,8 @@ def block_ranks(scores_NK: np.ndarray, *, higher_is_better: bool = True) -> np.n
 
     A value of -inf (+inf if lower is better) takes the worst rank, shared by all that have it.
     """
+    from scipy import stats
+
     signed = -scores_NK if higher_is_better else scores_NK
     return stats.rankdata(signed, axis=1, nan_policy="omit")
 

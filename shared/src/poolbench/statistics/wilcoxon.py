@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.inputs import finite_values
 
@@ -41,6 +40,8 @@ def wilcoxon_test(differences: np.ndarray) -> WilcoxonResult:
     Reference: Wilcoxon (1945); Pratt (1959), "Remarks on zeros and ties"; Kerby (2014), "The simple difference
     formula", for the effect size.
     """
+    from scipy import stats
+
     values = finite_values(differences, "differences", allow_infinite=True)
     nonzero = values != 0
     if not nonzero.any():
@@ -77,5 +78,7 @@ def _exact_p(ranks: np.ndarray, positive: float) -> float:
 
 def _normal_p(ranks: np.ndarray, positive: float) -> float:
     """Return the two-sided p of the normal approximation; the variance with random signs is exact for ties."""
+    from scipy import stats
+
     z = (positive - ranks.sum() / 2) / math.sqrt(float((ranks**2).sum()) / 4)
     return float(2 * stats.norm.sf(abs(z)))

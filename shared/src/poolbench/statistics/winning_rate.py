@@ -4,7 +4,6 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.inputs import StatisticError
@@ -106,6 +105,8 @@ def winning_rate_resamples(scores: np.ndarray, weights: np.ndarray, scale: Scale
 
 def _published_ranks(scores: np.ndarray) -> np.ndarray:
     """Return the rank of each model on each dataset [M, N]: the worst is 1, ties share the highest rank."""
+    from scipy import stats
+
     ranked = stats.rankdata(_by_dataset(scores), method="max", axis=0, nan_policy="omit")
     return np.asarray(ranked, dtype=np.float64)
 
@@ -188,4 +189,6 @@ def _by_dataset(scores: np.ndarray) -> np.ndarray:
 
 def _ranks(rates: np.ndarray) -> np.ndarray:
     """Return ranks along the last axis, 1 is the highest rate; NaN stays NaN."""
+    from scipy import stats
+
     return stats.rankdata(-rates, axis=-1, nan_policy="omit")

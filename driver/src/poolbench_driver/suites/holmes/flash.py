@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from poolbench.errors import InputError, PoolbenchError
 from poolbench.statistics.correlation import kendall
@@ -52,6 +51,8 @@ def chosen(values_MN: np.ndarray, *axes: tuple[Sequence[str], Sequence[str]]) ->
 
 def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:
     """Return how far two tables of scores [M, N] give M entrants one order, as text in the order of `HEAD`."""
+    from scipy import stats
+
     scale = DEFINITIONS[definition]
     rates = [
         mean_winning_rate(each) if scale is None else published_winning_rate(each, scale) for each in (first, second)

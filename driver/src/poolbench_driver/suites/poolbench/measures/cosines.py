@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import error_of, vector_matrix
@@ -109,6 +107,8 @@ class CosineBoard:
 
     def groups(self, at_least: float = SAME) -> list[list[str]]:
         """Return the sets of strategies in which every pair's mean cosine reaches this (complete linkage)."""
+        from scipy.cluster.hierarchy import fcluster, linkage
+
         if len(self.strategies) < 2:
             return []
         marks = fcluster(linkage(_distances(self.mean_SS), "complete"), 1 - at_least + 1e-12, "distance")
@@ -154,12 +154,16 @@ def _matrix(strategies: list[str], means: Mapping[tuple[str, str], float]) -> np
 
 def _distances(mean_SS: np.ndarray) -> np.ndarray:
     """Return 1 - cosine of the pairs; a pair without a cosine counts as orthogonal."""
+    from scipy.spatial.distance import squareform
+
     distances_SS = 1 - np.nan_to_num(mean_SS, nan=0.0)
     return squareform(np.clip(distances_SS, 0, 2), checks=False)
 
 
 def _by_similarity(mean_SS: np.ndarray) -> list[int]:
     """Return the leaf order of average linkage, turned so that neighbours are similar."""
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
     if len(mean_SS) < 3:
         return list(range(len(mean_SS)))
     return leaves_list(linkage(_distances(mean_SS), "average", optimal_ordering=True)).tolist()

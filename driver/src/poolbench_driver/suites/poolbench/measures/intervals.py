@@ -1,7 +1,6 @@
 """Intervals of D2 and D3, corrected for few openings and for the spread of null directions."""
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.resampling import percentile_interval
 
@@ -31,6 +30,8 @@ def opening_interval(
 
 def expanded_level(num_openings: int, num_strata: int = 1, level: float = 0.95) -> float:
     """Return the level of the percentiles that gives an interval of `level`."""
+    from scipy import stats
+
     return float(2 * stats.norm.cdf(_expansion(num_openings, num_strata, level)) - 1)
 
 
@@ -51,6 +52,8 @@ def with_direction_spread(
         seed: Seed of the errors.
         level: Level of the interval to take.
     """
+    from scipy import stats
+
     num_nulls = len(nulls_NR)
     if num_nulls < 2:
         return excess_R
@@ -67,5 +70,7 @@ def with_direction_spread(
 
 def _expansion(num_openings: int, num_strata: int, level: float) -> float:
     """Return the half-width of the interval in bootstrap standard deviations."""
+    from scipy import stats
+
     freedom = max(num_openings - num_strata, 1)
     return float(np.sqrt(num_openings / freedom) * stats.t.ppf(0.5 + level / 2, freedom))

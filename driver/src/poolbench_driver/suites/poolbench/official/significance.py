@@ -6,7 +6,6 @@ import math
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
 
 from poolbench.statistics.rank_tests import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.suites.boards.ranking import LEVEL
@@ -51,6 +50,8 @@ def block_values(table: OfficialTable, concepts: tuple[str, ...]) -> np.ndarray:
 
 def rank_bounds(values_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest mean rank of each strategy, over all ways to order equal cells, [K] each."""
+    from scipy import stats
+
     best = stats.rankdata(-values_NK, axis=1, method="min").mean(axis=0)
     worst = stats.rankdata(-values_NK, axis=1, method="max").mean(axis=0)
     return best, worst
@@ -68,6 +69,8 @@ def _mean_ranks(tests: Significance, names: list[str], values_NK: np.ndarray) ->
 
 
 def _same_cells_same_rank(tests: Significance, names: list[str], values_NK: np.ndarray) -> Check:
+    from scipy import stats
+
     found, compared = [], 0
     shared = [float(rank) for rank in stats.rankdata(-values_NK, axis=1).mean(axis=0)]
     for i, k in combinations(range(len(names)), 2):
@@ -103,6 +106,8 @@ def _pairs(tests: Significance, names: list[str], values_NK: np.ndarray) -> Chec
 
 def _pairs_of_their_ranks(tests: Significance, names: list[str]) -> Check:
     """Compare the p-values with those that the source's own mean ranks give."""
+    from scipy import stats
+
     num_treatments, found = len(names), []
     error = math.sqrt(num_treatments * (num_treatments + 1) / (6 * tests.num_blocks))
     for (first, second), theirs in tests.pairs.items():

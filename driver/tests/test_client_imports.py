@@ -1,0 +1,84 @@
+"""What a client imports: little, and of optional packages only what the command at hand needs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.waiting import PATIENCE_S
+
+from poolbench_driver import cli
+
+HEAVY = {
+    "torch",
+    "ray",
+    "transformers",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "celery",
+    "kombu",
+    "numpy",
+    "httpx",
+}
+#: Packages that only an extra installs, and modules of ours that every client can import without them.
+WITHOUT_EXTRAS = (
+    *("poolbench_driver.cluster.session", "poolbench_driver.cluster.dead_letters", "poolbench_driver.doctor"),
+    *("poolbench_driver.records", "poolbench_driver.adhoc.embedding", "poolbench_driver.comparison"),
+    *(
+        "poolbench_driver.series",
+        "poolbench_driver.imports.scorers",
+        "poolbench_corpora.own",
+        "poolbench_corpora.stories",
+    ),
+)
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["poolbench_driver", "poolbench_driver.cli"])
+def test_the_package_and_its_help_load_nothing_heavy(module: str) -> None:
+    assert run(f"import sys, {module}; print(sorted({HEAVY} & set(sys.modules)))") == "[]"
+
+
+def test_modules_of_a_client_load_nothing_of_an_extra() -> None:
+    code = "import sys\n" + "".join(f"import {module}\n" for module in WITHOUT_EXTRAS)
+    assert run(f"{code}print(sorted({set(cli.EXTRAS)} & set(sys.modules)))") == "[]"
+
+
+def test_a_package_that_is_absent_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(**_: object) -> None:
+        raise ModuleNotFoundError("No module named 'kombu.exceptions'", name="kombu.exceptions")
+
+    monkeypatch.setattr(cli, "app", absent)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = "error: this needs kombu, which is not installed here: pip install 'poolbench-driver[queue]'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_extras_are_those_of_the_packages() -> None:
+    extras = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(cli.EXTRAS.values()) == set(extras)
+    files = [PROJECT, *(PROJECT.parents[1] / name / "pyproject.toml" for name in ("shared", "corpus"))]
+    listed = {
+        (extra, re.split(r"[\[=]", line)[0])
+        for file in files
+        for extra, lines in tomllib.loads(file.read_text("utf-8"))["project"]["optional-dependencies"].items()
+        for line in lines
+    }
+    for module, extra in cli.EXTRAS.items():
+        name = "scikit-learn" if module == "sklearn" else module.replace("_", "-")
+        assert (extra, name) in listed, f"{module} is not in the extra {extra}"

@@ -1,0 +1,124 @@
+"""`python -m tests.client`: install the client from dist/ for another Python, measure it, and test it there.
+
+The newest Python other than ours is used, from PATH, pyenv or uv; without one, nothing is tested, and that is said.
+Its packages come from pip's own sources, at their newest versions, as users get them. `--folder` keeps the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MINORS = (14, 13, 12, 11)
+MAX_MB = 400
+MAX_IMPORT_S = 0.3
+#: The wheels of a client. Each needs the others at its own version.
+WHEELS = ("poolbench-*.whl", "poolbench_corpora-*.whl", "poolbench_driver-*.whl")
+TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+#: Tests that need no extra: what a client reads, sends and shows.
+TESTS = (
+    *(f"shared/tests/test_{name}.py" for name in ("concepts", "contract_keys", "named_directions", "openings")),
+    *(f"shared/tests/test_{name}.py" for name in ("settings_access", "settings_files", "steps", "storage_artifacts")),
+    *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
+    *(f"driver/tests/test_{name}.py" for name in ("embedding", "dataset_folder", "names", "run_folder")),
+    *(f"driver/tests/test_{name}.py" for name in ("client_imports", "import_probing")),
+    *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
+)
+
+
+def main() -> int:
+    """Install and test; return 0 if everything passed, or if there is no other Python."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", help="interpreter to use; default: the newest other one that is found")
+    parser.add_argument("--folder", type=Path, help="where the environment goes; default: a temporary folder")
+    arguments = parser.parse_args()
+    python = arguments.python or next(other_pythons(), None)
+    if python is None:
+        print("skipped: no other Python from 3.11 to 3.14 is on PATH, in pyenv or in uv")
+        return 0
+    if arguments.folder is not None:
+        return check(python, arguments.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        return check(python, Path(folder, "venv"))
+
+
+def other_pythons() -> Iterator[str]:
+    """Yield interpreters of other minor versions than ours, the newest version first."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    uv = shutil.which("uv", path=f"{REPOSITORY / '.venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
+    for minor in MINORS:
+        if minor == sys.version_info.minor:
+            continue
+        found = [shutil.which(f"python3.{minor}"), *map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/python")))]
+        if uv is not None:
+            listed = [uv, "python", "find", "--no-python-downloads", "--no-project", f"3.{minor}"]
+            found.append(subprocess.run(listed, capture_output=True, text=True, check=False).stdout.strip())
+        yield from (each for each in found if each and _minor(each) == minor)
+
+
+def _minor(python: str) -> int | None:
+    """Return the minor version of an interpreter; None if it does not run, such as a shim of pyenv."""
+    code = "import sys, venv; print(sys.version_info.minor)"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def check(python: str, venv: Path) -> int:
+    """Make an environment with the client alone, and check its size, its imports and its tests."""
+    began = time.monotonic()
+    _run([python, "-m", "venv", str(venv)])
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    wheels = [str(wheel) for pattern in WHEELS for wheel in sorted((REPOSITORY / "dist").glob(pattern))]
+    _run([*pip, "install", "--quiet", *wheels])
+    size_mb, import_s = _size_mb(venv), _import_s(venv / "bin" / "python")
+    client = venv / "bin" / "poolbench-driver"
+    version = subprocess.run([str(client), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    packages = json.loads(subprocess.run([*pip, "list", "--format=json"], capture_output=True, check=True).stdout)
+    print(
+        f"{version} on {python}: {len(packages) - 1} packages, {size_mb:.0f} MB of {MAX_MB}; import "
+        f"{import_s:.3f} s of {MAX_IMPORT_S}; installed in {time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+    if size_mb > MAX_MB or import_s > MAX_IMPORT_S:
+        return 1
+    _run([*pip, "install", "--quiet", *TOOLS])
+    tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
+    served = [sys.executable, "-m", "pytest", "-q", "tests/test_client.py"]
+    failed = [_tested(tests), _tested(served, CLIENT=str(client))]
+    return int(any(failed))
+
+
+def _size_mb(venv: Path) -> float:
+    """Return the space on disk of the packages in MB, with their compiled code and without pip."""
+    (packages,) = venv.glob("lib/python3.*/site-packages")
+    files = (path for path in packages.rglob("*") if path.is_file() and not path.is_symlink())
+    own = (path for path in files if not path.relative_to(packages).parts[0].startswith("pip"))
+    return sum(path.stat().st_blocks * 512 for path in own) / 1e6
+
+
+def _import_s(python: Path) -> float:
+    """Return how long `import poolbench_driver` takes: the shortest of five, because other programs run too."""
+    code = "import time; a = time.perf_counter(); import poolbench_driver; print(time.perf_counter() - a)"
+    command = [str(python), "-c", code]
+    return min(float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(5))
+
+
+def _tested(command: Sequence[str], **environment: str) -> int:
+    return subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **environment}, check=False).returncode
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
