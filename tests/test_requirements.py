@@ -12,6 +12,8 @@ from deploy import install
 from deploy.lock import environments
 from packaging.requirements import Requirement
 
+from poolbench_driver.models.made import WHEELS
+
 FILES = ("cpu", "cpu-torch", "gpu", "dev", "build")
 ENVIRONMENTS = [environment for environment in environments() if environment["python_full_version"].endswith(".20")]
 _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
@@ -67,6 +69,13 @@ def test_each_python_and_machine_needs_about_the_same_packages(name: str) -> Non
         for environment in ENVIRONMENTS
     ]
     assert max(counts) - min(counts) <= 2, dict(zip(map(str, ENVIRONMENTS), counts, strict=True))
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_models_of_a_bundle_are_those_of_the_driver(name: str) -> None:
+    (pin,) = install.pins_of(install.REQUIREMENTS / "models" / f"{name}.txt")
+    wheel = WHEELS[name]
+    assert pin.split(" \\\n    --hash=sha256:") == [f"{wheel.distribution}=={wheel.version}", wheel.sha256]
 
 
 def test_no_file_names_an_index() -> None:
