@@ -407,6 +407,7 @@ class Installer:
     def __init__(self, profile: str, bundle: Path | None = None) -> None:
         """Choose the program, and the package sources: a bundle alone, or what pip is configured with."""
         tool = uv()
+        self.environment = {} if bundle or not tool else uv_environment()
         if tool:
             self.command = [tool, "pip", "install", "--no-deps", "--python", str(VENV / "bin" / "python")]
             self.command += ["--index-strategy", "unsafe-best-match", "--no-config"]
@@ -428,7 +429,12 @@ class Installer:
             InstallError: A package cannot be had; the message is what the program said of it.
         """
         process = subprocess.Popen(
-            [*self.command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*self.command, *arguments],
+            cwd=ROOT,
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         try:
             output = Progress(total_mb(files)).follow(process)
@@ -509,6 +515,13 @@ def uv_sources(profile: str) -> list[str]:
     skipped = "find-links" if profile == "gpu" else ""
     listed = {option: values for option, values in pip_sources().items() if option != skipped}
     return [part for option, values in listed.items() for value in sorted(values) for part in (_SOURCES[option], value)]
+
+
+def uv_environment() -> dict[str, str]:
+    """Return pip's certificates and proxy as variables that uv reads, unless they are set."""
+    configured = load_preflight().package_sources(VENV)
+    variables = {"SSL_CERT_FILE": configured.get("cert"), "HTTPS_PROXY": configured.get("proxy")}
+    return {name: values[0] for name, values in variables.items() if values and name not in os.environ}
 
 
 def _stamp(files: Sequence[Path]) -> str:
