@@ -25,7 +25,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text cluster-up cluster-down cluster-status demo demo-nodes model \
-	test test-slow test-client test-cluster test-rest test-models test-hostile soak fuzz lint sbom bench picture clean
+	test test-slow test-client test-cluster test-rest test-pythons test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
 	@$(PYTEST) -m "(cluster or slow) and not models" $(TESTS)
+
+test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each
+	@$(PY) -m tests.pythons
 
 test-models: install  ## Check every architecture in extractor and steerer against Transformers, to docs/models.md
 	@$(PY) -m pytest -m "" services/extractor/tests/architectures services/steerer/tests/engine/test_steerer_models.py \
