@@ -10,6 +10,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS
 from poolbench_driver.suites.markdown import table
 from poolbench_extractor.config import EmbedRequest
+from poolbench_pooler.cluster import RunName
 from poolbench_pooler.concepts import ConceptRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
@@ -26,6 +27,7 @@ BODIES: dict[str, type[BaseModel]] = {
     "POST /pooler/pool": PoolRequest,
     "POST /pooler/concepts": ConceptRequest,
     "POST /pooler/check_concept": ConceptRequest,
+    "POST /pooler/cancel_run": RunName,
     "POST /prober/probe": ProbeRequest,
     "POST /prober/direction": DirectionRequest,
     "POST /scorer/score": ScoreRequest,

@@ -38,7 +38,7 @@ SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
 PASSAGES_KEY, TEXTS_KEY = "restricted.corpus.passages.1", "restricted.steerer.generate.1"
 
 #: Every field of a request that names an artifact. A new one is refused for restricted keys as these are, and added.
-KEY_FIELDS = {("scorer", "passages_key"), ("scorer", "scorer"), ("scorer", "scorers")}
+KEY_FIELDS = {("pooler", "path"), ("scorer", "passages_key"), ("scorer", "scorer"), ("scorer", "scorers")}
 _NAMES_ARTIFACTS = re.compile(r"(^|_)(keys?|artifacts?|path|uri|store|folder|scorers?)$")
 
 
@@ -93,6 +93,17 @@ def test_only_these_fields_of_any_request_name_an_artifact(api: tuple[str, FastA
 def test_no_request_trains_on_restricted_passages(artifacts: Artifacts, key: str) -> None:
     body = {"params": {"concept": "contrast"}, "passages_key": key}
     _refused(_scorer().post("/train", json=body), {403, 400, 422})
+
+
+PATHS = [f"restricted/{PASSAGES_KEY}/manifest.json", f"artifacts/{PASSAGES_KEY}", "restricted", "runs/../restricted/x"]
+
+
+@pytest.mark.parametrize("path", [*PATHS, "runs/x/../../restricted/y", "/etc/passwd", "concepts/x/passages.jsonl", ""])
+def test_no_request_reads_more_than_records(artifacts: Artifacts, path: str) -> None:
+    pooler = TestClient(build_api(load_service("pooler"), "t"), headers={"Authorization": "Bearer t"})
+    _refused(pooler.get("/record", params={"path": path}), {422})
+    if path != "concepts/x/passages.jsonl":  # the beginning of a list, in which only records stand
+        _refused(pooler.get("/records", params={"prefix": path}), {422})
 
 
 @pytest.mark.parametrize("name", ["toxicity", SCORER, "restricted.scorer.train.none", f"x/../../restricted/{SCORER}"])

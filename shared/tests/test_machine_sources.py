@@ -17,13 +17,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pip
 import pytest
-from pip._internal.models.index import PyPI
 from tests.servers.authority import issue
 
 from poolbench.machine import preflight
 from poolbench.machine.preflight import Gap, package_sources
+
+#: Pip's own index, as pip says it. Importing pip here would break `import setuptools` in the process of the tests.
+PIP_SAYS = "from pip._internal.models import index; print(index.__file__, index.PyPI.simple_url)"
+PIP_FILE, PIP_INDEX = subprocess.check_output([sys.executable, "-c", PIP_SAYS], text=True).split()
+PIP_FOLDER = str(Path(PIP_FILE).parents[3])
 
 _FIND = """
 import json, sys
@@ -252,11 +255,13 @@ def test_without_an_index_only_folders_are_looked_at(tmp_path: Path) -> None:
 
 
 def test_pips_own_index_is_asked_where_none_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert preflight._default_index() == PIP_INDEX
     with index(403) as (address, _):
-        monkeypatch.setattr(PyPI, "simple_url", address)
+        monkeypatch.setattr(preflight, "_default_index", lambda: address)
         (gap,) = source_gaps()
+    monkeypatch.undo()
     assert gap.message == f"{address} answers 403 Forbidden"
-    monkeypatch.setattr(preflight, "_of_pip", lambda name: None)
+    monkeypatch.setattr(preflight, "_of_pip", lambda name: "")
     (gap,) = source_gaps()
     assert gap.message.startswith("not checked") and not gap.blocking
 
@@ -277,7 +282,7 @@ def test_sources_are_those_of_pip(files: dict[str, str], tmp_path: Path, monkeyp
     """Pip itself says what it reads from the same files and variables."""
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    monkeypatch.setenv("PYTHONPATH", str(Path(pip.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", PIP_FOLDER)
     monkeypatch.chdir(tmp_path)
     for name, content in files.items():
         if name.startswith("PIP_"):
@@ -297,7 +302,7 @@ def test_sources_are_those_of_pip(files: dict[str, str], tmp_path: Path, monkeyp
     if "index-url" in found:
         assert found["index-url"] == [index_url]
     else:
-        assert index_url == PyPI.simple_url
+        assert index_url == PIP_INDEX
     assert (found.get("find-links", []), found.get("proxy", [""]), found.get("cert", [None])) == (
         find_links,
         [proxy],

@@ -10,12 +10,11 @@ import argparse
 import base64
 import configparser
 import ctypes
-import importlib
-import importlib.util
 import json
 import netrc
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -26,14 +25,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import NamedTuple
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 SKIP = "POOLBENCH_SKIP_PREFLIGHT"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
@@ -670,8 +670,8 @@ class _Source:
 
 def _default_index() -> str:
     """Return the index that pip asks unless it is configured; empty without a pip."""
-    found = _of_pip("pip._internal.models.index")
-    return str(found.PyPI.simple_url) if found else ""
+    named = re.search(r'^PyPI = PackageIndex\(\s*"([^"]+)"', _of_pip("_internal/models/index.py"), re.MULTILINE)
+    return urljoin(named[1], "simple") if named else ""
 
 
 def _tls(named: str) -> ssl.SSLContext:
@@ -680,31 +680,24 @@ def _tls(named: str) -> ssl.SSLContext:
         is_folder = Path(named).is_dir()
         return ssl.create_default_context(cafile=None if is_folder else named, capath=named if is_folder else None)
     context = ssl.create_default_context()
-    if certifi := _of_pip("pip._vendor.certifi"):
-        with suppress(OSError):  # a distribution's pip names a file of the system, which may be absent
-            context.load_verify_locations(cadata=certifi.contents())
+    if certificates := _of_pip("_vendor/certifi/cacert.pem"):  # a distribution's pip uses those of the system
+        context.load_verify_locations(cadata=certificates)
     return context
 
 
-_IMPORTING = threading.Lock()
+def _of_pip(name: str) -> str:
+    """Return the text of a file of pip, or of the pip that ensurepip brings; empty if there is neither.
 
-
-def _of_pip(name: str) -> Any:
-    """Import a module of pip, or of the pip that ensurepip brings; None if there is neither."""
-    with _IMPORTING:
-        with suppress(ImportError):
-            return importlib.import_module(name)
-        spec = importlib.util.find_spec("ensurepip")
-        folders = [Path(place, "_bundled") for place in (spec.submodule_search_locations or () if spec else ())]
-        for wheel in (file for folder in [*folders, Path("/usr/share/python-wheels")] for file in folder.glob("pip-*")):
-            sys.path.append(str(wheel))
-            try:
-                return importlib.import_module(name)
-            except ImportError:
-                continue
-            finally:
-                sys.path.remove(str(wheel))
-    return None
+    The file is read, because a process that imports pip cannot import setuptools later.
+    """
+    for folder in sys.path:
+        with suppress(OSError):
+            return Path(folder, "pip", name).read_text(encoding="utf-8")
+    bundled = (Path(folder, "ensurepip", "_bundled") for folder in sys.path)
+    for wheel in (file for folder in [*bundled, Path("/usr/share/python-wheels")] for file in folder.glob("pip-*")):
+        with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+            return archive.read(f"pip/{name}").decode()
+    return ""
 
 
 def _reason(error: object) -> str:
