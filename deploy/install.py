@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -91,7 +90,7 @@ def main() -> int:
     except InstallError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         print(f"error: {error}; `make install` goes on where it stopped", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -456,7 +455,7 @@ class Progress:
         """Start at 0 of at most `total` MB."""
         self.total, self.done = total, 0.0
         self.running: dict[str, float] = {}
-        self.shown_at, self.ended = time.monotonic(), threading.Event()
+        self.ended = threading.Event()
 
     def follow(self, process: subprocess.Popen[str]) -> list[str]:
         """Return all lines of the output, when it ends."""
