@@ -19,7 +19,7 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common ratios table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common ratios table adhoc scale_check served_steer gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 PACKAGES := shared corpus driver $(wildcard services/*)
 TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 

@@ -66,6 +66,7 @@ RATIOS: dict[str, dict[str, str]] = {
         "scale.loop_round_p95_s": "<= .5",
     },
     "scale_check": {"scale_check.simulated_vs_real": "", "scale_check.vs_tolerance": "<= 1"},
+    "served_steer": {"served.steer": ""},
     "soak_steer": {
         "soak_steer.left_in_use": "<= 0", "soak_steer.growth_mib": "<= 64", "soak_steer.register_1000_s": "<= 2",
     },

@@ -39,10 +39,11 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
 ELSEWHERE = {
     "adhoc": "tests/test_end_to_end.py",
     "idle": "tests/test_end_to_end.py",
+    "served_steer": "tests/test_end_to_end.py",
     "store": "tests/test_bench_store.py",
 }
 GPU = [name for name in STARTED if name.startswith("gpu_")]
-NOT_IN_BENCH = {"adhoc", "scale_check", *GPU}  # in none of the runs of `make bench`
+NOT_IN_BENCH = {"adhoc", "scale_check", "served_steer", *GPU}  # in none of the runs of `make bench`
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, (_, marks) in STARTED.items()])

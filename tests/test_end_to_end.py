@@ -672,6 +672,7 @@ def test_benchmarks_of_a_running_cluster_write_their_ratios(running: Running, fi
     report = smallest("adhoc", tmp_path, "--running", "--config", str(config), **running.environment)
     assert all(report["figures"]["tasks_sent"].values())
     smallest("idle", tmp_path, **running.environment)
+    smallest("served_steer", tmp_path, **running.environment)
 
 
 def _hashes(artifacts: Artifacts, key: str) -> set[str]:

@@ -97,8 +97,9 @@ def test_every_verb_documents_its_token_and_its_errors(address: str, service: st
             assert expected <= operation["responses"].keys(), path
             assert operation["security"] == [{"bearer": []}]
             for status, response in operation["responses"].items():
-                named = response["content"]["application/json"]["schema"]
-                assert status == "200" or named == {"$ref": "#/components/schemas/ErrorBody"}, (path, status)
+                if status != "200":
+                    named = response["content"]["application/json"]["schema"]
+                    assert named == {"$ref": "#/components/schemas/ErrorBody"}, (path, status)
             assert "WWW-Authenticate" in operation["responses"]["401"]["headers"]
 
 

@@ -171,7 +171,8 @@ def test_a_run_of_here_is_watched_without_a_cluster(
 ) -> None:
     folder = RunFolder.create(tmp_path / "runs", CONFIG)
     folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
-    alone = {name: value for name, value in environment.items() if not name.startswith("POOLBENCH_STORE")}
+    cluster = ("POOLBENCH_STORE", "POOLBENCH_HTTP")
+    alone = {name: value for name, value in environment.items() if not name.startswith(cluster)}
     done = driver(alone, "watch", "--output", str(tmp_path / "runs"))
     assert done.returncode == 0 and "only the folder of the run is read" in done.stderr
     refused = driver(alone, "watch", "other", "--output", str(tmp_path / "runs"))
