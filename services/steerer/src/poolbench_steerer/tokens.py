@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 from cachetools import LRUCache, cached
 from transformers import AutoTokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
@@ -20,6 +22,8 @@ from poolbench.steps.common import bos_to_add
 
 _LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
+_BYTE_OF = {char: byte for byte, char in bytes_to_unicode().items()}
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 _LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
 
@@ -29,7 +33,9 @@ class Tokens:
     def __init__(self, tokenizer: Any, *, add_bos: bool = False) -> None:
         """Take a tokenizer; raise ConfigError if a BOS is to be added and it defines none."""
         self._tokenizer, self._bos = tokenizer, bos_to_add(tokenizer) if add_bos else None
-        self._names: dict[int, str] = {}
+        self._bytes: dict[int, bytes] = {}
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._is_byte_level = backend is not None and "ByteLevel" in str(backend.decoder)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -85,10 +91,28 @@ class Tokens:
 
     def decode_one(self, token_id: int) -> str:
         """Return a single token as text; special ones by their name, parts of a character by their number."""
-        if token_id not in self._names:
-            text = str(self._tokenizer.decode([token_id]))
-            self._names[token_id] = f"token_id:{token_id}" if "\ufffd" in text else text
-        return self._names[token_id]
+        try:
+            return self.bytes_of(token_id).decode()
+        except UnicodeDecodeError:
+            return f"token_id:{token_id}"
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return what a token adds to a text in UTF-8: a leading space included, parts of a character too."""
+        if token_id not in self._bytes:
+            self._bytes[token_id] = self._read_bytes(token_id)
+        return self._bytes[token_id]
+
+    def _read_bytes(self, token_id: int) -> bytes:
+        piece = self._tokenizer.convert_ids_to_tokens(token_id)
+        if piece is None or token_id in self._tokenizer.added_tokens_decoder:
+            return str(self._tokenizer.decode([token_id])).encode()
+        if self._is_byte_level and all(char in _BYTE_OF for char in piece):
+            return bytes(_BYTE_OF[char] for char in piece)
+        if found := _BYTE_FALLBACK.fullmatch(piece):
+            return bytes.fromhex(found[1])
+        if "\u2581" in piece:  # SentencePiece's mark of a space, which decoding a first token drops
+            return piece.replace("\u2581", " ").encode()
+        return str(self._tokenizer.decode([token_id])).encode()
 
 
 @cached(_LOADED, key=lambda model, add_bos=False, **_: (model, add_bos), lock=_LOCK)

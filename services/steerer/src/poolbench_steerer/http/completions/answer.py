@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -38,7 +39,7 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
     _begun: set[int] = field(default_factory=set)
-    _offsets: dict[int, int] = field(default_factory=dict)
+    _places: dict[int, _Place] = field(default_factory=dict)
     PREFIX: ClassVar = "cmpl"
     OBJECT: ClassVar = "text_completion"
     CHUNK: ClassVar = "text_completion"
@@ -103,17 +104,12 @@ class Answer:
         token_ids = part.prompt_ids + part.token_ids
         steps: tuple[Step | None, ...] = part.prompt_logprobs + part.logprobs
         names = [self.tokens.decode_one(token) for token in token_ids]
-        offset = self._offsets.get(part.index, 0)
-        offsets = []
-        for name in names:
-            offsets.append(offset)
-            offset += len(name)
-        self._offsets[part.index] = offset
+        place = self._places.setdefault(part.index, _Place())
         return {
             "tokens": names,
             "token_logprobs": [step and step[token] for token, step in zip(token_ids, steps, strict=True)],
             "top_logprobs": [step and self._by_name(step) for step in steps],
-            "text_offset": offsets,
+            "text_offset": [place.before(self.tokens.bytes_of(token)) for token in token_ids],
         }
 
     def _by_name(self, step: Step) -> dict[str, float]:
@@ -148,7 +144,21 @@ class ChatAnswer(Answer):
 
     def _token(self, token: int, value: float) -> dict[str, Any]:
         name = self.tokens.decode_one(token)
-        return {"token": name, "logprob": value, "bytes": list(name.encode())}
+        return {"token": name, "logprob": value, "bytes": list(self.tokens.bytes_of(token))}
+
+
+class _Place:
+    """Where the next token of a text begins, in characters; tokens may hold parts of one."""
+
+    def __init__(self) -> None:
+        self._characters = getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def before(self, token: bytes) -> int:
+        """Return where a token begins, and go on behind it."""
+        begins = self._offset
+        self._offset += len(self._characters.decode(token))
+        return begins
 
 
 def event(body: dict[str, Any]) -> str:

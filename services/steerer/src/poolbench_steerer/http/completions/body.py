@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -75,6 +75,14 @@ class NeutralOptions(BaseModel):
     structured_outputs: Annotated[Any, Only()] = None
     kv_transfer_params: Annotated[Any, Only()] = None
     request_id: Annotated[Any, Only()] = None
+    store: Annotated[Any, Only(False)] = False
+    service_tier: Annotated[Any, Only("auto", "default")] = "auto"
+    modalities: Annotated[Any, Only(["text"])] = ["text"]
+    verbosity: Annotated[Any, Only("medium")] = "medium"
+    reasoning_effort: Annotated[Any, Only("none")] = "none"
+    audio: Annotated[Any, Only()] = None
+    prediction: Annotated[Any, Only()] = None
+    web_search_options: Annotated[Any, Only()] = None
 
 
 MAX_LOGPROBS = 20
@@ -113,6 +121,13 @@ Stops = Annotated[
 ]
 
 
+def without_nulls(value: Any, kept: Collection[str] = ()) -> Any:
+    """Return an object without its fields that are null, for null says nothing; those of `kept` stay."""
+    if not isinstance(value, dict):
+        return value
+    return {name: field for name, field in value.items() if field is not None or name in kept}
+
+
 def _nullable(described: dict[str, Any]) -> dict[str, Any]:
     null = {"type": "null"}
     if None in described.get("enum", ()) or null in described.get("anyOf", ()):
@@ -128,6 +143,9 @@ class StreamOptions(bounds.RequestBody):
     continuous_usage_stats: Annotated[Any, Only(False)] = False
 
 
+RECORDS = "for the caller's own records; changes nothing"
+
+
 class SamplingBody(NeutralOptions, bounds.RequestBody):
     """What completions and chats have in common; defaults are those of the OpenAI API, null stands for the default."""
 
@@ -139,7 +157,10 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     stop: Stops | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: bounds.Name | None = Field(default=None, description="for the caller's own records")
+    user: bounds.Name | None = Field(default=None, description=RECORDS)
+    metadata: dict[bounds.Name, bounds.Name] = Field(default_factory=dict, description=RECORDS)
+    prompt_cache_key: bounds.Name | None = Field(default=None, description=RECORDS)
+    safety_identifier: bounds.Name | None = Field(default=None, description=RECORDS)
     ignore_eos: bool = False
     steering: SteeringBody | None = None
 
@@ -153,15 +174,13 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
         properties = handler.resolve_ref_schema(described)["properties"]
         for name in cls._optional():
             properties[name] = _nullable(properties[name])
+        handler.resolve_ref_schema(described)["additionalProperties"] = {"type": "null"}
         return described
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_the_default(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        optional = cls._optional()
-        return {name: field for name, field in value.items() if field is not None or name not in optional}
+        return without_nulls(value, kept=cls.model_fields.keys() - cls._optional())
 
     @model_validator(mode="after")
     def _usage_is_of_a_stream(self) -> Self:
@@ -228,14 +247,35 @@ MAX_PARTS = 64
 CHAT_TOKENS = 256
 
 
-class TextPart(bounds.RequestBody):
+#: Values that say nothing, in a message that a client kept with all fields of an answer.
+NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+class Kept(bounds.RequestBody):
+    """An object that may hold further fields if they say nothing, such as `refusal: null` and `annotations: []`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: field for name, field in value.items() if name in cls.model_fields or field not in NOTHING}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described = handler(schema)
+        handler.resolve_ref_schema(described)["additionalProperties"] = {"enum": list(NOTHING)}
+        return described
+
+
+class TextPart(Kept):
     """A part of a message; only text is taken."""
 
     type: Literal["text"]
     text: bounds.Text
 
 
-class Message(bounds.RequestBody):
+class Message(Kept):
     """What was said, by whom; the model's own template decides which roles it knows."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -245,6 +285,16 @@ class Message(bounds.RequestBody):
         Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
     ]
     name: bounds.Name | None = None
+    provider_specific_fields: dict[str, Any] | None = Field(default=None, description=RECORDS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_tool_call(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (
+            value.get("role") in ("tool", "function") or value.get("tool_calls") or value.get("function_call")
+        ):
+            raise ValueError("calls of tools and their results are not supported here; send messages of text alone")
+        return value
 
     @property
     def text(self) -> str:
@@ -266,8 +316,16 @@ class ChatBody(SamplingBody):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS, description="with logprobs: true")
     tools: Annotated[Any, Only([])] = []
-    tool_choice: Annotated[Any, Only("none")] = "none"
+    tool_choice: Annotated[Any, Only("none", "auto")] = "none"
+    functions: Annotated[Any, Only([])] = []
+    function_call: Annotated[Any, Only("none", "auto")] = "none"
     parallel_tool_calls: Annotated[Any, Only(True, False)] = True
+    add_generation_prompt: Annotated[Any, Only(True)] = True
+    continue_final_message: Annotated[Any, Only(False)] = False
+    add_special_tokens: Annotated[Any, Only(False)] = False  # the template writes them
+    echo: Annotated[Any, Only(False)] = False
+    chat_template: Annotated[Any, Only()] = None
+    chat_template_kwargs: Annotated[Any, Only({})] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -293,7 +351,7 @@ class ChatBody(SamplingBody):
             raise InputError(
                 f"the messages have {len(prompt_ids)} tokens, at most {bounds.MAX_PROMPT_TOKENS} are taken"
             )
-        same = {name: getattr(self, name) for name in SamplingBody.model_fields}
+        same = {name: getattr(self, name) for name in SamplingBody.model_fields.keys() - NeutralOptions.model_fields}
         return CompletionBody(
             **same,
             prompt=list(prompt_ids),
