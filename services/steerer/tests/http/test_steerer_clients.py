@@ -1,4 +1,4 @@
-"""What clients of the OpenAI API send beside their messages: answered if it says nothing, refused by name if it does."""
+"""What clients of the OpenAI API send beside messages: answered if it says nothing, else refused by name."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def byte_level() -> tuple[Tokens, list[int]]:
 
 
 def sentencepiece() -> tuple[Tokens, list[int]]:
-    pieces = {"<unk>": 0, "▁": 1, "▁a": 2, **{f"<0x{byte:02X}>": byte + 3 for byte in range(256)}}
-    tokenizer = Tokenizer(models.BPE(vocab={**pieces, "a": 300}, merges=[("▁", "a")], unk_token="<unk>", byte_fallback=True))
+    pieces = {"<unk>": 0, "▁": 1, "▁a": 2, "a": 300}
+    pieces |= {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=pieces, merges=[("▁", "a")], unk_token="<unk>", byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
