@@ -25,7 +25,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text cluster-up cluster-down cluster-status demo demo-nodes model \
-	test test-slow test-client test-cluster test-rest test-pythons test-models test-hostile soak fuzz lint sbom bench picture clean
+	test test-slow test-client test-cluster test-rest test-release test-pythons test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,7 +98,7 @@ test: install  ## Run the tests that need no server and are not slow (TESTS="fol
 	@$(PYTEST) -m "not cluster and not slow" $(TESTS)
 
 test-slow: install  ## Run the tests that need no server and are slow by nature
-	@$(PYTEST) -m "slow and not cluster and not models" $(TESTS)
+	@$(PYTEST) -m "slow and not cluster and not release" $(TESTS)
 
 test-client: wheels  ## Install the client from its wheels for another Python, and test it there
 	@$(PY) -m tests.client
@@ -107,7 +107,10 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 	@$(PY) -m pytest -m cluster $(TESTS)
 
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
-	@$(PYTEST) -m "(cluster or slow) and not models" $(TESTS)
+	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
+
+test-release: install  ## Run the tests that CI leaves out: more architectures, benchmarks that start engines
+	@$(PYTEST) -m release $(TESTS)
 
 test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each
 	@$(PY) -m tests.pythons

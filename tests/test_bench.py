@@ -17,6 +17,7 @@ from tests.servers import redis as redis_server
 
 REPOSITORY = BENCH.parent
 ENGINE = (pytest.mark.slow,)
+RELEASE = (pytest.mark.slow, pytest.mark.release)
 ON_CPU = ("--device", "cpu")
 #: Benchmarks that are started here: their arguments, and marks of the test.
 STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
@@ -26,13 +27,13 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "extract": ((), ()),
     "gpu_extract": (ON_CPU, ()),
     "gpu_probe": (ON_CPU, ()),
-    "gpu_steer": (ON_CPU, ENGINE),
+    "gpu_steer": (ON_CPU, RELEASE),
     "holmes": ((), ()),
     "probe": ((), ()),
     "queue": ((), redis_server.NEEDED),
     "scale": ((), ()),
-    "scale_check": ((), (pytest.mark.slow, *redis_server.NEEDED)),
-    "soak_steer": ((), ENGINE),
+    "scale_check": ((), (*RELEASE, *redis_server.NEEDED)),
+    "soak_steer": ((), RELEASE),
     "steer": ((), ENGINE),
 }
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.
