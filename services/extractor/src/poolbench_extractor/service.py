@@ -218,7 +218,8 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
     spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
-    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans)
+    bare = table["bare"].to_pylist() if "bare" in table.column_names else []
+    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans, bare)
 
 
 def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:
