@@ -435,7 +435,7 @@ VALENCE = Step(
 )
 CONTRAST = Step(
     "prober.contrast",
-    1,
+    2,
     ContrastParams,
     inputs=(STORIES, STORY_FEATURES),
     outputs=(
