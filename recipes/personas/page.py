@@ -129,10 +129,7 @@ def beside_published(with_its_words: dict[str, dict[str, Row]] | None) -> Iterat
     doses = [dose for dose in PUBLISHED if not own or _name(dose) in own]
     yield "\n" + table(
         head,
-        [
-            [*map(str, dose), *([_value(own[_name(dose)][VARIANCE])] if own else []), *PUBLISHED[dose]]
-            for dose in doses
-        ],
+        [[*map(str, dose), *([_value(own[_name(dose)][VARIANCE])] if own else []), *PUBLISHED[dose]] for dose in doses],
     )
     yield "\nWhat still differs:\n"
     for difference in DIFFERENCES:

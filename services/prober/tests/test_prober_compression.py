@@ -175,9 +175,11 @@ def test_random_labels_of_whole_documents_are_not_compressed():
         documents = np.arange(1500) // 10
         vectors = rng.normal(size=(150, 32))[documents] + 0.5 * rng.normal(size=(1500, 32))
         codes = rng.integers(0, 2, 150)[documents]
-        assert lengths(vectors, codes, seed=seed, groups=documents).compression < 1.02 < lengths(
-            vectors, codes, seed=seed
-        ).compression
+        assert (
+            lengths(vectors, codes, seed=seed, groups=documents).compression
+            < 1.02
+            < lengths(vectors, codes, seed=seed).compression
+        )
 
 
 class Noted:

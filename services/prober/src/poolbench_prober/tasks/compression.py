@@ -110,7 +110,9 @@ def send(
     """
     sizes = np.bincount(groups)
     if len(sizes) < MIN_GROUPS:
-        reason = f"{len(sizes)} groups of training instances (pairs, documents) for a code length; {MIN_GROUPS} are needed"
+        reason = (
+            f"{len(sizes)} groups of training instances (pairs, documents) for a code length; {MIN_GROUPS} are needed"
+        )
         raise CellError(Status.TOO_FEW, reason)
     shuffled = np.random.default_rng(seed).permutation(len(sizes))
     order, ends = np.argsort(np.argsort(shuffled)[groups], kind="stable"), block_ends(sizes[shuffled])
