@@ -114,7 +114,7 @@ def _lines(
 
 
 def beside_published(with_its_words: dict[str, dict[str, Row]] | None) -> Iterator[str]:
-    """Yield the figures that the Humanoid benchmark published, those of our fine-tunes with its words, and what differs.
+    """Yield the published figures, those of our fine-tunes with the words of the benchmark, and what still differs.
 
     Without a run of its words no figure of ours stands beside them.
     """

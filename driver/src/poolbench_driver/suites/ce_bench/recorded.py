@@ -187,8 +187,8 @@ def board_markdown(source: Path, tree: Tree) -> str:
         "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
         "interpretability divided by the root of the width. Only means are recorded, so what needs single rows cannot "
         "be rebuilt: the other subjects' mean in the independent score, means by subject, and intervals over subjects. "
-        "Only autoencoders of the same stories, model and hook are comparable, so each line has one hook. These figures are never ranked together "
-        "with those of a run."
+        "Only autoencoders of the same stories, model and hook are comparable, so each line has one hook. These figures "
+        "are never ranked together with those of a run."
     )
     head = ["release", "hook", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
     parts = ["## Recorded board: ce-bench", said, table(head, _releases(tree.entries))]

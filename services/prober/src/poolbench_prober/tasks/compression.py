@@ -44,7 +44,7 @@ class CodeLengths:
 
     @property
     def compression(self) -> float:
-        """Return uniform over online code length: about `floor` where the vectors carry no information on the labels."""
+        """Return uniform over online code length; about `floor` where the vectors say nothing on the labels."""
         return self.uniform_bits / self.online_bits
 
     @property
