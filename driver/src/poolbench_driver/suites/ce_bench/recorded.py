@@ -187,7 +187,7 @@ def board_markdown(source: Path, tree: Tree) -> str:
         "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
         "interpretability divided by the root of the width. Only means are recorded, so what needs single rows cannot "
         "be rebuilt: the other subjects' mean in the independent score, means by subject, and intervals over subjects. "
-        "Only autoencoders of the same stories, model and hook are comparable, so each line has one hook. These figures "
+        "Only autoencoders of the same stories, model and hook are comparable, so a line has one hook. These figures "
         "are never ranked together with those of a run."
     )
     head = ["release", "hook", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
