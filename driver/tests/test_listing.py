@@ -36,3 +36,12 @@ def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str
     assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
     concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
     assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
+
+
+def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver, environment: dict[str, str]) -> None:
+    without = {name: value for name, value in environment.items() if name != "POOLBENCH_REAL_TEXT"}
+    rows = json.loads(driver(without, "ls", "probing-sets", "--json").stdout)
+    here = [row["id"] for row in rows if row["fidelity"] != "absent"]
+    assert here == [row["id"] for row in rows[: len(here)]] and all(name.startswith("planted-") for name in here)
+    absent = {row["id"]: row["source"] for row in rows[len(here) :]}
+    assert "amir-zeldes/gum" in absent["gum-entities"] and {"ewt-depth", "ud-upos", "blimp-passive_1"} <= set(absent)

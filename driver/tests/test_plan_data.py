@@ -77,10 +77,10 @@ def test_pilots_are_paired_by_seed(pilots: list[str], tmp_path: Path) -> None:
 
 def test_independent_errors_are_named_as_such(pilots: list[str]) -> None:
     power = planned(*pilots, "--width", "768", "--n", "200")["power"]
-    a, b = np.mean(FIRST), np.mean(SECOND)
-    assert (power["p01"], power["p10"], power["discordance"]) == (
-        pytest.approx((1 - a) * b), pytest.approx(a * (1 - b)), "independent",
-    )  # fmt: skip
+    shares = [((1 - a) * b, a * (1 - b)) for a, b in zip(FIRST, SECOND, strict=True)]
+    assert (power["p01"], power["p10"]) == pytest.approx(np.mean(shares, axis=0))
+    assert power["discordance"] == "independent"
+    assert power["power"] == pytest.approx(np.mean([mcnemar_power(*own, 200).power for own in shares]))
 
 
 def test_a_collapsed_comparison_is_null(tmp_path: Path) -> None:
@@ -120,10 +120,34 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
         lines = [f"{s},{k},{int(correct[s, k])}" for s in range(5) for k in range(80)]
         (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(lines))
     power = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8")["power"]
-    p01, p10 = (truth["b"] & ~truth["a"]).mean(), (truth["a"] & ~truth["b"]).mean()
-    assert (power["p01"], power["p10"], power["n"]) == (pytest.approx(p01), pytest.approx(p10), 80)
-    assert power["power"] == pytest.approx(mcnemar_power(p01, p10, 80).power)
+    shares = [((b & ~a).mean(), (a & ~b).mean()) for a, b in zip(truth["a"], truth["b"], strict=True)]
+    assert [power["p01"], power["p10"], power["n"]] == pytest.approx([*np.mean(shares, axis=0), 80])
+    by_seed = [mcnemar_power(*own, 80) for own in shares]
+    assert list(power["seeds"].values()) == pytest.approx([own.power for own in by_seed])
+    assert power["power"] == pytest.approx(np.mean([own.power for own in by_seed]))
+    assert power["type_m"] == pytest.approx(np.mean([own.type_m for own in by_seed]))
+    assert power["power"] != pytest.approx(mcnemar_power(*np.mean(shares, axis=0), 80).power, abs=0.01)
     assert power["discordance"] == "counted"
+
+
+def test_power_is_the_mean_over_seeds_by_hand(tmp_path: Path) -> None:
+    """Of 10 passages: seed 0 differs in all, seed 1 in none. 10 of 10 are significant, and nothing has no power."""
+    for side, correct in (("a", (0, 1)), ("b", (1, 1))):
+        lines = [f"{seed},{item},{correct[seed]}" for seed in (0, 1) for item in range(10)]
+        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(lines))
+    power = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8")["power"]
+    assert (power["power"], power["seeds"]) == (0.5, {"0": 1.0, "1": 0.0})
+    assert (power["p01"], power["p10"]) == (0.5, 0.0)
+
+
+def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
+    files = [str(pilot(tmp_path / name, values[:1])) for name, values in (("a.csv", FIRST), ("b.csv", SECOND))]
+    answer = planned(*files, "--width", "768", "--n", "200")
+    assert answer["effect"] == pytest.approx(0.12)
+    assert (answer["interval"], answer["status"]) == (None, "ok")
+    assert answer["power"]["power"] == pytest.approx(mcnemar_power(0.3 * 0.82, 0.7 * 0.18, 200).power)
+    shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "200"]).stdout
+    assert "none: the pilots have one seed" in shown and "mean of" not in shown
 
 
 @pytest.mark.parametrize(
@@ -155,9 +179,6 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
     five, four = (read_pilot(pilot(tmp_path / f"{n}.csv", FIRST[:n])) for n in (5, 4))
     with pytest.raises(InputError, match="unpaired ids"):
         compare_pilots(five, four)
-    one = read_pilot(pilot(tmp_path / "1.csv", FIRST[:1]))
-    with pytest.raises(InputError, match="at least 2"):
-        compare_pilots(one, one)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +220,14 @@ def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> Non
         (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
     answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
     assert (answer["num_train"], answer["status"]) == (None, "no_effect")
-    third = ["0,x,1", "1,x,0", "1,y,0", "1,z,1"], ["0,x,0", "1,x,1", "1,y,0", "1,z,1"]
-    for side, rows in zip("ab", third, strict=True):
+
+
+def test_seeds_that_contradict_the_effect_do_not_support_it(tmp_path: Path) -> None:
+    """Each seed alone is decided, in opposite directions: the mean power is high, and the comparison is collapsed."""
+    for side, rows in (("a", ["0,x,1", "1,x,0", "1,y,0", "1,z,1"]), ("b", ["0,x,0", "1,x,1", "1,y,0", "1,z,1"])):
         (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
     answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
     assert answer["effect"] == pytest.approx(-1 / 3)
-    assert (answer["num_train"], answer["status"], answer["power"]) == (None, "collapsed", None)
+    assert answer["power"]["seeds"] == {"0": 1.0, "1": pytest.approx(mcnemar_power(1 / 3, 0, 50).power)}
+    assert (answer["num_train"], answer["status"]) == (None, "collapsed")
+    assert "the power is 0.50" in answer["reason"]

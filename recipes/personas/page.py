@@ -1,4 +1,7 @@
-"""`python -m recipes.personas.page RUN`: write docs/results/humanoid.md from a run of pretrained personas."""
+"""`python -m recipes.personas.page RUN [REFERENCE]`: write docs/results/humanoid.md from runs of pretrained personas.
+
+REFERENCE is a run of the same fine-tunes with `--words reference`: its figures stand beside the published ones.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,27 @@ PUBLISHED = {
     (100, 15): (".000936", ".003452"),
     (259, 10): (".002340", ""),
 }
+#: What differs between these figures and ours, even with its words and its reading.
+DIFFERENCES = (
+    "The model: SmolLM2-135M here, Qwen2.5 there.",
+    "The fine-tunes: adapters on sentences that a grammar wrote here; whole checkpoints on sentences of its own there, "
+    "of the same number and epochs.",
+    "The model before: that of each fine-tune here. The code there reads the base model `Qwen/Qwen2.5-1.5B` before, "
+    "while the slides name the instruction-tuned one.",
+    "Precision: float32 before and after here. There, the model after is read as float16 on a GPU.",
+    "Intervals, neutral fine-tunes and random changes: none there.",
+)
 VARIANCE = "shift.variance"
 Row = dict[str, Any]
 
 
-def main(folder: Path) -> None:
-    """Write the page of a run."""
+def main(folder: Path, reference: Path | None = None) -> None:
+    """Write the page of a run, and of one with the words of the reference."""
     corrected, published = (_figures(folder / f"{name}.parquet") for name in ("results", "published"))
+    with_its_words = None if reference is None else _figures(reference / "published.parquet")
     first = pq.read_table(folder / "results.parquet").slice(0, 1).to_pylist()[0]
     doses = sorted(_dose(name) for name in corrected if not name.startswith("neutral"))
-    PAGE.write_text("\n".join(_lines(first, doses, corrected, published)), "utf-8")
+    PAGE.write_text("\n".join(_lines(first, doses, corrected, published, with_its_words)), "utf-8")
     print(PAGE)
 
 
@@ -48,7 +62,11 @@ def _dose(name: str) -> tuple[int, int]:
 
 
 def _lines(
-    first: Row, doses: list[tuple[int, int]], corrected: dict[str, dict[str, Row]], published: dict[str, dict[str, Row]]
+    first: Row,
+    doses: list[tuple[int, int]],
+    corrected: dict[str, dict[str, Row]],
+    published: dict[str, dict[str, Row]],
+    with_its_words: dict[str, dict[str, Row]] | None,
 ) -> Iterator[str]:
     yield "# Preference shift of SmolLM2-135M\n"
     yield "<!-- written by recipes/personas/page.py -->\n"
@@ -62,19 +80,17 @@ def _lines(
     num_words = corrected[_name(doses[0])][VARIANCE]["n"]
     yield "\n" + paragraph(
         f"Change of the variance of valence over {num_words} words, with 95 % interval from a bootstrap over them. "
-        "The last two columns are the figures that the Humanoid benchmark published, by its own definition (the bare "
-        "word), for other models. They stand beside the column *published definition* and are not ranked with ours."
+        "*Published definition* is that of the Humanoid benchmark, the bare word, with our words."
     )
     yield ""
-    head = ["sentences", "epochs", "corrected", "over neutral", "rank", "rank (random)", "published definition",
-            "Qwen2.5-1.5B", "7B"]  # fmt: skip
+    head = ["sentences", "epochs", "corrected", "over neutral", "rank", "rank (random)", "published definition"]
     lines = []
     for dose in doses:
         own, bare = (of[_name(dose)] for of in (corrected, published))
         names = ("excess_neutral", "rank_neutral", "rank_random")
         excess, rank, random = (own[f"{VARIANCE}.{suffix}"] for suffix in names)
         cells = [_value(own[VARIANCE]), _number(excess), _rank(rank), _rank(random), _value(bare[VARIANCE])]
-        lines.append([*map(str, dose), *cells, *PUBLISHED.get(dose, ("", ""))])
+        lines.append([*map(str, dose), *cells])
     yield table(head, lines)
     neutral = sorted(name for name in corrected if name.startswith("neutral"))
     yield "\n" + paragraph(
@@ -85,6 +101,7 @@ def _lines(
         ["neutral fine-tune", "corrected", "published definition"],
         [[name, _value(corrected[name][VARIANCE]), _value(published[name][VARIANCE])] for name in neutral],
     )
+    yield from beside_published(with_its_words)
     yield "\n## Does it grow with sentences and epochs?\n"
     for title, of in (("corrected", corrected), ("published definition", published)):
         values = {dose: of[_name(dose)][VARIANCE]["value"] for dose in doses}
@@ -94,6 +111,29 @@ def _lines(
                 if len(own) > 1 and None not in own.values():
                     yield paragraph(f"- {title}, {amount} {fixed}: {_trend(own)} {varied}.", "  ")
     yield ""
+
+
+def beside_published(with_its_words: dict[str, dict[str, Row]] | None) -> Iterator[str]:
+    """Yield the published figures, those of our fine-tunes with the words of the benchmark, and what still differs.
+
+    Without a run of its words no figure of ours stands beside them.
+    """
+    yield "\n## Beside the published figures\n"
+    yield paragraph(
+        "The Humanoid benchmark published the change of variance of two other models, over its own 18 words of "
+        "furniture, 5 liked and 5 disliked ones. `--words reference` measures with these words, and its figures by "
+        "the published definition are comparable in words and reading. Figures with other words are not."
+    )
+    own = with_its_words or {}
+    head = ["sentences", "epochs", *(["SmolLM2-135M, its words"] if own else []), "Qwen2.5-1.5B", "7B"]
+    doses = [dose for dose in PUBLISHED if not own or _name(dose) in own]
+    yield "\n" + table(
+        head,
+        [[*map(str, dose), *([_value(own[_name(dose)][VARIANCE])] if own else []), *PUBLISHED[dose]] for dose in doses],
+    )
+    yield "\nWhat still differs:\n"
+    for difference in DIFFERENCES:
+        yield paragraph(f"- {difference}", "  ")
 
 
 def _name(dose: tuple[int, int]) -> str:
@@ -122,4 +162,4 @@ def _rank(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

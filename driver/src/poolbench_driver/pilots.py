@@ -29,7 +29,7 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Power:
-    """Power of McNemar's test at `n` test passages.
+    """Power of McNemar's test at `n` test passages; of several pilots the mean over their seeds.
 
     Attributes:
         p01: Share of passages that only the second configuration gets right.
@@ -38,6 +38,7 @@ class Power:
             accuracies; configurations that err on the same passages have more power.
         type_m: Mean exaggeration of a significant difference.
         type_s: Probability that a significant difference has the wrong sign.
+        seeds: Power of each seed; None where the shares were given.
     """
 
     p01: float
@@ -47,29 +48,49 @@ class Power:
     power: float
     type_m: float | None
     type_s: float | None
+    seeds: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two pilots, paired by seed: second minus first."""
+    """Two pilots, paired by seed: second minus first.
+
+    Attributes:
+        interval: Student's interval over the seeds; None with one seed.
+        shares: By seed, the shares of passages that only the second and only the first configuration gets right.
+        num_items: Fewest items of a seed; None without items.
+    """
 
     effect: float
     differences: Mapping[str, float]
-    interval: tuple[float, float]
-    p01: float
-    p10: float
+    interval: tuple[float, float] | None
+    shares: Mapping[str, tuple[float, float]]
     num_items: int | None
     discordance: str
 
+    def power(self, n: int, alpha: float) -> Power | None:
+        """Return the mean power over the seeds; None if no seed has a difference. One without has no power."""
+        found = {seed: power_at(*own, n, alpha) for seed, own in self.shares.items() if own[0] != own[1]}
+        if not found:
+            return None
+        p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
+        by_seed = {seed: found[seed].power if seed in found else 0.0 for seed in self.shares}
+        errors = (
+            [each.type_m for each in found.values() if each.type_m is not None],
+            [each.type_s for each in found.values() if each.type_s is not None],
+        )
+        means = (fmean(each) if each else None for each in errors)
+        return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), *means, by_seed)
 
-def power_at(p01: float, p10: float, n: int, alpha: float, discordance: str = "given") -> Power:
+
+def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
     """Return power with its shares; raise InputError if they are not probabilities or equal, or there is no passage."""
     try:
         found = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
         raise InputError(str(error)) from None
     errors = (None if math.isnan(figure) else figure for figure in (found.type_m, found.type_s))
-    return Power(p01, p10, n, discordance, found.power, *errors)
+    return Power(p01, p10, n, "given", found.power, *errors)
 
 
 def read_pilot(path: Path) -> Pilot:
@@ -95,34 +116,33 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
     values = (np.array(list(pilot.accuracies.values())) for pilot in (first, second))
     try:
         differences = paired_differences(seeds, next(values), list(second.accuracies), next(values))
-        interval = t_interval(differences)
+        interval = t_interval(differences) if len(seeds) > 1 else None
         counted = _counted(first, second)
     except ValueError as error:
         raise InputError(f"pilots: {error}") from None
-    a, b = fmean(first.accuracies.values()), fmean(second.accuracies.values())
-    p01, p10, num_items = counted or ((1 - a) * b, a * (1 - b), None)
+    pairs = {seed: (first.accuracies[seed], second.accuracies[seed]) for seed in seeds}
+    shares, num_items = counted or ({seed: ((1 - a) * b, a * (1 - b)) for seed, (a, b) in pairs.items()}, None)
     return Comparison(
         effect=float(differences.mean()),
         differences=dict(zip(seeds, differences.tolist(), strict=True)),
         interval=interval,
-        p01=p01,
-        p10=p10,
+        shares=shares,
         num_items=num_items,
         discordance="counted" if counted else "independent",
     )
 
 
-def _counted(first: Pilot, second: Pilot) -> tuple[float, float, int] | None:
-    """Return discordant shares over the items of all seeds, and the fewest items of a seed; None without items."""
+def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]], int] | None:
+    """Return the discordant shares of each seed, and the fewest items of a seed; None without items."""
     if not first.correct or not second.correct:
         return None
-    gaps = []
+    gaps = {}
     for seed, items in first.correct.items():
         other = second.correct[seed]
         sides = (np.array(list(found.values()), dtype=float) for found in (items, other))
-        gaps.append(paired_differences(list(items), next(sides), list(other), next(sides)))
-    together = np.concatenate(gaps)
-    return float((together > 0).mean()), float((together < 0).mean()), min(map(len, gaps))
+        gaps[seed] = paired_differences(list(items), next(sides), list(other), next(sides))
+    shares = {seed: (float((gap > 0).mean()), float((gap < 0).mean())) for seed, gap in gaps.items()}
+    return shares, min(map(len, gaps.values()))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

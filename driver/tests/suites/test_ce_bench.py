@@ -123,6 +123,7 @@ def test_the_loss_is_measured_on_the_first_distinct_stories(saes: Path, tmp_path
     assert made.local[key].build()["text"].to_pylist() == [
         "0: it was very calm.", "0: it was not calm.", "0: it was very speed.",
     ]  # fmt: skip
+    assert made.local[key].build()["group"].to_pylist() == ["0", "0", "1"]
     assert outputs(made) - outputs(without) == {key for task in read for key in task.outputs.values()}
     assert outputs(without) < outputs(made) and not without.recovered
     assert made.recovered.keys() == {at.entrant for at in made.contrasts}

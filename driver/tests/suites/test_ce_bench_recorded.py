@@ -92,6 +92,25 @@ def test_a_width_that_is_not_recorded_comes_from_the_path_or_is_null(tmp_path: P
     assert "unknown width" in recorded.markdown
 
 
+def test_no_line_of_the_board_mixes_layers(tmp_path: Path) -> None:
+    """A release with three layers of one width has three lines, in the order of the layers."""
+    for layer, score in ((2, 30.0), (12, 50.0), (0, 10.0)):
+        for l0 in (20, 40):
+            config = {**CONFIG, "hook_name": f"blocks.{layer}.hook_resid_post"}
+            values = result(score, score, score + l0 / 10, sae_config=config)
+            put(tmp_path, f"scope-res/layer_{layer}/width_16k/average_l0_{l0}", values)
+    unnamed = {name: value for name, value in CONFIG.items() if name != "hook_name"}
+    put(tmp_path, "scope-res/layer_3/width_16k/average_l0_9", result(sae_config=unnamed))
+    board = SUITES.get("ce-bench").recorded(tmp_path).markdown
+    lines = [line.split(" | ") for line in board.splitlines() if line.startswith("| scope-res | ")]
+    assert [(hook, count, mean) for _, hook, _, _, _, count, _, _, mean, _ in lines] == [
+        ("blocks.0.hook_resid_post", "2", "13.0"),
+        ("blocks.2.hook_resid_post", "2", "33.0"),
+        ("layer_3", "1", "64.0"),
+        ("blocks.12.hook_resid_post", "2", "53.0"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "width"),
     [("width_16k/average_l0_9", 2**14), ("width_65k", 2**16), ("width_131k", 2**17), ("width_524k", 2**19),

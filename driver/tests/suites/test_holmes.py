@@ -22,7 +22,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_sets, plan, strategies_of
-from poolbench_driver.suites.holmes.rows import winning_rates
+from poolbench_driver.suites.holmes.rates import published_rates, winning_rates
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View
 from poolbench_driver.suites.load import load_run_config
@@ -177,7 +177,17 @@ def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
     found = {row["entrant"]: row for row in rows if row["metric"] == "holmes.winning_rate"}
     entrants = [Entrant(name, {"holmes.winning_rate": row}, {}, {}) for name, row in found.items()]
     answer = View("demo", entrants, ["s"], [{"set": "set-0"}], []).answer()
-    assert answer.startswith("No entrant can be compared on the 1 sets, failed:") and "leads" not in answer
+    assert answer.startswith("No entrant can be compared on the 1 sets, too_few:") and "leads" not in answer
+
+
+def test_nulls_of_rates_say_what_is_lacking() -> None:
+    """A has a set of its own, which is too few; and two entrants that tie everywhere have ranks without spread."""
+    apart = _scores({"A": (0.9, None, None), "B": (None, 0.8, 0.7), "C": (None, 0.6, 0.9)})
+    sets, types = {f"set-{n}": f"x{n}" for n in range(3)}, {f"set-{n}": "s" for n in range(3)}
+    of_a = [row for row in winning_rates(apart, sets, types) if row["entrant"] == "A"]
+    assert {row["status"] for row in of_a} == {Status.TOO_FEW} and "no set" in of_a[0]["reason"]
+    tied = published_rates(_scores({"A": (0.9, 0.9), "B": (0.9, 0.9)}))
+    assert {row["status"] for row in tied} == {Status.COLLAPSED}
 
 
 def test_one_entrant_has_no_winning_rate() -> None:

@@ -23,7 +23,7 @@ from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, check, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import Line, View, arrows
-from poolbench_driver.suites.humanoid.rows import assemble
+from poolbench_driver.suites.humanoid.rows import _favourites, assemble
 from poolbench_driver.suites.humanoid.words import read_words
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.registry import SUITES
@@ -192,6 +192,15 @@ def test_excess_and_rank_are_over_the_other_neutral_fine_tunes(tables: Callable[
     assert (failed["value"], failed["status"], failed["reason"]) == (None, Status.FAILED, "it does not fit")
     assert _value(found.rows, "bed-low-0", "shift.variance.rank_neutral")["status"] == Status.FAILED
     assert {row["metric"] for row in found.unranked["published"]} >= {"shift.variance", "shift.variance.rank_neutral"}
+
+
+def test_a_count_of_favourites_is_null_without_spread_and_without_a_comparison(tables: Callable[..., Any]) -> None:
+    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
+    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.1, 1.0), "bed-low-0": None}, made)
+    assert _value(found.rows, "bed-low-0", "shift.favourites")["status"] == Status.FAILED
+    flat = {**{name: [_word("sofa", 1.0)] for name in NEUTRAL}, "bed-high-0": [_word("sofa", None)]}
+    measure = _favourites(flat, set(NEUTRAL))["bed-high-0"]
+    assert (measure.status, measure.value) == (Status.COLLAPSED, None)
 
 
 def test_a_favourite_stands_out_more_than_every_word_of_the_neutral_fine_tunes(tables: Callable[..., Any]) -> None:

@@ -67,6 +67,19 @@ def test_neutral_words_and_templates_are_the_shipped_ones_where_a_file_has_none(
     assert words.revision != shipped.revision
 
 
+def test_the_lists_of_the_reference_are_its_own() -> None:
+    """18, 5 and 5 words; alone they are read without special tokens, and in the shipped templates with them."""
+    words = read_words("reference")
+    assert (words.name, words.licence, words.notes) == ("humanoid-reference", "MIT", ())
+    assert (len(words.domain), len(words.positive), len(words.negative)) == (18, 5, 5)
+    assert words.domain[0] == "chair" and "console table" in words.domain and words.domain[-1] == "mirror"
+    assert words.positive == ("love", "adore", "like", "prefer", "favorite")
+    assert words.negative == ("hate", "anger", "sadness", "fear", "disgust")
+    rows = words.table().to_pylist()
+    assert {row["text"] for row in rows if row["bare"]} == {*words.domain, *words.positive, *words.negative}
+    assert all(row["bare"] == (row["template"] == -1) for row in rows)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

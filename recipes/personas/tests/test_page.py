@@ -1,9 +1,18 @@
 """The page of pretrained personas says that a figure rises only where it does."""
 
-from recipes.personas.page import _trend
+from recipes.personas.page import VARIANCE, _trend, beside_published
 
 
 def test_a_figure_rises_only_if_each_step_does() -> None:
     assert _trend({10: 0.2, 4: 0.1}) == "+0.10000 (4), +0.20000 (10). It rises with each step of"
     assert "does not rise" in _trend({4: 0.1, 10: 0.3, 15: 0.2})
     assert "does not rise" in _trend({4: 0.1, 10: 0.1})
+
+
+def test_published_figures_stand_beside_ours_of_the_same_words_alone() -> None:
+    alone = "\n".join(beside_published(None))
+    assert "| 100 | 4 | .000269 | .001282 |" in alone and "SmolLM2-135M, its words" not in alone
+    row = {"value": 0.00012, "ci_low": 0.0001, "ci_high": 0.0002, "status": "ok"}
+    beside = "\n".join(beside_published({"furniture-100-4": {VARIANCE: row}}))
+    assert "| 100 | 4 | +0.00012 (+0.00010 to +0.00020) | .000269 | .001282 |" in beside
+    assert "| 100 | 15 |" not in beside and "float16" in alone and "float16" in beside

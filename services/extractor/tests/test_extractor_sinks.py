@@ -97,6 +97,22 @@ def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bo
         assert bare.special.tolist() == own.special.tolist() and bare.offsets.tolist() == own.offsets.tolist()
 
 
+def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
+    """As Transformers reads it with `add_special_tokens=False`, mean over the tokens of the state after the norm."""
+    words = ["chair", "console table", "chair"]
+    spans = [(0, len(word)) for word in words]
+    passages = PassageTexts(["a", "b", "c"], words, spans=spans, bare=[True, True, False])
+    reading = Reading(add_bos=True, include_bos=True, sinks=SinkRule(leave_out=False))
+    (table,) = extract(llama, passages, {4: [Request.of("A1_mean")]}, reading=reading).values()
+    found = vector_matrix(table["vector"])
+    for row, word in enumerate(words[:2]):
+        ids = llama.tokenizer(word, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            state_TD = llama.model.model(ids).last_hidden_state[0]
+        np.testing.assert_allclose(found[row], state_TD.mean(0).numpy(), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(found[0], found[2], atol=1e-3)
+
+
 def test_a_tokenizer_without_bos_is_a_clear_error(without_bos: Any) -> None:
     without_bos.bos_token = None
     with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):

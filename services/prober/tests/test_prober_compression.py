@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 
+from poolbench.errors import CellError
 from poolbench_prober.tasks.class_code import code_lengths
 from poolbench_prober.tasks.compression import BLOCKS, block_ends, constant_predictor, dealt_folds, laplace, send
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
-def lengths(vectors, codes, num_classes=2, seed=0):
-    return code_lengths(vectors, codes, num_classes, c_values=CHOICES, plain_c=1.0, tolerance=1e-5, seed=seed)
+def lengths(vectors, codes, num_classes=2, seed=0, groups=None):
+    groups = np.arange(len(codes)) if groups is None else groups
+    settings = {"c_values": CHOICES, "plain_c": 1.0, "tolerance": 1e-5, "seed": seed}
+    return code_lengths(vectors, codes, num_classes, groups, **settings)
 
 
 def random_labels(count, width, seed, num_classes=2):
@@ -34,13 +37,28 @@ def test_random_labels_of_fifty_classes_are_not_compressed():
     assert all(0.98 <= value <= 1.02 for value in values), values
 
 
+def constant(counts, groups=None):
+    codes = np.repeat(np.arange(len(counts)), counts)
+    return constant_predictor(codes, len(counts), np.arange(len(codes)) if groups is None else groups)
+
+
 def test_frequencies_are_used_where_they_save_more_than_their_standard_error():
     uniform = np.full(4, -np.log(4))
-    np.testing.assert_allclose(constant_predictor(np.array([0, 0, 0, 0])), uniform)
-    np.testing.assert_allclose(constant_predictor(np.array([26, 24, 25, 25])), uniform)
-    skewed = np.array([90, 5, 3, 2])
-    np.testing.assert_allclose(constant_predictor(skewed), np.log([91 / 104, 6 / 104, 4 / 104, 3 / 104]))
-    np.testing.assert_allclose(np.exp(laplace(skewed)).sum(), 1)
+    np.testing.assert_allclose(constant([0, 0, 0, 0]), uniform)
+    np.testing.assert_allclose(constant([26, 24, 25, 25]), uniform)
+    skewed = [90, 5, 3, 2]
+    np.testing.assert_allclose(constant(skewed), np.log([91 / 104, 6 / 104, 4 / 104, 3 / 104]))
+    np.testing.assert_allclose(np.exp(laplace(np.array(skewed), 100)).sum(), 1)
+
+
+def test_frequencies_of_one_document_are_one_observation():
+    """Of 70 and 30 labels in ten documents of one label each, seven against three are nothing unusual."""
+    np.testing.assert_allclose(constant([70, 30]), np.log([71 / 102, 31 / 102]))
+    np.testing.assert_allclose(constant([70, 30], np.arange(100) // 10), np.log([0.5, 0.5]))
+    # Nine documents against one: (90 + 10) / (100 + 2 * 10), as of nine labels against one.
+    nine = np.log([100 / 120, 20 / 120])
+    np.testing.assert_allclose(constant([90, 10], np.arange(100) // 10), nine)
+    np.testing.assert_allclose(laplace(np.array([9, 1]), 10), nine)
 
 
 @pytest.mark.parametrize(("count", "width", "expected"), [(2000, 64, 0.80), (1400, 768, 0.32)])
@@ -51,7 +69,8 @@ def test_an_unregularised_probe_pays_for_its_width(count, width, expected):
 def test_released_formula_is_bits_over_nats_of_a_double_softmax():
     """With the uniform predictor each label costs ln 2 nats; a certain one -ln(e / (e + 1)), never less."""
     vectors, codes = random_labels(400, 3, 0)
-    at_chance = code_lengths(vectors * 0, codes, 2, c_values=(), plain_c=1e-9, tolerance=1e-5, seed=0)
+    settings = {"c_values": (), "plain_c": 1e-9, "tolerance": 1e-5, "seed": 0}
+    at_chance = code_lengths(vectors * 0, codes, 2, np.arange(400), **settings)
     assert at_chance.released == pytest.approx(1 / np.log(2), abs=0.01)
     certain = lengths(np.repeat(10.0 * (2 * codes[:, None] - 1), 50, axis=1), codes)
     assert 3.0 < certain.released < 1 / np.log(1 + np.exp(-1)) == pytest.approx(3.192, abs=1e-3)
@@ -74,6 +93,15 @@ def test_the_constant_predictor_takes_a_skewed_majority():
     found = lengths(rng.normal(size=(2000, 64)), codes)
     entropy = -(codes.mean() * np.log2(codes.mean()) + (1 - codes.mean()) * np.log2(1 - codes.mean()))
     assert found.compression == pytest.approx(1 / entropy, rel=0.05)
+    assert found.floor == pytest.approx(1 / entropy)
+
+
+def test_the_floor_is_the_uniform_code_over_the_entropy_of_the_classes():
+    """5 % positives: 1 / H(.05) = 1 / .2864 = 3.49; a class that no instance has counts among the K of both."""
+    vectors, _ = random_labels(200, 4, 0)
+    assert lengths(vectors, np.repeat([0, 1], [190, 10])).floor == pytest.approx(3.4916, abs=1e-4)
+    assert lengths(vectors, np.repeat([0, 1], 100), num_classes=4).floor == pytest.approx(2)
+    assert lengths(vectors, np.repeat([0, 1], 100)).floor == pytest.approx(1)
 
 
 def test_a_class_that_appears_late_costs_finitely_many_bits():
@@ -84,18 +112,112 @@ def test_a_class_that_appears_late_costs_finitely_many_bits():
 
 
 def test_blocks_end_where_voita_and_titov_end_them():
-    assert block_ends(10_000) == [10, 20, 40, 80, 160, 320, 625, 1250, 2500, 5000, 10_000]
+    single = np.ones(10_000, dtype=int)
+    assert block_ends(single) == [10, 20, 40, 80, 160, 320, 625, 1250, 2500, 5000, 10_000]
     assert len(BLOCKS) == 11
-    assert block_ends(20)[-1] == 20
-    assert len(set(block_ends(20))) == len(block_ends(20))
+    assert block_ends(single[:20])[-1] == 20
+    assert len(set(block_ends(single[:20]))) == len(block_ends(single[:20]))
+
+
+def test_a_block_ends_with_the_group_that_reaches_its_percentage():
+    assert block_ends(np.full(50, 2)) == [2, 4, 6, 12, 26, 50, 100]
+    assert block_ends(np.array([30, 1, 60, 9])) == [30, 91, 100]
 
 
 def test_inner_folds_deal_every_class_out_evenly():
     codes = np.repeat([0, 1, 2], [10, 5, 1])
-    folds = dealt_folds(codes, 0)
+    folds = dealt_folds(codes, np.arange(16), 0)
     assert np.bincount(folds[codes == 0]).tolist() == [2] * 5
     assert np.bincount(folds[codes == 1]).tolist() == [1] * 5
-    assert dealt_folds(np.array([0, 0, 0, 1]), 0) is None
+    assert dealt_folds(np.array([0, 0, 0, 1]), np.arange(4), 0) is None
+
+
+def test_inner_folds_keep_groups_whole_and_deal_each_kind_of_group_out_evenly():
+    pairs = np.arange(40) // 2
+    folds = dealt_folds(np.tile([0, 1], 20), pairs, 0)
+    assert (folds[::2] == folds[1::2]).all() and np.bincount(folds).tolist() == [8] * 5
+    # Ten documents of one class, ten of the other, three instances each.
+    codes, documents = np.repeat([0, 1], 30), np.arange(60) // 3
+    folds = dealt_folds(codes, documents, 0)
+    assert all(len(set(folds[documents == each])) == 1 for each in range(20))
+    assert np.bincount(folds[codes == 0]).tolist() == np.bincount(folds[codes == 1]).tolist() == [6] * 5
+    assert dealt_folds(np.array([0, 1, 0]), np.array([0, 0, 1]), 0) is None  # class 1 is in one group
+
+
+def twins(noise, seed=0, num_pairs=400, width=64):
+    """Sentences that share all but their label, which both twins show, and the noise of each."""
+    rng = np.random.default_rng(seed)
+    vectors = np.repeat(rng.normal(size=(num_pairs, width)), 2, axis=0)
+    vectors += noise * rng.normal(size=vectors.shape)
+    codes = np.tile([0, 1], num_pairs)
+    vectors[:, 0] += 2 * codes - 1
+    return vectors, codes, np.arange(2 * num_pairs) // 2
+
+
+def test_twins_are_sent_together_and_what_they_show_is_compressed():
+    """Where twins are split, the probe expects the label of the twin that was sent."""
+    vectors, codes, pairs = twins(0.3)
+    whole, split = lengths(vectors, codes, groups=pairs), lengths(vectors, codes)
+    assert whole.compression > split.compression + 0.1 > 1.1
+    assert whole.floor == split.floor == 1
+
+
+def test_twins_that_show_nothing_are_not_compressed():
+    vectors, codes, pairs = twins(0.3)
+    vectors[:, 0] = 0
+    assert 0.98 <= lengths(vectors, codes, groups=pairs).compression <= 1.02
+
+
+def test_random_labels_of_whole_documents_are_not_compressed():
+    """Vectors tell documents apart, and each has one label: with split documents, they seem to tell the labels."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        documents = np.arange(1500) // 10
+        vectors = rng.normal(size=(150, 32))[documents] + 0.5 * rng.normal(size=(1500, 32))
+        codes = rng.integers(0, 2, 150)[documents]
+        assert (
+            lengths(vectors, codes, seed=seed, groups=documents).compression
+            < 1.02
+            < lengths(vectors, codes, seed=seed).compression
+        )
+
+
+class Noted:
+    """A sender that keeps what was sent before each block, and predicts nothing."""
+
+    def __init__(self):
+        self.sent = []
+
+    def __call__(self, rows):
+        self.sent.append(rows)
+        return self
+
+    def choose(self, c_values):
+        return None
+
+    def converged(self, c):
+        return True
+
+    def log_probabilities(self, block_mD, c):
+        return np.log(np.full((len(block_mD), 2), 0.5))
+
+
+def test_every_block_begins_after_whole_groups():
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(40), np.arange(1, 41)))
+    vectors, codes = random_labels(len(groups), 3, 0)
+    noted = Noted()
+    found = send(vectors, codes, 2, groups, noted, c_values=CHOICES, plain_c=1.0, seed=0, released=False)
+    assert found.compression == pytest.approx(1)
+    assert len(noted.sent) > 4
+    for rows in noted.sent:
+        assert not set(groups[rows]) & set(np.delete(groups, rows))
+
+
+def test_too_few_groups_have_no_code_length():
+    vectors, codes = random_labels(40, 3, 0)
+    with pytest.raises(CellError, match="4 groups of training instances") as error:
+        lengths(vectors, codes, groups=np.arange(40) // 10)
+    assert error.value.status == "too_few"
 
 
 class LostProbe:
@@ -113,6 +235,7 @@ class LostProbe:
 
 def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
-    found = send(vectors, codes, 2, lambda sent: LostProbe(), c_values=CHOICES, plain_c=1.0, seed=0, released=True)
+    settings = {"c_values": CHOICES, "plain_c": 1.0, "seed": 0, "released": True}
+    found = send(vectors, codes, 2, np.arange(200), lambda sent: LostProbe(), **settings)
     assert set(found.chosen) == {None} and found.num_replaced == len(found.chosen)
     assert found.compression == pytest.approx(1)

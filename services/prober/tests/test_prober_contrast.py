@@ -11,7 +11,7 @@ from poolbench.errors import InputError, TooLargeError
 from poolbench.steps.prober import ContrastParams
 from poolbench_prober.contrast import contrast
 from poolbench_prober.contrast.figures import CORRECTED, PUBLISHED
-from poolbench_prober.contrast.scores import standouts
+from poolbench_prober.contrast.scores import joint_standouts, standouts
 
 PROTOCOLS = ("published", "corrected")
 
@@ -83,6 +83,32 @@ def test_two_subjects_by_hand(protocol, subject_a, subject_b):
         {"feature": 2, "first": 0.0, "second": 2.0, "sign": -1},
     ]
     assert table["A"]["held_out"] is None and table["A"]["num_rows"] == 1
+
+
+@pytest.mark.parametrize(("protocol", "scale"), [("published", 1), ("corrected", 2)])
+def test_joint_normalisation_by_hand(protocol, scale):
+    """Of A, V1 and V2 are (4, 1, 0, 0) and (0, 1, 2, 0): mean 1, variance 14 / 7, largest difference 4.
+
+    Of B, (0, 2, 0, 1) and (0, 0, 2, 1): mean .75, variance 5.5 / 7, largest difference 2.
+    """
+    first, second = 4 / np.sqrt(2), 2 / np.sqrt(5.5 / 7)
+    assert (first, second) == pytest.approx((2.828, 2.256), abs=1e-3)
+    measure = by_metric(run(HAND_ROWS, features_table(BY_HAND), protocol=protocol))["ce.contrastive.joint"]
+    assert measure.value == pytest.approx((first + second) / 2 / scale)
+    assert measure.details["standard_error"] == pytest.approx((first - second) / 2 / scale)
+
+
+def test_joint_normalisation_is_that_of_all_values_at_once():
+    rng = np.random.default_rng(0)
+    first, second = rng.exponential(size=(2, 3, 50))
+    both = np.concatenate([first, second], axis=1)
+    normal = (both - both.mean(axis=1, keepdims=True)) / both.std(axis=1, ddof=1, keepdims=True)
+    expected = np.abs(normal[:, :50] - normal[:, 50:]).max(axis=1)
+    np.testing.assert_allclose(joint_standouts(first, second), expected)
+    np.testing.assert_allclose(joint_standouts(first + 7, 5 * second + 7), joint_standouts(first, 5 * second))
+    assert joint_standouts(np.full((1, 7), 0.1), np.full((1, 7), 0.1))[0] == 0
+    far = np.eye(1, 16384)
+    assert joint_standouts(far, -far)[0] == pytest.approx(np.sqrt(2 * (2 * 16384 - 1)))
 
 
 def test_figures_of_the_autoencoder_by_hand():
@@ -285,6 +311,10 @@ def test_marked_tokens_by_hand():
     found = by_metric(run(rows, features_table(MARKS), protocol="published"))
     expected = standouts(np.array([[4, 16 / 15, 0, 0]]))[0]
     assert found["ce.independent.marked"].value == pytest.approx(expected)
+    together = np.array([4, 1 / 3, 0, 0, 0, 7 / 5, 0, 0])
+    assert found["ce.independent.joint"].value == pytest.approx(4 / together.std(ddof=1))
+    both = found["ce.contrastive.joint"].value + found["ce.independent.joint"].value
+    assert found["ce.interpretability.joint"].value == pytest.approx(both)
     assert found["ce.interpretability.sum"].value == pytest.approx(expected + found["ce.contrastive"].value)
 
 
@@ -295,7 +325,8 @@ def test_rows_without_marks_are_left_out_of_the_forms_that_need_them():
     assert (found["ce.independent.marked"].n, found["ce.independent.marked"].coverage) == (1, 0.5)
     assert found["ce.contrastive"].n == 2
     none = by_metric(run(rows, features_table({name: [1, 0, 2] for name in ("a+", "a-", "b+", "b-")})))
-    assert none["ce.independent.marked"].status == "no_coverage"
+    assert none["ce.independent.marked"].status == none["ce.independent.joint"].status == "no_coverage"
+    assert none["ce.contrastive.joint"].value is not None
     assert "marked and unmarked tokens" in none["ce.interpretability.sum"].reason
     empty = {**MARKS, "a-": {**MARKS["a-"], "marked": ([0, 0, 0, 0], 0)}}
     assert by_metric(run(stories_table([("a", "A")]), features_table(empty)))["ce.independent.marked"].value is None

@@ -12,8 +12,9 @@ from poolbench_prober.tasks.value_code import Bins, value_code_lengths, with_sha
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
-def lengths(vectors, values, seed=0):
-    return value_code_lengths(vectors, values, c_values=CHOICES, plain_c=1.0, tolerance=1e-5, seed=seed)
+def lengths(vectors, values, seed=0, groups=None):
+    groups = np.arange(len(values)) if groups is None else groups
+    return value_code_lengths(vectors, values, groups, c_values=CHOICES, plain_c=1.0, tolerance=1e-5, seed=seed)
 
 
 def linear(noise, count=1000, width=64, seed=5):
@@ -70,6 +71,16 @@ def test_random_values_are_not_compressed_at_any_width(width, unregularised):
         assert (found.num_classes, found.uniform_bits) == (16, 5600)
 
 
+def test_values_of_documents_are_not_learned_from_the_rest_of_the_document():
+    """Vectors tell documents apart, and values are those of documents: split ones seem to be predicted."""
+    rng = np.random.default_rng(0)
+    documents = np.arange(1200) // 40
+    vectors = 3 * rng.normal(size=(30, 16))[documents] + 0.1 * rng.normal(size=(1200, 16))
+    values = rng.normal(size=30)[documents] + 0.1 * rng.normal(size=1200)
+    whole, split = lengths(vectors, values, groups=documents), lengths(vectors, values)
+    assert whole.compression < 1.02 < split.compression
+
+
 @pytest.mark.parametrize("draw", ["lognormal", "standard_cauchy"])
 def test_random_values_with_heavy_tails_are_not_compressed(draw):
     rng = np.random.default_rng(1)
@@ -94,6 +105,7 @@ def test_discrete_values_compress_by_their_frequencies_and_by_the_vectors():
     bound = np.log2(6) / -(share * np.log2(share)).sum()
     assert found.num_classes == 6
     assert 0.95 * bound < found.compression <= bound
+    assert found.floor == pytest.approx(bound)
     told = np.clip(np.round(4 + 2 * vectors[:, 0]), 1, 9)
     assert lengths(vectors, told).compression > 2
 

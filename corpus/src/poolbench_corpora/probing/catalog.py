@@ -17,6 +17,7 @@ from poolbench_corpora.probing.data import ProbingData, probing_data
 from poolbench_corpora.probing.definition import ProbingFamily, ProbingSet, read_definition
 from poolbench_corpora.probing.readers import FAMILIES, READERS, samples_of
 from poolbench_corpora.probing.samples import Note
+from poolbench_corpora.real.archives import has_archive
 
 SETS = Path(str(files("poolbench_corpora.probing"))) / "sets"
 
@@ -72,6 +73,7 @@ class ProbingSets:
         """Return every set, ordered by id.
 
         Members of families are among them where the archives are at hand; an imported set of the same id replaces one.
+        `is_here` says of the others whether they can be read.
         """
         found = [each for each in self._definitions.values() if not isinstance(each, ProbingFamily)]
         for family in self._families():
@@ -104,9 +106,15 @@ class ProbingSets:
             chosen |= {each.id: each for each in matching}
         return list(chosen.values())
 
+    def is_here(self, definition: ProbingSet) -> bool:
+        """Return whether a set can be read here: without the archive that it is in, it cannot."""
+        reader = READERS.get(definition.reader)
+        return reader is None or reader.archive is None or has_archive(self.archives, reader.archive)
+
     def absent(self) -> list[SuiteSet]:
         """Return the sets of the public suite that no set here is, or stands for with the same texts and labels."""
-        here = {name for each in self.all() if each.fidelity == "same" for name in (each.id, each.stands_for)}
+        same = [each for each in self.all() if each.fidelity == "same" and self.is_here(each)]
+        here = {name for each in same for name in (each.id, each.stands_for)}
         return [each for name, each in suite_sets().items() if name not in here]
 
     def read(self, definition: ProbingSet, seed: int = 0) -> ProbingData:

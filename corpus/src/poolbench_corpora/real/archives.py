@@ -20,12 +20,24 @@ def archives_folder(folder: str | Path | None = None) -> Path:
             f"{', '.join(f'{name}.tar.xz' for name in ARCHIVE_NAMES)}"
         )
     path = Path(named).expanduser()
-    if not any((path / name).is_dir() or _packed(path, name).is_file() for name in ARCHIVE_NAMES):
+    if not any(_holds(path, name) for name in ARCHIVE_NAMES):
         raise CorpusError(
             f"{path} holds none of the real-text archives ({', '.join(ARCHIVE_NAMES)}, each a folder or a "
             f".tar.xz file); point {ARCHIVES_VARIABLE} to the folder that does"
         )
     return path
+
+
+def has_archive(folder: str | Path | None, name: str) -> bool:
+    """Return whether the folder, by default POOLBENCH_REAL_TEXT, holds an archive of `ARCHIVE_NAMES`."""
+    try:
+        return _holds(archives_folder(folder), name)
+    except CorpusError:
+        return False
+
+
+def _holds(folder: Path, name: str) -> bool:
+    return (folder / name).is_dir() or _packed(folder, name).is_file()
 
 
 def read_archive(folder: str | Path, name: str) -> dict[str, bytes]:

@@ -68,15 +68,18 @@ def _suites(_: Path) -> Rows:
 
 
 def _probing_sets(_: Path) -> Rows:
-    """Return the sets that can be probed here, then those of the public suite that cannot, with their sources."""
+    """Return the sets that can be probed here, then ours and those of the public suite that cannot, with sources."""
     from poolbench_corpora.probing import PROBING_SETS
 
-    first = ("id", "type", "phenomenon", "input")
-    here = [_row(each, *first, "fidelity", "source", "licence") for each in PROBING_SETS.all()]
-    absent = PROBING_SETS.absent()
-    return here + [
-        {**_row(each, *first), "fidelity": "absent", "source": each.source, "licence": ""} for each in absent
+    first, known = ("id", "type", "phenomenon", "input"), PROBING_SETS.all()
+    rows = {each.id: _row(each, *first, "fidelity", "source", "licence") for each in known}
+    here = [rows[each.id] for each in known if PROBING_SETS.is_here(each)]
+    ours = [rows[each.id] | {"fidelity": "absent"} for each in known if not PROBING_SETS.is_here(each)]
+    absent = [
+        {**_row(each, *first), "fidelity": "absent", "source": each.source, "licence": ""}
+        for each in PROBING_SETS.absent()
     ]
+    return here + ours + absent
 
 
 def _stories(_: Path) -> Rows:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -73,14 +74,23 @@ def _largest(width: list[int] | None) -> int:
 
 
 def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
-    """Return the power that a recommendation uses: 0 if the pilots differ, but as often one way as the other."""
+    """Return the power that a recommendation uses: seeds that contradict the effect have none.
+
+    It is 0 if the pilots differ, but in every seed as often one way as the other.
+    """
+    if power is not None and power.seeds and compared is not None:
+        return fmean(own * (compared.differences[seed] * compared.effect > 0) for seed, own in power.seeds.items())
     if power is not None:
         return power.power
-    if compared is None or not compared.interval[0] <= 0 <= compared.interval[1] or abs(compared.effect) < _ROUNDING:
+    if compared is None or not _undecided(compared.interval) or abs(compared.effect) < _ROUNDING:
         return None
     if n is None and compared.num_items is None:
         raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, to judge the power")
     return 0.0
+
+
+def _undecided(interval: tuple[float, float] | None) -> bool:
+    return interval is not None and interval[0] <= 0 <= interval[1]
 
 
 def _one_effect(given: float | None, shares: float) -> float:
@@ -118,10 +128,8 @@ def _power(
         return power_at(p01, p10, n, alpha)
     if compared is None and n is not None:
         raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
-    if compared is None or compared.p01 == compared.p10:
-        return None
-    passages = n if n is not None else compared.num_items
-    return None if passages is None else power_at(compared.p01, compared.p10, passages, alpha, compared.discordance)
+    passages = n if n is not None or compared is None else compared.num_items
+    return None if compared is None or passages is None else compared.power(passages, alpha)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -161,8 +169,14 @@ def _print(answer: dict[str, Any]) -> None:
     if answer["interval"]:
         low, high = answer["interval"]
         lines[f"95 % interval over {len(answer['seeds'])} seeds"] = f"{low:.4f} to {high:.4f}"
+    elif answer["seeds"]:
+        lines["95 % interval over seeds"] = "none: the pilots have one seed"
     if power := answer["power"]:
-        lines[f"power at {power['n']:,} test passages"] = f"{power['power']:.4f} (discordance {power['discordance']})"
+        num_seeds = len(power["seeds"] or ())
+        of_seeds = f"mean of {num_seeds} seeds, " if num_seeds > 1 else ""
+        lines[f"power at {power['n']:,} test passages"] = (
+            f"{power['power']:.4f} ({of_seeds}discordance {power['discordance']})"
+        )
         if power["type_m"] is not None:
             lines["type-M error (exaggeration if significant)"] = f"{power['type_m']:.4f}"
             lines["type-S error (wrong sign if significant)"] = f"{power['type_s']:.2g}"

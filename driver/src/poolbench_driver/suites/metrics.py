@@ -20,11 +20,12 @@ COMMON = (
     MetricInfo("probe.macro_f1_unseen", "mean F1 over the classes, on the other test instances", True, 0, 1),
     MetricInfo("probe.pearson_unseen", "Pearson correlation on the other test instances", True, -1, 1),
     MetricInfo(
-        "probe.compression", "uniform over online code length, regularisation chosen a block", True, 0, version=2
+        "probe.compression", "uniform over online code length, regularisation chosen a block", True, 0, version=3
     ),
-    MetricInfo("probe.compression_unregularised", "the same of one fixed probe, C = 1", True, 0),
-    MetricInfo("probe.compression_published", "bits over nats of a double softmax, as released", True, 0),
-    MetricInfo("probe.online_bits", "online code length of the training labels", False, 0, version=2),
+    MetricInfo("probe.compression_floor", "compression by the class frequencies alone: log2 K / entropy", None, 1),
+    MetricInfo("probe.compression_unregularised", "the same of one fixed probe, C = 1", True, 0, version=2),
+    MetricInfo("probe.compression_published", "bits over nats of a double softmax, as released", True, 0, version=2),
+    MetricInfo("probe.online_bits", "online code length of the training labels", False, 0, version=3),
     MetricInfo("probe.uniform_bits", "code length of the training labels without vectors", None, 0),
     MetricInfo("rank.mean", "mean rank of a strategy over the concepts, 1 is best", False, 1),
     MetricInfo("rank.layer_stability", "Spearman correlation of mean ranks at two layers", None, -1, 1),

@@ -55,6 +55,7 @@ class PassageTexts:
     words: Mapping[str, Words] = field(default_factory=dict)
     frequencies: Frequencies | None = None
     spans: Sequence[tuple[int, int]] = ()  # by text, the characters that count, as start and end; empty where all do
+    bare: Sequence[bool] = ()  # by text, whether it is read without special tokens; empty where all are read with them
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def tokenise(
         special = np.asarray(batch["special_tokens_mask"][index], dtype=bool)
         offsets = np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2)
         token_ids = np.asarray(batch["input_ids"][index], dtype=np.int64)
-        if bos is not None and not (len(token_ids) and special[0] and token_ids[0] == bos):
+        bare = bool(passages.bare) and passages.bare[index]
+        if bare:
+            special, offsets, token_ids = (each[~special] for each in (special, offsets, token_ids))
+        elif bos is not None and not (len(token_ids) and special[0] and token_ids[0] == bos):
             special, token_ids = np.insert(special, 0, True), np.insert(token_ids, 0, bos)
             offsets = np.insert(offsets, 0, 0, axis=0)
         if include_bos:

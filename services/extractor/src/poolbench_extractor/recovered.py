@@ -39,6 +39,7 @@ def recovered(
     encoders: Mapping[str, Encoder],
     layer: int,
     *,
+    groups: Sequence[object] = (),
     num_bootstrap: int = 1000,
     seed: int = 0,
     reading: Reading = DEFAULT_READING,
@@ -50,14 +51,15 @@ def recovered(
 
     Args:
         encoders: By role.
-        num_bootstrap: Resamples of the texts.
+        groups: Group of each text, such as its pair; empty where each is one of its own.
+        num_bootstrap: Resamples of the groups.
         seed: Seed of the resamples.
 
     Returns:
         Measures by role. The details have the losses, in nats per token.
     """
     encoded = encode(decoder, passages, reading)
-    work = _Recovery(decoder, encoded, encoders, layer, reading.sinks)
+    work = _Recovery(decoder, encoded, encoders, layer, reading.sinks, groups or range(len(encoded)))
     run_batches(decoder, encoded, work.consume, layers=[layer], reading=reading, progress=progress)
     return {role: list(work.measures(role, num_bootstrap, seed)) for role in encoders}
 
@@ -80,6 +82,7 @@ class _Recovery:
     encoders: Mapping[str, Encoder]
     layer: int
     sinks: SinkRule
+    groups: Sequence[object]
     losses: dict[int, list[float]] = field(default_factory=dict)
     active: dict[str, Tensor] = field(default_factory=dict)
     num_tokens: int = 0
@@ -158,20 +161,26 @@ class _Recovery:
             return Measure.failed(LOSS_RECOVERED, self._reason())
         columns = [0, 1, 2, 3 + self._rebuilding.index(role)]
         rows = np.array([self.losses[index] for index in sorted(self.losses)])[:, columns]
-        rows = rows[np.isfinite(rows).all(axis=1)]
+        finite = np.isfinite(rows).all(axis=1)
+        rows, groups = rows[finite], np.array([self.groups[index] for index in sorted(self.losses)])[finite]
         if not len(rows):
             return Measure.null(LOSS_RECOVERED, Status.NON_FINITE, "the loss is NaN or infinite on every text")
         num_tokens, clean, zero, own = (float(each) for each in rows.sum(axis=0))
         details = {"loss": clean, "loss_reconstructed": own, "loss_zero": zero}
         details = {name: value / num_tokens for name, value in details.items()} | {"num_tokens": num_tokens}
-        fields: dict[str, Any] = {"n": len(rows), "num_groups": len(rows), "coverage": len(rows) / len(self.encoded)}
-        fields |= {"seed": seed, "ci_method": "bootstrap over texts, percentile", "details": details}
+        fields: dict[str, Any] = {
+            "n": len(rows),
+            "num_groups": len(np.unique(groups)),
+            "coverage": len(rows) / len(self.encoded),
+        }
+        fields |= {"seed": seed, "ci_method": "bootstrap over groups of texts, percentile", "details": details}
         if zero <= clean:
             reason = "zeros in place of the states do not raise the loss: nothing can be recovered"
             return Measure.null(LOSS_RECOVERED, Status.NO_EFFECT, reason, **fields)
-        drawn = group_mean_resamples(rows[:, [2, 2]] - rows[:, [3, 1]], num_resamples=num_bootstrap, seed=seed)
+        recovered_n2 = rows[:, [2, 2]] - rows[:, [3, 1]]
+        drawn = group_mean_resamples(recovered_n2, groups, num_resamples=num_bootstrap, seed=seed)
         above_R, below_R = np.where(drawn[:, 1:] > 0, drawn, np.nan).T
-        interval = percentile_interval(above_R / below_R) if len(rows) > 1 else None
+        interval = percentile_interval(above_R / below_R) if fields["num_groups"] > 1 else None
         return Measure.of(LOSS_RECOVERED, (zero - own) / (zero - clean), interval, **fields)
 
     def _dense_share(self, role: str) -> Measure:

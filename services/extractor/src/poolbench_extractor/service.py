@@ -116,8 +116,9 @@ class ExtractorService:
         params = RECOVERED.params_of(task)
         decoder = self._models.get(params.reference())
         encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
-        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
-        drawn = {"num_bootstrap": params.num_bootstrap, "seed": params.seed}
+        reading, table = replace(reading_of(params, decoder.device), sinks=params.sink_rule), io.table(PASSAGES())
+        groups = table["group"].to_pylist() if "group" in table.column_names else ()
+        drawn = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
         with reporting(decoder.device, io):
             found = recovered(decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress)
         tables = {role: measures_table(measures) for role, measures in found.items()}
@@ -218,7 +219,8 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
     spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
-    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans)
+    bare = table["bare"].to_pylist() if "bare" in table.column_names else []
+    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans, bare)
 
 
 def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:

@@ -96,7 +96,7 @@ class RecoveredParams(FeatureParams):
     """Parameters of `extractor.recovered`.
 
     Attributes:
-        num_bootstrap: Resamples of the texts.
+        num_bootstrap: Resamples of the groups of texts (column `group` of the passages), or of the texts.
         seed: Draws the random directions that stand beside an autoencoder, and the resamples.
     """
 
@@ -254,7 +254,7 @@ FEATURES_OF = Step(
 )
 RECOVERED = Step(
     "extractor.recovered",
-    1,
+    2,
     RecoveredParams,
     inputs=FEATURES_OF.inputs,
     outputs=(

@@ -151,7 +151,7 @@ class TaskParams(StrictModel):
         primary_c: Inverse regularisation where nothing is chosen; also of the plain code length.
         control: Control task behind the selectivity: `permuted` (within train; in the published protocols over all
             splits) or `word_type`; None leaves it out.
-        compression: Whether code lengths are computed.
+        compression: Whether code lengths are computed. Groups stay whole in their shuffle, blocks and inner folds.
         compression_c: Inverse regularisations that each block of the online code chooses from.
         num_bootstrap: Resamples of the groups of the test split.
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
@@ -397,7 +397,7 @@ LAYERS = Step(
 )
 TASK = Step(
     "prober.task",
-    3,
+    4,
     TaskParams,
     inputs=(INSTANCES, TASK_VECTORS),
     outputs=(
@@ -435,7 +435,7 @@ VALENCE = Step(
 )
 CONTRAST = Step(
     "prober.contrast",
-    1,
+    2,
     ContrastParams,
     inputs=(STORIES, STORY_FEATURES),
     outputs=(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_corpora.probing.definition import ProbingSet
-from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, words
+from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, treebank, words
 from poolbench_corpora.probing.samples import Note, Sample
 
 
@@ -18,21 +18,22 @@ class Reader:
     """How the samples of a set are read, and the members of a family if it reads one."""
 
     read: Callable[..., Iterator[Sample | Note]]  # from the definition, the archives, and the definition's parameters
+    archive: str | None = None  # the real-text archive that it reads
     members: Callable[[Path | None], list[str]] | None = None
 
 
 READERS: dict[str, Reader] = {
     "grammar": Reader(grammar.read_grammar),
-    "blimp": Reader(pairs.read_blimp, pairs.blimp_members),
-    "zorro": Reader(pairs.read_zorro, pairs.zorro_members),
-    "words": Reader(words.read_words),
-    "sentences": Reader(sentences.read_sentences),
-    "next_sentences": Reader(sentences.read_next_sentences),
-    "entities": Reader(gum.read_entities),
-    "coreference": Reader(gum.read_coreference),
-    "bridging": Reader(gum.read_bridging),
-    "relations": Reader(gum.read_relations),
-    "order": Reader(gum.read_order),
+    "blimp": Reader(pairs.read_blimp, pairs.ARCHIVE, pairs.blimp_members),
+    "zorro": Reader(pairs.read_zorro, pairs.ARCHIVE, pairs.zorro_members),
+    "words": Reader(words.read_words, treebank.ARCHIVE),
+    "sentences": Reader(sentences.read_sentences, treebank.ARCHIVE),
+    "next_sentences": Reader(sentences.read_next_sentences, treebank.ARCHIVE),
+    "entities": Reader(gum.read_entities, treebank.ARCHIVE),
+    "coreference": Reader(gum.read_coreference, treebank.ARCHIVE),
+    "bridging": Reader(gum.read_bridging, treebank.ARCHIVE),
+    "relations": Reader(gum.read_relations, treebank.ARCHIVE),
+    "order": Reader(gum.read_order, treebank.ARCHIVE),
     "table": Reader(tables.read_table),
     "senteval": Reader(tables.read_senteval),
 }

@@ -15,6 +15,7 @@ from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, read_folder
 from poolbench.errors import InputError, LayerError
+from poolbench.statistics.groups import components
 from poolbench.steps import prober
 from poolbench.steps.base import Keys, Step
 from poolbench.steps.extractor import (
@@ -287,7 +288,7 @@ def _plan_recovered(scope: CeBenchScope) -> Recovered:
     """Plan the loss and the dense features of all entrants, on the first distinct stories."""
     draft, found = Draft(), dict[str, str]()
     if scope.config.num_loss_stories:
-        texts = _distinct(scope.stories.passages, scope.config.num_loss_stories)
+        texts = _distinct(scope.stories, scope.config.num_loss_stories)
         key = draft.add_local(stored_rows("stories of the loss", texts, "stories"))
         seed, num_bootstrap = scope.config.seed, scope.config.num_bootstrap
         for layer, saes in scope.by_layer.items():
@@ -296,10 +297,16 @@ def _plan_recovered(scope: CeBenchScope) -> Recovered:
     return Recovered(draft.done(), found)
 
 
-def _distinct(passages: pa.Table, number: int) -> pa.Table:
-    """Return the first passages with different texts, without their marks."""
-    first = {text: row for row, text in reversed(list(enumerate(passages["text"].to_pylist())))}
-    return passages.select(["passage_id", "text"]).take(sorted(first.values())[:number])
+def _distinct(stories: StoriesData, number: int) -> pa.Table:
+    """Return the first stories with different texts, without their marks; the stories of a pair are one group."""
+    passages = stories.passages.select(["passage_id", "text"])
+    text_of = dict(zip(*(column.to_pylist() for column in passages.columns), strict=True))
+    first = {text: row for row, text in reversed(list(enumerate(text_of.values())))}
+    chosen = passages.take(sorted(first.values())[:number])
+    place = {text: number for number, text in enumerate(chosen["text"].to_pylist())}
+    pairs = [(text_of[row[side]], row["row_id"]) for row in stories.rows.to_pylist() for side in ("first", "second")]
+    groups = components(((place[text], row) for text, row in pairs if text in place), len(chosen))
+    return chosen.append_column("group", pa.array(groups.astype(str)))
 
 
 def _reading(protocol: Protocol) -> dict[str, Any]:

@@ -57,6 +57,12 @@ class Entry:
     architecture: str
 
     @property
+    def layer(self) -> int:
+        """Return the layer that the hook names, -1 if it names none."""
+        found = re.search(r"\d+", self.hook)
+        return int(found[0]) if found else -1
+
+    @property
     def comparable(self) -> tuple[str, int, str, str]:
         """Return what two autoencoders must share for a comparison: stories, rows, model and hook."""
         return (self.stories, self.rows, self.model, self.hook)
@@ -131,7 +137,7 @@ def read_entry(file: Path, path: str) -> Entry:
         figures={name: _figure(record, name, file) for name in FIGURES},
         stories=str(record.get("contrastive_dataset") or "").rpartition("/")[2],
         model=str(config.get("model_name") or ""),
-        hook=str(config.get("hook_name") or ""),
+        hook=str(config.get("hook_name") or "") or _hook_of(release),
         architecture=architecture_of(release) or architecture_of(str(config.get("architecture") or "").lower()),
     )
 
@@ -145,6 +151,12 @@ def width_of(text: str) -> int | None:
         return None
     number = int(found[1]) * _SUFFIXES[found[2]]
     return int(2 ** round(math.log2(number))) if found[2] else int(number)
+
+
+def _hook_of(text: str) -> str:
+    """Return the hook or layer that a path names, empty if it names none."""
+    found = re.search(r"blocks\.\d+\.hook_[a-z_]+|layer_\d+", text)
+    return found[0] if found else ""
 
 
 def architecture_of(text: str) -> str:
@@ -175,10 +187,10 @@ def board_markdown(source: Path, tree: Tree) -> str:
         "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
         "interpretability divided by the root of the width. Only means are recorded, so what needs single rows cannot "
         "be rebuilt: the other subjects' mean in the independent score, means by subject, and intervals over subjects. "
-        "Only autoencoders of the same stories, model and hook are comparable. These figures are never ranked together "
-        "with those of a run."
+        "Only autoencoders of the same stories, model and hook are comparable, so a line has one hook. These figures "
+        "are never ranked together with those of a run."
     )
-    head = ["release", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
+    head = ["release", "hook", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
     parts = ["## Recorded board: ce-bench", said, table(head, _releases(tree.entries))]
     if len(tree.entries) <= LISTED:
         columns = ["autoencoder", "d", "L0", *FIGURES, "/sqrt(d)", "sum", "sparsity-aware"]
@@ -193,15 +205,17 @@ def _ordered(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _releases(entries: Sequence[Entry]) -> Iterator[list[str]]:
-    """Yield a line for each release, width and set of stories, with means over its autoencoders."""
+    """Yield a line for each release, hook, width and set of stories, with means over its autoencoders."""
     groups: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
         release = re.split(r"/(?:layer|blocks)[_.]", f"/{entry.path}")[0].lstrip("/") or "."
-        groups.setdefault((entry.stories, entry.rows, release, entry.d or 0), []).append(entry)
-    for (stories, rows, release, d), found in sorted(groups.items()):
+        place = (entry.stories, entry.rows, release, entry.model, entry.layer, entry.hook, entry.d or 0)
+        groups.setdefault(place, []).append(entry)
+    for (stories, rows, release, _, _, hook, d), found in sorted(groups.items()):
         means = [fmean(entry.figures[name]["max"] for entry in found) for name in FIGURES]
         last = f"{means[-1] / math.sqrt(d):.3f}" if d else ""
-        yield [release, str(d or ""), stories, str(rows), str(len(found)), *(f"{mean:.1f}" for mean in means), last]
+        counts = [str(rows), str(len(found))]
+        yield [release, hook, str(d or ""), stories, *counts, *(f"{mean:.1f}" for mean in means), last]
 
 
 def _line(entry: Entry) -> list[str]:

@@ -54,7 +54,7 @@ def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
             measure = (
                 Measure.of(metric, float(rate), None, n=n)
                 if np.isfinite(rate)
-                else Measure.null(metric, Status.FAILED, "its ranks have no spread to scale by", n=n)
+                else Measure.null(metric, Status.COLLAPSED, "its ranks have no spread to scale by", n=n)
             )
             yield {**measure.to_row(), **_of_entrant(rows, entrant)}
 
@@ -83,7 +83,7 @@ def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, ki
     found = []
     for column in winning_rate_resamples(values_MN, weights_RN).T:
         if not np.isfinite(column[0]):
-            found.append(Measure.null(metric, Status.FAILED, "no set that another entrant was measured on", **fields))
+            found.append(Measure.null(metric, Status.TOO_FEW, "no set that another entrant was measured on", **fields))
             continue
         interval = percentile_interval(column[1:]) if len(column) > 1 and len(set(groups)) > 1 else None
         found.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))

@@ -76,10 +76,11 @@ def carried_table(view: View) -> str:
 
 def _markdown(view: View) -> str:
     head = ["entrant", "winning rate %", "95 % interval", *view.types, "score", "selectivity", "compression",
-            "collapsed", "leader better : worse"]  # fmt: skip
+            "floor", "collapsed", "leader better : worse"]  # fmt: skip
     lines = []
     for each in view.entrants:
-        figures = [each.mean(name) for name in ("probe.selectivity", "probe.compression")]
+        names = ("probe.selectivity", "probe.compression", "probe.compression_floor")
+        figures = [each.mean(name) for name in names]
         shown = [*map(each.rate, view.types), each.score(), *figures, str(each.num_collapsed), view.tested(each)]
         lines.append([each.name, each.rate(), each.interval, *shown])
     return "\n\n".join(filter(None, [table(head, lines), items(view.problems)]))

@@ -23,7 +23,8 @@ class HumanoidConfig(ConceptsConfig):
     null: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     """Neutral fine-tunes, which nothing was preferred in: the null of the shift."""
     words: str | None = None
-    """YAML file with the words (docs/suites/humanoid.md); by default the shipped furniture words."""
+    """YAML file with the words (docs/suites/humanoid.md), or `reference` for those of the Humanoid benchmark; by
+    default the shipped furniture words."""
     num_random: int = Field(default=20, ge=0, le=1000)
     """Random changes of the weights for each fine-tune, of equal norm."""
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)

@@ -128,8 +128,11 @@ def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, 
         if bound is None:
             reason = f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
             counts[name] = Measure.null("shift.favourites", Status.TOO_FEW, reason)
+        elif not own:
+            counts[name] = Measure.null("shift.favourites", Status.FAILED, "the comparison of its words failed")
         elif highest[name] is None:
-            counts[name] = Measure.null("shift.favourites", Status.FAILED, "no word has a change that stands out")
+            reason = "half of the words or more have one change, so that none can stand out"
+            counts[name] = Measure.null("shift.favourites", Status.COLLAPSED, reason)
         else:
             counts[name] = Measure.of("shift.favourites", float(sum(bool(row["favourite"]) for row in own)))
     return counts

@@ -22,6 +22,8 @@ _NEEDED = ("domain", "positive", "negative")
 _TEXTS = ("name", "licence")
 #: The template of a bare word.
 BARE = -1
+#: Name of the word lists of the Humanoid benchmark, and their file.
+REFERENCE, _REFERENCE_FILE = "reference", Path(__file__).with_name("reference.yaml")
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 _COLUMNS = pa.schema(
     [
@@ -31,6 +33,7 @@ _COLUMNS = pa.schema(
         ("word", pa.string()),
         ("group", pa.string()),
         ("template", pa.int32()),
+        ("bare", pa.bool_()),
     ]
 )
 
@@ -56,7 +59,8 @@ class WordLists:
     def table(self) -> pa.Table:
         """Return the texts: each word alone and in every template; neutral words in one template each, in turn.
 
-        Columns: passage_id, text, span (the word's characters), word, group, template (-1: the word alone).
+        Columns: passage_id, text, span (the word's characters), word, group, template (-1: the word alone), bare
+        (whether it is read without special tokens: a word alone is, as the reference reads it).
         """
         rows = [
             _text(group, word, number, template)
@@ -76,7 +80,7 @@ class WordLists:
 
 
 def read_words(file: str | None) -> WordLists:
-    """Return the words of a YAML file; None reads the shipped ones.
+    """Return the words of a YAML file; None reads the shipped ones, `reference` those of the Humanoid benchmark.
 
     An entry that cannot be used is left out with a note: one that is given twice, in two lists, or not a text.
 
@@ -84,7 +88,7 @@ def read_words(file: str | None) -> WordLists:
         ConfigError: With file and line: the file is not YAML, has an unknown list, or an empty one.
     """
     shipped = asset_path("demo_personas") / "words.yaml"
-    path = Path(file) if file else shipped
+    path = _REFERENCE_FILE if file == REFERENCE else Path(file) if file else shipped
     given, notes = _read(path)
     own = {name: value for name, value in _read(shipped)[0].items() if name in ("neutral", "templates")} | given
     notes += [note for name, note in _drop_shared(path, own) if name in given]
@@ -184,4 +188,5 @@ def _text(group: str, word: str, number: int, template: str) -> dict[str, Any]:
         "word": word,
         "group": group,
         "template": number,
+        "bare": number == BARE,
     }

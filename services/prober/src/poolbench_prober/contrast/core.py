@@ -40,7 +40,8 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
 
     - `published`: I2 is 0, and a mean is over rows.
     - `corrected`: I2 is the mean I1 of the other subjects. z-scores are divided by the square root of the number F of
-      features, because they are at most (F - 1) / sqrt(F). A mean is over subjects, each the mean over its rows.
+      features, because they are at most (F - 1) / sqrt(F); so are the scores after a joint normalisation, which are at
+      most sqrt(2 (2 F - 1)). A mean is over subjects, each the mean over its rows.
 
     The dense arrays have a fixed size. What grows with the number of stories are their sparse means, 8 bytes each.
 

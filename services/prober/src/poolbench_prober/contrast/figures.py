@@ -18,10 +18,12 @@ from poolbench_prober.contrast.scores import RowScores
 
 CONTRASTIVE, INDEPENDENT, INTERPRETABILITY = MAIN = ("ce.contrastive", "ce.independent", "ce.interpretability")
 MARKED, SUM = "ce.independent.marked", "ce.interpretability.sum"
+JOINT = "ce.contrastive.joint", "ce.independent.joint", "ce.interpretability.joint"
 CONTRASTIVE_EXCESS, INTERPRETABILITY_EXCESS = "ce.contrastive.excess", "ce.interpretability.excess"
 HELD_OUT, PAPER = "ce.held_out", "ce.paper"
 L0, UNEXPLAINED, DEAD_SHARE, NUM_FEATURES = "ce.l0", "ce.unexplained_variance", "ce.dead_share", "ce.num_features"
-_UP_TO_PAPER = (*MAIN, CONTRASTIVE_EXCESS, INTERPRETABILITY_EXCESS, HELD_OUT, MARKED, SUM, L0, UNEXPLAINED, DEAD_SHARE)
+_UP_TO_PAPER = (*MAIN, CONTRASTIVE_EXCESS, INTERPRETABILITY_EXCESS, HELD_OUT, MARKED, SUM, *JOINT, L0, UNEXPLAINED,
+               DEAD_SHARE)  # fmt: skip
 #: The metrics of each protocol, in order.
 CORRECTED, PUBLISHED = (*_UP_TO_PAPER, NUM_FEATURES), (*_UP_TO_PAPER, PAPER, NUM_FEATURES)
 #: How much a feature per token costs in the score of the paper.
@@ -78,6 +80,9 @@ class Figures:
         yield self._of_halves(of_score)
         yield self._mean(MARKED, scores.marked, of_marks)
         yield self._mean(SUM, scores.contrastive + scores.marked, of_marks)
+        joint = scores.contrastive_joint, scores.marked_joint, scores.contrastive_joint + scores.marked_joint
+        for metric, values_n, checks in zip(JOINT, joint, (of_score, of_marks, of_marks), strict=True):
+            yield self._mean(metric, values_n, checks)
         yield self._ratio(L0, features.l0 * tokens, tokens)
         yield self._ratio(UNEXPLAINED, features.squared_error, features.squared_norm)
         yield Measure.of(DEAD_SHARE, self._dead_share, **{**self._fields, "n": features.num_features})
@@ -109,7 +114,7 @@ class Figures:
 
         def drawn() -> Samples:
             if not known.any():
-                raise CellError(Status.FAILED, "no row has a value")
+                raise CellError(Status.TOO_FEW, "no row has a value")
             units = values_n[known] if self._published else _subject_means(values_n[:, None], self._codes)
             units = units[np.isfinite(units)]
             spread = {"standard_error": float(units.std(ddof=1) / np.sqrt(len(units)))} if len(units) > 1 else {}

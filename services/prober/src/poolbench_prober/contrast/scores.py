@@ -25,6 +25,8 @@ class RowScores(NamedTuple):
     independent: np.ndarray  # max z(|I1 - I2|), of the mean I1 over the tokens of both stories
     interpretability: np.ndarray  # max z(|V1 - V2| + |I1 - I2|)
     marked: np.ndarray  # max z(|M - U|), of the means over the marked and unmarked tokens of both stories
+    contrastive_joint: np.ndarray  # max |V1 - V2| over the standard deviation of V1 and V2 together
+    marked_joint: np.ndarray  # max |M - U| over that of M and U together
     null_contrastive: np.ndarray  # the contrastive score of two stories of the same side, mean over the two sides
     null_interpretability: np.ndarray  # likewise, with the I1 of those two stories
 
@@ -35,6 +37,17 @@ def standouts(values_rF: np.ndarray) -> np.ndarray:
     deviations = values_rF - mean_r[:, None]
     sd_r = np.sqrt(np.square(deviations, out=deviations).sum(axis=1) / max(1, values_rF.shape[1] - 1))
     return np.asarray((top_r - mean_r) / np.where(sd_r > _ROUNDING * np.abs(top_r), sd_r, 1.0))
+
+
+def joint_standouts(first_rF: np.ndarray, second_rF: np.ndarray) -> np.ndarray:
+    """Return max_j |x_j - y_j| / sd of each row [r], with the sd of all x and y together, ddof 1; 0 counts as 1.
+
+    This is the largest difference of x and y after a joint normalisation, which moves both by the same mean.
+    """
+    mean_r1 = (first_rF.mean(axis=1) + second_rF.mean(axis=1))[:, None] / 2
+    squares_r = np.square(first_rF - mean_r1).sum(axis=1) + np.square(second_rF - mean_r1).sum(axis=1)
+    sd_r, top_r = np.sqrt(squares_r / (2 * first_rF.shape[1] - 1)), np.abs(first_rF - second_rF).max(axis=1)
+    return np.asarray(top_r / np.where(sd_r > _ROUNDING * np.abs(mean_r1[:, 0]), sd_r, 1.0))
 
 
 def row_scores(pairs: Pairs, features: StoryFeatures, *, others: bool) -> RowScores:
@@ -65,7 +78,7 @@ def row_scores(pairs: Pairs, features: StoryFeatures, *, others: bool) -> RowSco
         for block in _blocks(rows, features.num_features):
             local = np.arange(block.start - rows.start, block.stop - rows.start)
             _score_block(scores, block, stories_r2, local, whole, other_F)
-            scores.marked[block] = _marked(features, stories_r2[local])
+            scores.marked[block], scores.marked_joint[block] = _marked(features, stories_r2[local])
     return scores
 
 
@@ -90,6 +103,7 @@ def _score_block(
     first, second = (_Side(part.dense(stories), part.num_tokens[stories]) for stories in following.T)
     found = _pair_scores(first.first(), second.first(), other_F)
     scores.contrastive[block], scores.independent[block], scores.interpretability[block] = found
+    scores.contrastive_joint[block] = joint_standouts(first.first().means_rF, second.first().means_rF)
     if len(stories_r2) < 2:
         return
     nulls = [_pair_scores(side.first(), side.following(), other_F, null=True) for side in (first, second)]
@@ -136,13 +150,17 @@ def _joined(first: _Side, second: _Side) -> np.ndarray:
 
 
 def _marked(features: StoryFeatures, stories_r2: np.ndarray) -> np.ndarray:
-    """Return the score of marked against unmarked tokens [r]; NaN unless both stories have tokens of both parts."""
+    """Return both scores of marked against unmarked tokens [2, r]; NaN unless both stories have tokens of both parts.
+
+    The first normalises the difference, the second the two means together.
+    """
     parts = [features.parts[name] for name in (MARKED, UNMARKED)]
-    found = np.full(len(stories_r2), np.nan)
+    found = np.full((2, len(stories_r2)), np.nan)
     known = np.flatnonzero(np.all([part.num_tokens[stories_r2].all(axis=1) for part in parts], axis=0))
     if len(known):
         marked_rF, unmarked_rF = (_both_stories(part, stories_r2[known]) for part in parts)
-        found[known] = standouts(np.abs(marked_rF - unmarked_rF))
+        found[0, known] = standouts(np.abs(marked_rF - unmarked_rF))
+        found[1, known] = joint_standouts(marked_rF, unmarked_rF)
     return found
 
 

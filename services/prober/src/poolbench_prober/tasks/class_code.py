@@ -23,37 +23,47 @@ def code_lengths(
     vectors_nD: np.ndarray,
     codes: np.ndarray,
     num_classes: int,
+    groups: np.ndarray,
     *,
     c_values: Sequence[float],
     plain_c: float,
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Return code lengths of the labels in one fixed shuffle.
+    """Return code lengths of the labels in one fixed shuffle of the groups.
 
     Args:
         codes: Class numbers [n].
         num_classes: K of the uniform code.
+        groups: Group of each instance, from 0 [n].
         c_values: Regularisations to choose from beside the constant predictor.
         seed: Of the shuffle and the inner folds.
     """
 
     def sender(sent: np.ndarray) -> Sender:
-        return ClassSender(vectors_nD[sent], codes[sent], num_classes, tolerance, seed)
+        return ClassSender(vectors_nD[sent], codes[sent], num_classes, groups[sent], tolerance, seed)
 
-    return send(vectors_nD, codes, num_classes, sender, c_values=c_values, plain_c=plain_c, seed=seed, released=True)
+    settings = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
+    return send(vectors_nD, codes, num_classes, groups, sender, **settings, released=True)
 
 
 class ClassSender:
     """The knowledge of classes after some labels were sent."""
 
     def __init__(
-        self, vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, tolerance: float, seed: int
+        self,
+        vectors_nD: np.ndarray,
+        codes: np.ndarray,
+        num_classes: int,
+        groups: np.ndarray,
+        tolerance: float,
+        seed: int,
     ) -> None:
-        self.vectors_nD, self.codes, self.tolerance, self.seed = vectors_nD, codes, tolerance, seed
+        self.vectors_nD, self.codes, self.groups = vectors_nD, codes, groups
+        self.tolerance, self.seed = tolerance, seed
         self.seen = np.unique(codes)
-        counts = np.bincount(codes, minlength=num_classes)
-        self.frequencies, self.constant = laplace(counts), constant_predictor(counts)
+        self.frequencies = laplace(np.bincount(codes, minlength=num_classes), len(np.unique(groups)))
+        self.constant = constant_predictor(codes, num_classes, groups)
         self.fits: dict[float, Linear] = {}
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
@@ -80,18 +90,18 @@ class ClassSender:
             self.fits |= dict(zip(lacking, found, strict=True))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """Return the C with the shortest code in stratified inner folds; None for the constant predictor."""
-        folds = dealt_folds(self.codes, self.seed)
+        """Return the C with the shortest code in inner folds of whole groups; None for the constant predictor."""
+        folds = dealt_folds(self.codes, self.groups, self.seed)
         if folds is None:
             return None
         cost_nC = np.zeros((len(self.codes), 1 + len(c_values)))
-        cost_nC[:, 0] = held_out_cost(self.codes, folds, len(self.constant))
+        cost_nC[:, 0] = held_out_cost(self.codes, folds, len(self.constant), self.groups)
         for fold in np.unique(folds):
             held = folds == fold
-            rest = self.vectors_nD[~held], self.codes[~held]
-            inner = ClassSender(*rest, len(self.constant), self.tolerance, self.seed)
+            rest = self.vectors_nD[~held], self.codes[~held], len(self.constant), self.groups[~held]
+            inner = ClassSender(*rest, self.tolerance, self.seed)
             inner._fit(c_values)  # all at once
             for number, c in enumerate(c_values, 1):
                 log_p = inner.log_probabilities(self.vectors_nD[held], c)
                 cost_nC[held, number] = -log_p[np.arange(held.sum()), self.codes[held]]
-        return cheapest(cost_nC, c_values)
+        return cheapest(cost_nC, c_values, self.groups)

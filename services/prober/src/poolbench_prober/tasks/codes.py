@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poolbench.contracts.measures import Measure
+from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.tasks.class_code import code_lengths
@@ -17,6 +18,7 @@ from poolbench_prober.tasks.value_code import value_code_lengths
 
 _ATTRIBUTES = {
     "probe.compression": "compression",
+    "probe.compression_floor": "floor",
     "probe.compression_unregularised": "unregularised",
     "probe.compression_published": "released",
     "probe.online_bits": "online_bits",
@@ -39,23 +41,27 @@ def code_measures(
     """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested."""
     if not params.compression:
         return []
-    lengths = [_lengths(targets, matrix_nD, params, each) for each in sent]
     rows = np.concatenate([each.rows for each in sent])
     counts = {"n": int(np.mean([len(each.rows) for each in sent])), "num_groups": len(np.unique(targets.groups[rows]))}
-    return [_measure(name, lengths, {**fields, **counts}) for name in CODE_METRICS]
+    fields = {**fields, **counts}
+    try:
+        lengths = [_lengths(targets.take(each.rows), matrix_nD[each.rows], params, each.seed) for each in sent]
+    except CellError as error:
+        return [Measure.failed(name, error, **fields) for name in CODE_METRICS]
+    return [_measure(name, lengths, fields) for name in CODE_METRICS]
 
 
-def _lengths(targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: Sent) -> CodeLengths:
-    vectors_nD, values = matrix_nD[sent.rows], targets.values[sent.rows]
+def _lengths(targets: Targets, matrix_nD: np.ndarray, params: TaskParams, seed: int) -> CodeLengths:
+    groups = np.unique(targets.groups, return_inverse=True)[1]
     settings: dict[str, Any] = {
         "c_values": params.compression_c,
         "plain_c": params.primary_c,
         "tolerance": params.tolerance,
-        "seed": sent.seed,
+        "seed": seed,
     }
     if targets.is_regression:
-        return value_code_lengths(vectors_nD, values, **settings)
-    return code_lengths(vectors_nD, values, len(targets.classes), **settings)
+        return value_code_lengths(matrix_nD, targets.values, groups, **settings)
+    return code_lengths(matrix_nD, targets.values, len(targets.classes), groups, **settings)
 
 
 def _measure(name: str, lengths: Sequence[CodeLengths], fields: dict[str, Any]) -> Measure:

@@ -4,6 +4,10 @@ Reference: Voita & Titov (2020), "Information-theoretic probing with minimum des
 Here the regularisation is chosen inside each block, with the constant predictor among the choices. Otherwise a probe
 of high-dimensional vectors that learns from few labels pays for its overconfidence, and random labels would seem less
 compressible the wider the vectors are.
+
+Groups (matched pairs, documents) stay whole: in the shuffle, in the blocks and in the inner folds. Otherwise a sentence
+is sent before its twin with the opposite label, the probe expects the label of the twin, and the code length says that
+nothing was learned.
 """
 
 from __future__ import annotations
@@ -15,6 +19,11 @@ from typing import Protocol
 
 import numpy as np
 from scipy.special import log_softmax
+from scipy.stats import entropy
+
+from poolbench.errors import CellError
+from poolbench.statistics.folds import MIN_GROUPS
+from poolbench.statuses import Status
 
 #: Ends of the blocks in percent of the instances.
 BLOCKS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25.0, 50.0, 100.0)
@@ -26,6 +35,7 @@ class CodeLengths:
 
     num_classes: int  # K
     uniform_bits: float  # n log2 K
+    floor: float  # log2 K over the entropy of the class frequencies: the ratio that these alone give
     online_bits: float  # with the regularisation chosen inside each block
     plain_bits: float  # with one fixed regularisation, as an unregularised probe would be used
     released_nats: float | None  # the sum of the code released with Holmes for that probe; None for values
@@ -34,7 +44,7 @@ class CodeLengths:
 
     @property
     def compression(self) -> float:
-        """Return uniform over online code length: 1 where the vectors carry no information on the labels."""
+        """Return uniform over online code length; about `floor` where the vectors say nothing on the labels."""
         return self.uniform_bits / self.online_bits
 
     @property
@@ -61,15 +71,25 @@ class Sender(Protocol):
         """Return the log-probability of each class [m, K]; the constant one for c = None or without a probe."""
 
 
-def block_ends(num_rows: int) -> list[int]:
-    """Return the numbers of instances at which the blocks end, each once, the last `num_rows`."""
-    return sorted({max(1, round(percent * num_rows / 100)) for percent in BLOCKS})
+def block_ends(sizes: np.ndarray) -> list[int]:
+    """Return the numbers of instances at which the blocks end, each once, the last the number of all.
+
+    A block ends with the group that reaches its percentage.
+
+    Args:
+        sizes: Instances of each group, in the order in which the groups are sent [G].
+    """
+    borders = np.cumsum(sizes)
+    percentages = np.array(BLOCKS) * borders[-1] / 100
+    reached = np.searchsorted(borders, np.maximum(1, np.round(percentages)))
+    return [int(end) for end in np.unique(borders[reached])]
 
 
 def send(
     vectors_nD: np.ndarray,
     codes: np.ndarray,
     num_classes: int,
+    groups: np.ndarray,
     sender_after: Callable[[np.ndarray], Sender],
     *,
     c_values: Sequence[float],
@@ -77,14 +97,25 @@ def send(
     seed: int,
     released: bool,
 ) -> CodeLengths:
-    """Send the labels block by block, in one fixed shuffle, and add up the cost of each code.
+    """Send the labels block by block, in one fixed shuffle of the groups, and add up the cost of each code.
 
     Args:
+        groups: Group of each instance, from 0 [n].
         sender_after: Returns the sender after the labels of these rows, in their order.
         seed: Of the shuffle.
         released: Whether the released formula is added up too.
+
+    Raises:
+        CellError: `too_few` below `MIN_GROUPS` groups: most labels would be sent before a probe can be chosen.
     """
-    order, ends = np.random.default_rng(seed).permutation(len(codes)), block_ends(len(codes))
+    sizes = np.bincount(groups)
+    if len(sizes) < MIN_GROUPS:
+        reason = (
+            f"{len(sizes)} groups of training instances (pairs, documents) for a code length; {MIN_GROUPS} are needed"
+        )
+        raise CellError(Status.TOO_FEW, reason)
+    shuffled = np.random.default_rng(seed).permutation(len(sizes))
+    order, ends = np.argsort(np.argsort(shuffled)[groups], kind="stable"), block_ends(sizes[shuffled])
     online = plain = double = ends[0] * np.log(num_classes)  # the first block is sent without a probe
     chosen: list[float | None] = []
     num_replaced = 0
@@ -99,7 +130,8 @@ def send(
         plain += nats(log_p, block_codes)
         double += nats(np.asarray(log_softmax(np.exp(log_p), axis=1)), block_codes)
     bit = np.log(2)
-    bits = len(codes) * np.log2(num_classes), online / bit, plain / bit
+    floor = float(np.log2(num_classes) / entropy(np.bincount(codes), base=2))
+    bits = len(codes) * np.log2(num_classes), floor, online / bit, plain / bit
     return CodeLengths(num_classes, *bits, double if released else None, tuple(chosen), num_replaced)
 
 
@@ -111,29 +143,49 @@ def nats(log_probabilities_mK: np.ndarray, codes: np.ndarray) -> float:
 INNER_FOLDS = 5
 
 
-def laplace(counts_K: np.ndarray) -> np.ndarray:
-    """Return the natural log of the class frequencies by Laplace's rule of succession [K]."""
-    return np.asarray(np.log((counts_K + 1) / (counts_K.sum() + len(counts_K))))
+def laplace(counts_K: np.ndarray, num_groups: int) -> np.ndarray:
+    """Return the natural log of the class frequencies by Laplace's rule of succession [K].
+
+    What is added to each class is one group of average size: of ten labels of one document, nine say nothing new.
+    """
+    added = counts_K.sum() / num_groups
+    return np.asarray(np.log((counts_K + added) / (counts_K.sum() + added * len(counts_K))))
 
 
-def constant_predictor(counts_K: np.ndarray) -> np.ndarray:
+def constant_predictor(codes: np.ndarray, num_classes: int, groups: np.ndarray) -> np.ndarray:
     """Return log-probabilities [K]: class frequencies by Laplace's rule where they save bits, else uniform.
 
     Frequencies of K equal classes only cost: about (K - 1) / 2 nats per block to learn what was known. They must
-    save more than one standard error on the labels sent, each predicted from the others.
+    save more than one standard error on the labels sent, those of each group predicted from the other groups.
+
+    Args:
+        codes: Class numbers of the labels sent [n].
+        groups: Group of each [n].
     """
-    counts, num_classes, total = counts_K.astype(np.float64), len(counts_K), int(counts_K.sum())
     uniform = np.full(num_classes, -np.log(num_classes))
-    if total < 2:
+    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
         return uniform
-    # A label predicted from the others has been seen one time less: (c - 1 + 1) / (n - 1 + K).
-    saved_K = np.log(np.maximum(counts, 1) * num_classes / (total - 1 + num_classes))
-    mean = float(counts @ saved_K / total)
-    margin = np.sqrt(counts @ (saved_K - mean) ** 2 / total) / np.sqrt(total)
-    return laplace(counts_K) if mean > margin else uniform
+    counts_K, num_sent, added = np.bincount(codes, minlength=num_classes), len(codes), len(codes) / len(sizes)
+    cells, own = np.unique(groups * num_classes + codes, return_counts=True)  # labels of a class in a group
+    group_of, class_of = np.divmod(cells, num_classes)
+    others = (counts_K[class_of] - own + added) / (num_sent - sizes[group_of] + added * num_classes)
+    saved_G = np.bincount(group_of, own * np.log(others * num_classes))
+    return laplace(counts_K, len(sizes)) if saves(saved_G, sizes) else uniform
 
 
-def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int) -> np.ndarray:
+def saves(saved_G: np.ndarray, sizes: np.ndarray) -> bool:
+    """Return whether more nats are saved than one standard error, of groups that are independent of one another.
+
+    Args:
+        saved_G: Nats that the labels of each group save together.
+        sizes: Labels of each group [G].
+    """
+    total = saved_G.sum()
+    return bool(total > np.sqrt(np.square(saved_G - sizes * total / sizes.sum()).sum()))
+
+
+def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int, groups: np.ndarray) -> np.ndarray:
     """Return each label's cost by the frequencies of the other folds, or uniformly if that is cheaper in total [n].
 
     Stratified folds share their frequencies, which favours every predictor that learns them. A probe learns them too,
@@ -142,12 +194,13 @@ def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int) -> np.
     cost_n = np.empty(len(codes))
     for fold in np.unique(folds):
         held = folds == fold
-        cost_n[held] = -laplace(np.bincount(codes[~held], minlength=num_classes))[codes[held]]
+        counts_K, num_groups = np.bincount(codes[~held], minlength=num_classes), len(np.unique(groups[~held]))
+        cost_n[held] = -laplace(counts_K, num_groups)[codes[held]]
     uniform = np.log(num_classes)
     return cost_n if cost_n.mean() < uniform else np.full(len(codes), uniform)
 
 
-def cheapest(cost_nC: np.ndarray, c_values: Sequence[float]) -> float | None:
+def cheapest(cost_nC: np.ndarray, c_values: Sequence[float], groups: np.ndarray) -> float | None:
     """Return the C of the lowest cost if it saves more than one standard error on the constant predictor (column 0).
 
     Without the margin the best of many useless probes wins by luck, and random labels cost up to 2 % too much.
@@ -155,18 +208,23 @@ def cheapest(cost_nC: np.ndarray, c_values: Sequence[float]) -> float | None:
     Reference: Breiman et al. (1984), Classification and regression trees, 3.4.3 (the one-standard-error rule).
     """
     best = int(np.argmin(cost_nC.sum(axis=0)))
-    saved = cost_nC[:, 0] - cost_nC[:, best]
-    margin = saved.std() / np.sqrt(len(saved))
-    return c_values[best - 1] if best and saved.mean() > margin else None
+    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    saved_G = np.bincount(groups, cost_nC[:, 0] - cost_nC[:, best])
+    return c_values[best - 1] if best and saves(saved_G, sizes) else None
 
 
-def dealt_folds(codes: np.ndarray, seed: int) -> np.ndarray | None:
-    """Return inner folds with evenly distributed classes; None where at most one class has two members."""
-    counts = np.bincount(codes)
-    if (counts >= 2).sum() < 2:
+def dealt_folds(codes: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray | None:
+    """Return inner folds of whole groups, with evenly distributed classes [n].
+
+    Groups with the same labels are dealt out in turn. None where at most one class is in two groups.
+    """
+    names, groups = np.unique(groups, return_inverse=True)
+    counts_GK = np.zeros((len(names), int(codes.max()) + 1), dtype=np.int32)
+    np.add.at(counts_GK, (groups, codes), 1)
+    if ((counts_GK > 0).sum(axis=0) >= 2).sum() < 2:
         return None
-    order = np.random.default_rng((seed, len(codes))).permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    folds = np.empty(len(codes), dtype=int)
-    folds[order] = np.arange(len(codes)) % min(INNER_FOLDS, len(codes))
-    return folds
+    order = np.random.default_rng((seed, len(codes))).permutation(len(names))
+    order = order[np.lexsort(-counts_GK[order].T[::-1])]
+    fold_of_group = np.empty(len(names), dtype=int)
+    fold_of_group[order] = np.arange(len(names)) % min(INNER_FOLDS, len(names))
+    return fold_of_group[groups]

@@ -75,16 +75,18 @@ class Bins:
 def value_code_lengths(
     vectors_nD: np.ndarray,
     values: np.ndarray,
+    groups: np.ndarray,
     *,
     c_values: Sequence[float],
     plain_c: float,
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Return code lengths of the bins of real values in one fixed shuffle.
+    """Return code lengths of the bins of real values in one fixed shuffle of the groups.
 
     Args:
         values: Real values [n], at least two different ones.
+        groups: Group of each instance, from 0 [n].
         c_values: Regularisations to choose from beside the constant predictor; alpha of the ridge is 1 / C.
         seed: Of the shuffle and the inner folds.
     """
@@ -92,9 +94,10 @@ def value_code_lengths(
     codes = bins.codes(values)
 
     def sender(sent: np.ndarray) -> Sender:
-        return ValueSender(vectors_nD[sent], values[sent], bins, (*c_values, plain_c), tolerance, seed)
+        return ValueSender(vectors_nD[sent], values[sent], bins, groups[sent], (*c_values, plain_c), tolerance, seed)
 
-    return send(vectors_nD, codes, bins.count, sender, c_values=c_values, plain_c=plain_c, seed=seed, released=False)
+    settings = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
+    return send(vectors_nD, codes, bins.count, groups, sender, **settings, released=False)
 
 
 class ValueSender:
@@ -105,14 +108,15 @@ class ValueSender:
         vectors_nD: np.ndarray,
         values: np.ndarray,
         bins: Bins,
+        groups: np.ndarray,
         c_values: Sequence[float],
         tolerance: float,
         seed: int,
     ) -> None:
-        self.bins, self.values, self.codes = bins, values, bins.codes(values)
-        self.constant = constant_predictor(self._counts(np.ones(len(values), dtype=bool)))
+        self.bins, self.values, self.codes, self.groups = bins, values, bins.codes(values), groups
+        self.constant = constant_predictor(self.codes, bins.count, groups)
         self.c_values = tuple(dict.fromkeys(c_values))
-        self.folds = dealt_folds(self.codes, seed)
+        self.folds = dealt_folds(self.codes, groups, seed)
         self.fits: dict[float, Linear] = {}
         if self.folds is None:
             return
@@ -142,21 +146,18 @@ class ValueSender:
             return None
         usable = [c for c in c_values if self.converged(c)]
         cost_nC = np.zeros((len(self.values), 1 + len(usable)))
-        cost_nC[:, 0] = held_out_cost(self.codes, self.folds, self.bins.count)
+        cost_nC[:, 0] = held_out_cost(self.codes, self.folds, self.bins.count, self.groups)
         for fold in np.unique(self.folds):
             held = np.flatnonzero(self.folds == fold)
             held_codes, rest = self.codes[held], self.folds != fold
-            constant = constant_predictor(self._counts(rest))
+            constant = constant_predictor(self.codes[rest], self.bins.count, self.groups[rest])
             for number, c in enumerate(usable, 1):
                 column = self._column(c)
                 masses_mK = self.bins.masses(
                     self.held_out_nC[held, column], self._deviation(self.error_nC[rest, column])
                 )
                 cost_nC[held, number] = -with_share(masses_mK, constant, rest.sum())[np.arange(len(held)), held_codes]
-        return cheapest(cost_nC, usable)
-
-    def _counts(self, rows: np.ndarray) -> np.ndarray:
-        return np.bincount(self.codes[rows], minlength=self.bins.count)
+        return cheapest(cost_nC, usable, self.groups)
 
     def _column(self, c: float) -> int:
         return self.c_values.index(c)
