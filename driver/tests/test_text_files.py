@@ -54,7 +54,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path: Path, suffix: s
     (csv.write_csv if suffix == "csv" else pq.write_table)(table, file)
     found = read_lines(file, {"text": "body", "id": "key"})
     assert found == [TextLine(1, "one, two", "a"), TextLine(2, "", "b")]
-    with pytest.raises(InputError, match="no 'text'; there is body, key"):
+    with pytest.raises(InputError, match="no 'text'; the record has body, key"):
         read_lines(file)
     with pytest.raises(InputError, match=r"columns have names in files that end in \.csv"):
         read_lines(tmp_path / "a.txt", {"text": "body"})

@@ -14,7 +14,8 @@ from poolbench.config import ConceptSettings
 from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.storage import NO_ACCESS, open_store
-from poolbench_corpora.own import SentFile, TextFiles, make_concept
+from poolbench_corpora.own import TextFiles, make_concept
+from poolbench_corpora.reading import SentFile
 from poolbench_pooler import concepts
 from poolbench_pooler.service import PoolerService
 

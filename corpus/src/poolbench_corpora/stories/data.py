@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ MAX_CHARACTERS = 20_000
 """Longest story; one of 200 words has about 1,200."""
 
 #: Where a record stands, and its columns.
-Record = tuple[str, dict[str, Any]]
+Record = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
