@@ -118,8 +118,8 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     truth = {side: rng.random((5, 80)) < share for side, share in (("a", 0.7), ("b", 0.85))}
     for side, correct in truth.items():
         lines = [f"{s},{k},{int(correct[s, k])}" for s in range(5) for k in range(80)]
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8")["power"]
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(lines))
+    power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
     p01, p10 = (truth["b"] & ~truth["a"]).mean(), (truth["a"] & ~truth["b"]).mean()
     assert (power["p01"], power["p10"], power["n"]) == (pytest.approx(p01), pytest.approx(p10), 80)
     assert power["power"] == pytest.approx(mcnemar_power(p01, p10, 80).power)
@@ -133,9 +133,11 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
         ("seed,accuracy\n0,70\n1,.8\n", "must be a share"),
         ("seed,accuracy\n0,nan\n1,.8\n", "must be a share"),
         ("seed,score\n0,.7\n", "need columns"),
-        ("", "found none"),
+        ("", "is empty"),
         ("seed,item,correct\n0,a,1\n0,a,0\n", "item a comes twice"),
         ("seed,item,correct\n0,a,yes\n", "use 0 or 1"),
+        ("seed,item,correct\n0,,1\n", "line 2: item is missing"),
+        ("seed,accuracy\nnan,.8\n", "line 2: seed is missing"),
     ],
 )
 def test_malformed_pilots_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -187,7 +189,7 @@ def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_missing_files_and_impossible_shares() -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         planned("nowhere.csv", "nowhere.csv", "--width", "8")
     with pytest.raises(InputError, match="probabilities"):
         planned("--width", "8", "--p01", ".9", "--p10", ".2", "--n", "10")
@@ -196,12 +198,12 @@ def test_missing_files_and_impossible_shares() -> None:
 def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> None:
     """Equal shares of discordant items have no power at all; that --n is missing would be no help."""
     for side, rows in (("a", ["0,x,1", "0,y,0", "1,x,1", "1,y,1"]), ("b", ["0,x,0", "0,y,1", "1,x,1", "1,y,1"])):
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
-    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8", "--n", "50")
     assert (answer["num_train"], answer["status"]) == (None, "no_effect")
     third = ["0,x,1", "1,x,0", "1,y,0", "1,z,1"], ["0,x,0", "1,x,1", "1,y,0", "1,z,1"]
     for side, rows in zip("ab", third, strict=True):
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
-    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8", "--n", "50")
     assert answer["effect"] == pytest.approx(-1 / 3)
     assert (answer["num_train"], answer["status"], answer["power"]) == (None, "collapsed", None)

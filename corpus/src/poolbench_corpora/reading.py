@@ -30,12 +30,12 @@ from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple, TextIO, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from poolbench.errors import CorpusError, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Longest text in characters. A passage of 500 tokens has about 3,000.
 MAX_CHARACTERS = 1_000_000
@@ -357,6 +357,8 @@ class _Cells(Mapping[str, Any]):
 
 
 def _column_rows(stream: io.BufferedReader, file: TextFile, kind: str) -> Iterator[Row]:
+    import pyarrow as pa  # the command line starts without it
+
     number, is_parquet = 0, kind in _PARQUET
     try:
         for batch in _batches(stream, file, is_parquet=is_parquet):
@@ -371,6 +373,9 @@ def _column_rows(stream: io.BufferedReader, file: TextFile, kind: str) -> Iterat
 
 
 def _batches(stream: io.BufferedReader, file: TextFile, *, is_parquet: bool) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     if not is_parquet and not stream.peek(6).startswith(b"ARROW1"):
         yield from pa.ipc.open_stream(stream)
         return
