@@ -17,7 +17,7 @@ from poolbench_corpora.reading import TABLE_ENDINGS, ending, is_unlabelled, mark
 COLUMNS = ("text", "label", "split", "id", "domain", "doc_id", "source", "licence")
 #: Names of splits in datasets, and the split that they become here.
 SPLITS = {"train": "train", "test": "test", "validation": "scorer", "dev": "scorer", "scorer": "scorer"}
-_CLASSES = {"1": 1, "0": 0, "true": 1, "false": 0}
+_CLASSES = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 
 
 def parse_columns(text: str) -> dict[str, str]:

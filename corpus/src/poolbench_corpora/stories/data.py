@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from poolbench.contracts.tables import STORIES, table_from_rows
 from poolbench.errors import CorpusError, shown
 from poolbench_corpora.probing.samples import Note, first_notes
+from poolbench_corpora.reading import is_missing
 from poolbench_corpora.stories.tags import Range, parse_tags
 
 Protocol = Literal["corrected", "published"]
@@ -100,7 +101,7 @@ def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:
             f"no {' or '.join(map(repr, names))}; the record has {', '.join(map(str, record)) or 'nothing'}"
         )
     value = record[name]
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_missing(value):
         raise CorpusError(f"{name!r} is empty or no text")
     if len(value) > MAX_CHARACTERS:
         raise CorpusError(f"{name!r} has {len(value):,} characters; at most {MAX_CHARACTERS:,} are read")

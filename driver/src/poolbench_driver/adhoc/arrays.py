@@ -30,7 +30,7 @@ class Vectors:
 
 def load_vectors(file: Path) -> Vectors:
     """Return the vectors of a `.npy` file, or of the Parquet of `embed`; raise InputError if it holds none."""
-    if file.suffix != ".parquet":
+    if file.suffix.lower() != ".parquet":
         return Vectors(load_array(file, 2).astype(np.float64), {})
     import pyarrow as pa
     import pyarrow.parquet as pq
