@@ -339,7 +339,8 @@ def lines_of(rows: Sequence[dict[str, Any]]) -> str:
 def test_missing_labels_are_no_class(tmp_path: Path) -> None:
     """In every way that exporters write them; each row is named with its line."""
     labels = ["ask", "tell", math.nan, None, "", "nan", "<NA>", "ask"]
-    data = read(tmp_path, lines_of([{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]), file="m.jsonl")
+    rows = [{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl")
     assert data.instances["label"].to_pylist() == ["ask", "tell", "ask"]
     assert [str(note) for note in data.notes] == [
         f"{tmp_path}/m.jsonl, line {number}: the label is empty" for number in (3, 4, 5, 6, 7)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from poolbench.errors import CorpusError
 from poolbench_corpora import reading
@@ -134,9 +134,7 @@ def test_columns_that_nobody_uses_may_hold_anything(tmp_path: Path, column: pa.A
         [values["other"] for _, values in records(path)]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
-)
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_texts_may_be_of_every_type_of_text(tmp_path: Path, kind: pa.DataType) -> None:
     pq.write_table(pa.table({"text": pa.array(TEXTS).cast(kind)}), tmp_path / "a.parquet")
     assert [text.text for text in read_texts(tmp_path / "a.parquet")] == TEXTS
@@ -260,7 +258,7 @@ def test_names_are_text_and_whole_numbers_have_no_point(value: Any, name: str) -
 
 def test_lists_are_no_names() -> None:
     for value in (["a"], {"a": 1}, b"a"):
-        with pytest.raises(CorpusError, match="here: 'id' is a .*; it must be a name or a number"):
+        with pytest.raises(CorpusError, match=r"here: 'id' is a .*; it must be a name or a number"):
             name_in({"id": value}, "id", "here")
 
 

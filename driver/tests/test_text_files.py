@@ -114,7 +114,7 @@ def test_a_missing_text_is_a_row_that_fails_and_a_missing_id_is_none(tmp_path: P
 def test_numbers_with_a_fraction_and_lists_are_no_texts(tmp_path: Path) -> None:
     for text in ("4.5", "[]", "true"):
         (tmp_path / "a.jsonl").write_text(f'{{"text": "one"}}\n{{"text": {text}}}\n')
-        with pytest.raises(InputError, match="line 2: 'text' is .*; it must be a text"):
+        with pytest.raises(InputError, match=r"line 2: 'text' is .*; it must be a text"):
             read_lines(tmp_path / "a.jsonl")
 
 

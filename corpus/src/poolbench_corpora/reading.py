@@ -20,6 +20,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 import zlib
 from collections import Counter
@@ -141,7 +142,7 @@ def is_missing(value: Any) -> bool:
     """Return whether a value is missing: null, NaN, blank, or how data frames write these as text (`nan`, `<NA>`)."""
     if isinstance(value, str):
         return value.strip() in _MISSING
-    return value is None or (isinstance(value, float | Decimal) and value != value)
+    return value is None or (isinstance(value, float | Decimal) and math.isnan(value))
 
 
 def name_in(values: Mapping[str, Any], column: str, where: str) -> str:
@@ -163,7 +164,7 @@ def name_in(values: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def text_in(values: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the text of a record, "" for null and NaN. Raise CorpusError if there is no such column, or no text in it."""
+    """Return the text of a record, "" for null and NaN. Raise CorpusError if there is no such column, or no text."""
     if column not in values:
         raise CorpusError(f"{where}: no {column!r}; the record has {', '.join(map(str, values)) or 'nothing'}")
     value = values[column]

@@ -143,10 +143,9 @@ def _wrong_span(span: Span) -> str:
 
 def _whole(definition: ProbingSet, samples: Sequence[Sample], notes: list[Note]) -> list[Sample]:
     """Leave out samples whose label -1 means none. Raise CorpusError if some samples have a split and others none."""
-    if lacking := next((sample for sample in samples if not sample.split), None):
-        if any(sample.split for sample in samples):
-            where = lacking.where or lacking.id
-            raise CorpusError(f"probing set {definition.id!r}: {where} has no split, and others have one; give it one")
+    lacking = [sample.where or sample.id for sample in samples if not sample.split]
+    if lacking and len(lacking) < len(samples):
+        raise CorpusError(f"probing set {definition.id!r}: {lacking[0]} has no split, and others have one; give it one")
     if definition.task != "classes" or not marks_missing(sample.label or "" for sample in samples):
         return list(samples)
     reason = "label -1 means missing beside classes from 0; for a class of its own, write a word"
@@ -159,10 +158,10 @@ def _absent_names(definition: ProbingSet, samples: Sequence[Sample]) -> Iterator
     alone = sum(not sample.group for sample in samples)
     if 0 < alone < len(samples):
         yield Note(definition.id, f"{alone} instances have no group, and others have: each is a group of its own")
-    if definition.task == "classes":
-        for label, count in sorted(Counter(sample.label or "" for sample in samples).items()):
-            if label.lower() in _DOUBTFUL:
-                yield Note(definition.id, f"{label!r} is a class of {count} instances; leave the label empty if missing")
+    labels = Counter(sample.label or "" for sample in samples if definition.task == "classes")
+    for label, count in sorted(labels.items()):
+        if label.lower() in _DOUBTFUL:
+            yield Note(definition.id, f"{label!r} is a class of {count} instances; leave the label empty if missing")
 
 
 def _unseen_labels(definition: ProbingSet, samples: Sequence[Sample]) -> Iterator[Note]:

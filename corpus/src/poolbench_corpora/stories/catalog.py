@@ -110,7 +110,7 @@ def read_stories(
     """Return the stories of a set.
 
     Args:
-        source: Name of a set in the catalogue, a file of a table (`poolbench_corpora.reading`), a folder of files, or one of a
+        source: Name of a set in the catalogue, a table (`poolbench_corpora.reading`), a folder of tables, or one of a
             corpus, whose pairs of passages are read.
         seed: Seed of planted stories; the rows of a file do not depend on it.
         protocol: `corrected` removes tags and keeps their ranges, `published` keeps the text as it is.

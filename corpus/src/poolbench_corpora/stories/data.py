@@ -93,7 +93,7 @@ def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "c
     return StoriesData(*made, first_notes(notes))
 
 
-def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:
+def _value(record: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the text of the first of the columns that the record has."""
     name = next((name for name in names if record.get(name) is not None), None)
     if name is None:

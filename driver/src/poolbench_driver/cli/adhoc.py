@@ -42,7 +42,8 @@ def probe(
 
     if task is not None and task not in TASKS:
         raise InputError(f"--task is {task!r}; allowed: {', '.join(TASKS)}")
-    body: dict[str, Any] = {"vectors": load_vectors(vectors).rows(), "labels": load_labels(labels, are_classes=task != "regression")}
+    body: dict[str, Any] = {"vectors": load_vectors(vectors).rows()}
+    body["labels"] = load_labels(labels, are_classes=task != "regression")
     for name, file in (("groups", groups), ("splits", splits), ("words", words), ("domains", domains)):
         if file is not None:
             body[name] = load_names(file)
@@ -142,7 +143,7 @@ def score(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to score; or give --input.")] = None,
     input_: Annotated[
         Path | None,
-        typer.Option("--input", help="A table (CSV, JSONL, Parquet, ...) with 'text' and perhaps 'id', or plain .txt, one a line."),
+        typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
     ] = None,
     scorer: Annotated[
         list[str] | None,

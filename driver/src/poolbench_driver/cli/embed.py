@@ -25,7 +25,7 @@ SINKS = ("exclude", "include")
 
 Texts = Annotated[
     Path,
-    typer.Option("--input", help="A table (CSV, JSONL, Parquet, ...) with 'text' and perhaps 'id', or plain .txt, one a line."),
+    typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
 ]
 
 

@@ -134,7 +134,7 @@ class PoolingEncoder(SentenceTransformer):
         texts = _texts_of([inputs] if is_one else inputs)
         _require_prompt(prompt_name, self.prompts)
         if options.get("output_value") == "token_embeddings":
-            raise ConfigError("output_value 'token_embeddings': this encoder pools the tokens; use 'sentence_embedding'")
+            raise ConfigError("output_value 'token_embeddings': the encoder pools tokens; use 'sentence_embedding'")
         cut_before = self.num_truncated
         try:
             found = super().encode(texts[0] if is_one else texts, prompt_name, *args, **options)
