@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,23 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, mess
     with pytest.raises(CorpusError, match=name) as raised:
         read_texts(tmp_path / name)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "b.arrow"])
+def test_damaged_columns_are_refused(tmp_path: Path, name: str) -> None:
+    """Arrow itself reads beyond its memory where the offsets of a file are wrong."""
+    path, table = tmp_path / name, columns()
+    if name == "a.parquet":
+        pq.write_table(table, path)
+    else:
+        make = pa.ipc.new_file if name == "a.arrow" else pa.ipc.new_stream
+        with make(path, table.schema) as file:
+            file.write_table(table)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + b"\xff\x7f\xff\x7f" + whole[place + 4 :])
+        with suppress(CorpusError):
+            list(read_texts(path))
 
 
 def test_texts_that_are_no_texts_are_refused_by_name(tmp_path: Path) -> None:

@@ -336,17 +336,20 @@ def _require_distinct(names: Sequence[str], file: TextFile) -> None:
 
 
 class _Cells(Mapping[str, Any]):
-    """A row of a batch of columns."""
+    """A row of a batch of columns. `valid` holds the columns of the batch that were found sound, by place."""
 
-    def __init__(self, batch: pa.RecordBatch, index: int, where: str) -> None:
-        self._batch, self._index, self._where = batch, index, where
+    def __init__(self, batch: pa.RecordBatch, index: int, where: str, valid: dict[int, pa.Array]) -> None:
+        self._batch, self._index, self._where, self._valid = batch, index, where, valid
 
     def __getitem__(self, name: str) -> Any:
         place = self._batch.schema.get_field_index(name)
         if place < 0:
             raise KeyError(name)
         try:
-            return self._batch.column(place)[self._index].as_py()
+            if place not in self._valid:  # Arrow would follow the offsets of a damaged file to anywhere in memory
+                self._batch.column(place).validate(full=True)
+                self._valid[place] = self._batch.column(place)
+            return self._valid[place][self._index].as_py()
         except Exception as error:  # dates beyond those of Python, unknown time zones, bytes that are not UTF-8
             raise CorpusError(f"{self._where}: {name!r} cannot be read: {error}; convert the column") from None
 
@@ -363,12 +366,14 @@ def _column_rows(stream: io.BufferedReader, file: TextFile, kind: str) -> Iterat
     number, is_parquet = 0, kind in _PARQUET
     try:
         for batch in _batches(stream, file, is_parquet=is_parquet):
+            batch.validate()
             _require_distinct(batch.schema.names, file)
+            valid = dict[int, Any]()
             for index in range(batch.num_rows):
                 number += 1
                 where = f"{file}, row {number}"
-                yield Row(number, where, _Cells(batch, index, where))
-    except (pa.ArrowException, OSError) as error:
+                yield Row(number, where, _Cells(batch, index, where, valid))
+    except (pa.ArrowException, OSError, MemoryError) as error:  # the last for sizes that a damaged file claims
         name = "Parquet" if is_parquet else "Arrow"
         raise CorpusError(f"{file} is not a whole {name} file: {error}") from None
 
