@@ -12,7 +12,8 @@ from poolbench.contracts.measures import Measure
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.prober import ProbeParams
-from poolbench_corpora.own import Made, SentFile, TextFiles, make_concept
+from poolbench_corpora.own import Made, TextFiles, make_concept
+from poolbench_corpora.reading import SentFile
 from poolbench_driver.corpora.sources import at_most
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

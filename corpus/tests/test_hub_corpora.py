@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -145,14 +146,15 @@ def test_gated_datasets_and_interrupted_downloads(
 
 
 def test_records_without_usable_text_are_counted() -> None:
-    odd = ["", None, "<html><body>x</body></html>", "caf\u00c3\u00a9 " * 80, "a" * 1_000_001, "kept"]
+    odd = ["", None, math.nan, "nan", 42]
+    odd += ["<html><body>x</body></html>", "caf\u00c3\u00a9 " * 80, "a" * 1_000_001, "kept"]
     found = Yield()
     records = ((f"row {row}", {"abstract": text}) for row, text in enumerate(odd))
     kept = list(documents_of("arxiv", datasets()["arxiv"], "science", (), records, found))
     assert [document.text for document in kept] == ["kept"]
-    assert found.dropped == {"empty": 2, "markup": 1, "encoding": 1, "long_document": 1}
+    assert found.dropped == {"empty": 5, "markup": 1, "encoding": 1, "long_document": 1}
     assert found.examples["markup"] == ["<html><body>x</body></html>"]
-    assert found.documents == {"gfissore/arxiv-abstracts-2021": 6}
+    assert found.documents == {"gfissore/arxiv-abstracts-2021": 9}
 
 
 def test_passages_that_a_rule_drops_are_counted(copies: Path) -> None:
@@ -180,7 +182,7 @@ def test_mixed_line_ends_entities_and_breaks_are_cleaned(copies: Path) -> None:
         (b'{"text": "caf\xe9"}\n', r"train\.jsonl is not UTF-8 in line 1"),
         (b'{"body": "other"}\n', r"train\.jsonl, line 1: no column 'text'; there are body"),
         (b'{"text": "a"}\n{"text": \n', r"train\.jsonl, line 2: not JSON"),
-        (b'{"text": "' + b"a" * 1_100_000, r"train\.jsonl, line 1: more than 1,000,000 characters"),
+        (b'{"text": "' + b"a" * 8_100_000, r"train\.jsonl, line 1: more than 8,000,000 characters"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(copies: Path, content: bytes, expected: str) -> None:

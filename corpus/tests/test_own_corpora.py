@@ -11,8 +11,8 @@ import pytest
 
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.errors import CorpusError
+from poolbench_corpora import reading
 from poolbench_corpora.own import OwnTexts, Text, build_own, read_pairs, read_texts, review, revision_of
-from poolbench_corpora.own import files as own_files
 
 WORDS = [f"word{number}" for number in range(4000)]
 
@@ -71,7 +71,7 @@ def test_pairs_are_read(tmp_path: Path) -> None:
         ("a.csv", b"body\nhello\n", "line 2: no 'text'; the record has body"),
         ("a.csv", b"text,domain\nhello\n", "line 2: another number of fields than the 2 columns"),
         ("a.csv", b'text\n"hello\n', "unexpected end of data"),
-        ("a.docx", b"hello\n", "ends in .jsonl, .csv, .parquet, .arrow or .txt"),
+        ("a.docx", b"hello\n", "expected a file that ends in .csv, .tsv, .jsonl"),
     ],
 )
 def test_wrong_files_are_named_with_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -85,9 +85,9 @@ def test_a_file_without_line_ends_is_refused_before_it_is_read(tmp_path: Path) -
     path = tmp_path / "big.jsonl"
     with path.open("wb") as file:
         file.truncate(1 << 30)  # a line of 1 GiB, which takes no disk
-    with pytest.raises(CorpusError, match="line 1: more than 1,000,000 characters"):
+    with pytest.raises(CorpusError, match="line 1: more than 8,000,000 characters"):
         read_texts(path)
-    assert own_files.MAX_LINE == 1_000_000
+    assert reading.MAX_LINE == 8_000_000
 
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from poolbench.errors import CorpusError
@@ -328,3 +330,101 @@ def test_import_of_senteval(tmp_path: Path) -> None:
     assert sets.get("senteval-past_present").type == "semantics"
     with pytest.raises(CorpusError, match="no task of SentEval"):
         import_senteval(tmp_path, tmp_path / "to")
+
+
+def lines_of(rows: Sequence[dict[str, Any]]) -> str:
+    """As `json.dumps` writes rows of a data frame: NaN stays NaN."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_missing_labels_are_no_class(tmp_path: Path) -> None:
+    """In every way that exporters write them; each row is named with its line."""
+    labels = ["ask", "tell", math.nan, None, "", "nan", "<NA>", "ask"]
+    rows = [{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl")
+    assert data.instances["label"].to_pylist() == ["ask", "tell", "ask"]
+    assert [str(note) for note in data.notes] == [
+        f"{tmp_path}/m.jsonl, line {number}: the label is empty" for number in (3, 4, 5, 6, 7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        ([0, 1, -1, 2], ["0", "1", "2"]),
+        ([0.0, 1.0, -1.0, None], ["0", "1"]),  # a column of whole numbers with a missing one
+        (["0", "1", "-1"], ["0", "1"]),
+        ([1, -1, 1], ["1", "-1", "1"]),
+        (["-2", "-1", "0", "1"], ["-2", "-1", "0", "1"]),
+    ],
+)
+def test_minus_one_is_no_class_beside_classes_from_zero(tmp_path: Path, labels: list[Any], kept: list[str]) -> None:
+    rows = [{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl")
+    assert data.instances["label"].to_pylist() == kept
+    assert len(data.notes) == len(labels) - len(kept)
+    assert all(str(note).startswith(f"{tmp_path}/m.jsonl, line ") for note in data.notes)
+
+
+def test_what_is_no_text_is_no_passage(tmp_path: Path) -> None:
+    odd = [None, math.nan, "", "nan", 42, ["a", "b"], True]
+    rows = [{"text": text, "label": "ask"} for text in odd]
+    data = read(tmp_path, lines_of([*rows, {"text": "Why?", "label": "ask"}, {"label": "ask"}]), file="m.jsonl")
+    assert data.passages["text"].to_pylist() == ["Why?"]
+    assert [str(note).partition(", ")[2].partition(":")[0] for note in data.notes] == [
+        f"line {number}" for number in (*range(1, 8), 9)
+    ]
+    pair = {"text": "A b.", "text_2": math.nan, "label": 1}
+    with pytest.raises(CorpusError, match="'text_2' is empty or missing"):
+        read(tmp_path, lines_of([pair]), file="m.jsonl", input="text_pair")
+
+
+def test_rows_without_group_are_no_group(tmp_path: Path) -> None:
+    groups = ["g", math.nan, None, "nan", "", 1.0, 1]
+    rows = [{"text": f"Text {n}.", "label": "ask", "group": group} for n, group in enumerate(groups)]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl")
+    assert data.instances["group"].to_pylist() == ["mine/g", "mine/1", "mine/2", "mine/3", "mine/4", "mine/1", "mine/1"]
+    assert [str(note) for note in data.notes] == [
+        "mine: 4 instances have no group, and others have: each is a group of its own"
+    ]
+
+
+def test_a_missing_split_is_refused_and_a_missing_span_is_the_whole_text(tmp_path: Path) -> None:
+    rows = [{"text": "A b.", "label": "x", "split": "train"}, {"text": "C d.", "label": "y", "split": math.nan}]
+    with pytest.raises(CorpusError, match=r"m\.jsonl, line 2 has no split, and others have one"):
+        read(tmp_path, lines_of(rows), file="m.jsonl")
+    rows = [{"text": "A b.", "label": "x", "span": "2:3"}, {"text": "C d.", "label": "y", "span": math.nan}]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl", input="span")
+    assert passages(data) == [[("A b.", "b")], [("C d.", "C d.")]]
+    assert [note.reason for note in data.notes] == ["no span: the whole text is read"]
+
+
+def test_classes_that_may_mean_missing_are_said(tmp_path: Path) -> None:
+    data = read(tmp_path, "text,label\nOne.,none\nTwo.,N/A\nThree.,a\n")
+    assert data.instances["label"].to_pylist() == ["none", "N/A", "a"]
+    assert [note.reason for note in data.notes] == [
+        "'N/A' is a class of 1 instances; leave the label empty if missing",
+        "'none' is a class of 1 instances; leave the label empty if missing",
+    ]
+
+
+def test_lists_of_the_suite_may_be_lists(tmp_path: Path) -> None:
+    rows = [{"inputs": ["Yes."], "label": 1}, {"inputs": math.nan, "label": 0}]
+    data = read(tmp_path, lines_of(rows), file="m.jsonl")
+    assert data.passages["text"].to_pylist() == ["Yes."] and len(data.notes) == 1
+
+
+@pytest.mark.parametrize("name", ["m.ndjson", "m.JSONL", "m.json", "m.tsv", "m.CSV", "m.parquet", "m.csv.gz"])
+def test_a_set_may_be_of_any_format(tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"text": ["Why?", "So."], "label": ["ask", None], "group": [1.0, None]})
+    path = tmp_path / name
+    if name == "m.parquet":
+        frame.to_parquet(path)
+    elif "json" in name.lower():
+        frame.to_json(path, orient="records", lines=name != "m.json")
+    else:
+        frame.to_csv(path, sep="\t" if name == "m.tsv" else ",", index=False)
+    definition = ProbingSet.model_validate(FIELDS | {"input": "text", "parameters": {"file": name}, "folder": tmp_path})
+    data = probing_data(definition, samples_of(definition))
+    assert data.instances.select(["label"]).to_pylist() == [{"label": "ask"}]
+    assert [note.reason for note in data.notes] == ["the label is empty"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -103,6 +104,8 @@ def test_columns_of_the_public_sets(tmp_path: Path) -> None:
         ({"subject": "a", "story1": "b"}, "no 'story2'; the record has subject, story1"),
         ({"story1": "a", "story2": "b"}, "no 'subject_title' or 'subject'"),
         (row(story2=" "), "'story2' is empty or no text"),
+        (row("nan"), "'subject' is empty or no text"),
+        (row(story2=math.nan), "'story2' is empty or no text"),  # type: ignore[arg-type]
         (row(story1=3), "'story1' is empty or no text"),  # type: ignore[arg-type]
         (row(story1="a <subject>b"), "has no </subject> after it"),
         (row(story1="a <subject> </subject>b"), "marked but has no word"),

@@ -49,7 +49,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("frobnicate",), 2, "frobnicate"),
         (("leaderboard", "--table", "none.csv"), 2, "give --suite"),
         (("leaderboard", "--suite", "holms", "--table", "none.csv"), 2, "did you mean holmes"),
-        (("leaderboard", "--suite", "holmes", "--table", "none.csv"), 2, "none.csv: No such file"),
+        (("leaderboard", "--suite", "holmes", "--table", "none.csv"), 2, "none.csv: no such file"),
         (("leaderboard", "--suite", "ce-bench", "--table", "none"), 2, "there is no such folder"),
         (("run", "--suite", "ce-bench", "--saes", "nix"), 2, "--saes nix: there is no such path"),
         (("import", "saes", "none"), 2, "none: there is no such file or folder"),

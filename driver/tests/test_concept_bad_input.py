@@ -70,12 +70,13 @@ def adding(driver: Driver, environment: dict[str, str], tmp_path: Path) -> Addin
     ("name", "content", "said"),
     [
         ("latin.jsonl", GOOD + '{"text": "café"}\n'.encode("latin-1"), "not UTF-8 in line 61, byte 14"),
-        ("utf16.jsonl", GOOD.decode().encode("utf-16"), "not UTF-8 in line 1, byte 1"),
+        ("utf16.jsonl", GOOD.decode().encode("utf-16")[:-1], "not whole UTF-16"),
+        ("unmarked.txt", GOOD.decode().encode("utf-16-le"), "line 1: a NUL character"),
         ("mixed.jsonl", GOOD + b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n', "line 63: no 'text'"),
         ("mixed.csv", b"text,domain\r\none,a\rtwo,b\nthree\r\n", "line 4: another number of fields"),
         ("encoded.csv", b"text\rone\rtwo\r\ncaf\xe9\n", "not UTF-8 in line 4, byte 4"),
         ("empty.jsonl", GOOD + b'{"text": ""}\n', "line 61: 'text' is empty"),
-        ("null.jsonl", b'{"text": null}\n', "line 1: no 'text'; the record has text"),
+        ("null.jsonl", b'{"text": null}\n', "line 1: 'text' is empty or missing"),
         ("empty.csv", b"text,domain\none,a\n  ,b\n", "line 3: 'text' is empty"),
         ("columns.csv", b"body,domain\none,a\n", "line 2: no 'text'; the record has body, domain"),
         ("header.csv", b"text,domain\n", "has no texts"),
@@ -140,7 +141,7 @@ ALIASES = "a: &a [x, x, x]\n" + "".join(
         (b"[" * 5000, "mine.yaml"),
         (b"x" * 1_000_001, "at most 1,000,000 characters"),
         (b"id: mine\npositives: none.jsonl\nnegatives: n.jsonl\n", "none.jsonl: no such file"),
-        (b"id: mine\npositives: .\n", "expected a file that ends in"),
+        (b"id: mine\npositives: .\n", "Is a directory"),
     ],
 )
 def test_a_wrong_yaml_file_is_one_line(adding: Adding, content: bytes, said: str) -> None:
@@ -156,7 +157,7 @@ def test_a_line_of_a_gibibyte_takes_little_memory(adding: Adding, name: str) -> 
     try:
         path = str(adding.folder / name)
         error = adding.add(name=path) if name.endswith("yaml") else adding.add(positives=name)
-        assert path in error and "1,000,000 characters" in error
+        assert path in error and "000,000 characters" in error
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()

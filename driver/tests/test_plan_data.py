@@ -118,8 +118,8 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     truth = {side: rng.random((5, 80)) < share for side, share in (("a", 0.7), ("b", 0.85))}
     for side, correct in truth.items():
         lines = [f"{s},{k},{int(correct[s, k])}" for s in range(5) for k in range(80)]
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8")["power"]
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(lines))
+    power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
     shares = [((b & ~a).mean(), (a & ~b).mean()) for a, b in zip(truth["a"], truth["b"], strict=True)]
     assert [power["p01"], power["p10"], power["n"]] == pytest.approx([*np.mean(shares, axis=0), 80])
     by_seed = [mcnemar_power(*own, 80) for own in shares]
@@ -134,8 +134,8 @@ def test_power_is_the_mean_over_seeds_by_hand(tmp_path: Path) -> None:
     """Of 10 passages: seed 0 differs in all, seed 1 in none. 10 of 10 are significant, and nothing has no power."""
     for side, correct in (("a", (0, 1)), ("b", (1, 1))):
         lines = [f"{seed},{item},{correct[seed]}" for seed in (0, 1) for item in range(10)]
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8")["power"]
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(lines))
+    power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
     assert (power["power"], power["seeds"]) == (0.5, {"0": 1.0, "1": 0.0})
     assert (power["p01"], power["p10"]) == (0.5, 0.0)
 
@@ -157,9 +157,11 @@ def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
         ("seed,accuracy\n0,70\n1,.8\n", "must be a share"),
         ("seed,accuracy\n0,nan\n1,.8\n", "must be a share"),
         ("seed,score\n0,.7\n", "need columns"),
-        ("", "found none"),
+        ("", "is empty"),
         ("seed,item,correct\n0,a,1\n0,a,0\n", "item a comes twice"),
         ("seed,item,correct\n0,a,yes\n", "use 0 or 1"),
+        ("seed,item,correct\n0,,1\n", "line 2: item is missing"),
+        ("seed,accuracy\nnan,.8\n", "line 2: seed is missing"),
     ],
 )
 def test_malformed_pilots_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -208,7 +210,7 @@ def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_missing_files_and_impossible_shares() -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         planned("nowhere.csv", "nowhere.csv", "--width", "8")
     with pytest.raises(InputError, match="probabilities"):
         planned("--width", "8", "--p01", ".9", "--p10", ".2", "--n", "10")
@@ -217,16 +219,16 @@ def test_missing_files_and_impossible_shares() -> None:
 def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> None:
     """Equal shares of discordant items have no power at all; that --n is missing would be no help."""
     for side, rows in (("a", ["0,x,1", "0,y,0", "1,x,1", "1,y,1"]), ("b", ["0,x,0", "0,y,1", "1,x,1", "1,y,1"])):
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
-    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8", "--n", "50")
     assert (answer["num_train"], answer["status"]) == (None, "no_effect")
 
 
 def test_seeds_that_contradict_the_effect_do_not_support_it(tmp_path: Path) -> None:
     """Each seed alone is decided, in opposite directions: the mean power is high, and the comparison is collapsed."""
     for side, rows in (("a", ["0,x,1", "1,x,0", "1,y,0", "1,z,1"]), ("b", ["0,x,0", "1,x,1", "1,y,0", "1,z,1"])):
-        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
-    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8", "--n", "50")
     assert answer["effect"] == pytest.approx(-1 / 3)
     assert answer["power"]["seeds"] == {"0": 1.0, "1": pytest.approx(mcnemar_power(1 / 3, 0, 50).power)}
     assert (answer["num_train"], answer["status"]) == (None, "collapsed")

@@ -125,6 +125,17 @@ def test_errors_are_json_with_a_code(
     assert "Traceback" not in answer.text
 
 
+def test_a_body_that_is_not_said_to_be_json_names_the_header(client: TestClient) -> None:
+    """As `curl -d` sends it."""
+    for headers in (GOOD, GOOD | {"Content-Type": "application/x-www-form-urlencoded"}):
+        answer = client.post("/half", content=b'{"x": 4}', headers=headers)
+        assert answer.status_code == 422
+        assert "Content-Type: application/json" in answer.json()["error"]["message"]
+    for kind in ("application/json", "application/json; charset=utf-8"):
+        answer = client.post("/half", content=b'\xef\xbb\xbf{"x": 4}', headers=GOOD | {"Content-Type": kind})
+        assert answer.json() == {"half": 2.5}
+
+
 def test_a_service_without_token_does_not_start() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_TOKEN"):
         build_api(Halving(), "")

@@ -9,7 +9,7 @@ inferred by `poolbench_corpora.inferred`.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
 from poolbench_corpora.inferred import infer_documents
 from poolbench_corpora.partition import PARTITION_VERSION
+from poolbench_corpora.reading import records
 
 MANIFEST_NAME = "manifest.json"
 
@@ -199,38 +200,21 @@ def read_concept(folder: Path, concept: str) -> pa.Table:
 def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise CorpusError(f"{path} is missing; a corpus needs train and test files of both classes")
-    number = 0
-    for number, line in enumerate(_lines(path), start=1):
-        record = _parse(line, f"{path}, line {number}")
+    for where, values in records(path):
+        record = _checked(values, where)
         if record.label != label:
-            raise CorpusError(f"{path}, line {number}: label is {record.label}, this file holds {label}")
+            raise CorpusError(f"{where}: label is {record.label}, this file holds {label}")
         if record.split not in {None, split}:
-            raise CorpusError(f"{path}, line {number}: split is {record.split!r}; this file holds {split!r}")
+            raise CorpusError(f"{where}: split is {record.split!r}; this file holds {split!r}")
         yield _to_row(record, concept, split)
-    if not number:
-        raise CorpusError(f"{path} is empty; remove the concept or add at least one record")
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _checked(values: Mapping[str, Any], where: str) -> Record:
     try:
-        # Not splitlines: a JSON string may hold U+2028, which does not end a JSONL line.
-        yield from path.read_text("utf-8").removesuffix("\n").split("\n") if path.stat().st_size else ()
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
-
-
-def _parse(line: str, where: str) -> Record:
-    try:
-        record = Record.model_validate(json.loads(line))
-    except json.JSONDecodeError as error:
-        raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); correct or remove it") from None
-    except RecursionError:
-        raise CorpusError(f"{where}: JSON with too many levels; correct or remove it") from None
+        record = Record.model_validate(values)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()]
         raise CorpusError(f"{where}: {'; '.join(wrong)}") from None
-    except ValueError as error:  # a number of more than 4,300 digits
-        raise CorpusError(f"{where}: {error}; correct or remove it") from None
     try:
         "".join(value for value in vars(record).values() if isinstance(value, str)).encode()
     except UnicodeEncodeError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +13,10 @@ import numpy as np
 
 from poolbench.errors import InputError
 from poolbench.statistics import mcnemar_power, paired_differences, t_interval
+from poolbench_corpora.reading import name_in, records
 
+#: File and line, and the columns there.
+Record = tuple[str, Mapping[str, Any]]
 _TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -94,20 +95,20 @@ def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
 
 
 def read_pilot(path: Path) -> Pilot:
-    """Return a pilot from CSV or JSON records: `seed, accuracy`, or `seed, item, correct` with one record per item.
+    """Return a pilot from a table: `seed, accuracy`, or `seed, item, correct` with one record per item.
 
     Raises:
         InputError: Naming the file and what is wrong: no records, missing columns, a duplicate seed or item, an
             accuracy that is not a share.
     """
-    records = _records(path)
-    names = {str(name) for name in set.intersection(*map(set, records))}
+    rows = list(records(path))
+    names = set.intersection(*(set(values) for _, values in rows))
     if {"seed", "item", "correct"} <= names:
-        correct = _items(records, path)
+        correct = _items(rows)
         return Pilot({seed: fmean(found.values()) for seed, found in correct.items()}, correct)
     if not {"seed", "accuracy"} <= names:
         raise InputError(f"{path}: need columns seed, accuracy or seed, item, correct; got {', '.join(sorted(names))}")
-    return Pilot(_accuracies(records, path), {})
+    return Pilot(_accuracies(rows), {})
 
 
 def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
@@ -145,44 +146,40 @@ def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]
     return shares, min(map(len, gaps.values()))
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text("utf-8-sig")  # spreadsheets begin a CSV with a byte order mark
-        found = json.loads(text) if path.suffix == ".json" else list(csv.DictReader(text.splitlines()))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if not isinstance(found, list) or not found or not all(isinstance(record, dict) for record in found):
-        raise InputError(f"{path}: expected a list of records with column names, found none")
-    return found
-
-
-def _accuracies(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, float]:
+def _accuracies(rows: Iterable[Record]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for record in records:
-        seed = str(record["seed"])
+    for where, values in rows:
+        seed = _name(values, "seed", where)
         if seed in found:
-            raise InputError(f"{path}: seed {seed} comes twice")
-        found[seed] = _share(record.get("accuracy"), path, seed)
+            raise InputError(f"{where}: seed {seed} comes twice")
+        found[seed] = _share(values["accuracy"], where, seed)
     return found
 
 
-def _share(value: Any, path: Path, seed: str) -> float:
+def _name(values: Mapping[str, Any], column: str, where: str) -> str:
+    name = name_in(values, column, where)
+    if not name:
+        raise InputError(f"{where}: {column} is missing; remove the record")
+    return name
+
+
+def _share(value: Any, where: str, seed: str) -> float:
     try:
         share = float(value)
     except (TypeError, ValueError):
         share = math.nan
     if not 0 <= share <= 1:
-        raise InputError(f"{path}: accuracy of seed {seed} is {value!r}; it must be a share from 0 to 1")
+        raise InputError(f"{where}: accuracy of seed {seed} is {value!r}; it must be a share from 0 to 1")
     return share
 
 
-def _items(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, dict[str, bool]]:
+def _items(rows: Iterable[Record]) -> dict[str, dict[str, bool]]:
     found: dict[str, dict[str, bool]] = {}
-    for record in records:
-        seed, item, value = str(record["seed"]), str(record["item"]), str(record["correct"]).strip().lower()
-        if value not in _TRUTH:
-            raise InputError(f"{path}: correct of seed {seed}, item {item} is {record['correct']!r}; use 0 or 1")
+    for where, values in rows:
+        seed, item, value = (_name(values, name, where) for name in ("seed", "item", "correct"))
+        if value.lower() not in _TRUTH:
+            raise InputError(f"{where}: correct of seed {seed}, item {item} is {values['correct']!r}; use 0 or 1")
         if item in found.setdefault(seed, {}):
-            raise InputError(f"{path}: item {item} comes twice with seed {seed}")
-        found[seed][item] = _TRUTH[value]
+            raise InputError(f"{where}: item {item} comes twice with seed {seed}")
+        found[seed][item] = _TRUTH[value.lower()]
     return found

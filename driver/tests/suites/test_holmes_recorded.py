@@ -81,13 +81,13 @@ def test_of_several_portions_the_one_of_the_site_is_read_and_seeds_are_averaged(
     [
         ("", "is empty"),
         (" \n\n", "is empty"),
-        ("probing dataset,A,B\n", "no line after the head"),
+        ("probing dataset,A,B\n", "is empty"),
         ("probing dataset,A\ndep,.5\n", "line 1: columns of models: 1"),
         ("set,A,B\ndep,.5,.6\n", "line 1: no column 'probing dataset'; the first columns are 'set', 'A', 'B'"),
-        ("probing dataset,A,A\ndep,.5,.6\n", "line 1: the column 'A' is there twice"),
+        ("probing dataset,A,A\ndep,.5,.6\n", "the column 'A' is there twice"),
         ("probing dataset,A,B\ndep,.5,.6\n\nupos,good,.6\n", "line 4, column 'A': 'good' is not a number"),
         ("probing dataset,A,B\ndep,inf,.6\n", "line 2, column 'A': 'inf' is not a number"),
-        ("probing dataset,A,B\ndep,.5\n", "line 2: 2 cells, but the head has 3"),
+        ("probing dataset,A,B\ndep,.5\n", "line 2: another number of fields than the 3 columns: 2"),
         ("probing dataset,A,B\ndep,.5,.6\ndep,.5,.6\n", "line 3: 'dep' is there already, with the same portion: "),
         ("probing dataset,A,B\n,.5,.6\n", "line 2: the column 'probing dataset' is empty"),
         ("probing dataset,train portion,A,B\ndep,2,.5,.6\n", "line 2: the train portion '2' is not between 0 and 1"),
@@ -108,7 +108,7 @@ def test_mistakes_name_file_and_line(tmp_path: Path, text: str, expected: str) -
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.csv").write_bytes(b"probing dataset,A,B\ndep,\xff,.5\n")
-    for name, expected in (("none.csv", "No such file"), ("", "directory"), ("bytes.csv", "not text in UTF-8")):
+    for name, expected in (("none.csv", "no such file"), ("", "directory"), ("bytes.csv", "not UTF-8 in line 2")):
         with pytest.raises(InputError, match=expected):
             SUITES.get("holmes").recorded(tmp_path / name)
 

@@ -46,6 +46,16 @@ def test_entries_that_cannot_be_used_are_left_out_with_file_and_line(file: Path)
     }
 
 
+def test_missing_entries_are_no_words_and_a_mark_of_order_is_no_letter(tmp_path: Path) -> None:
+    text = "domain: [hammer, null, saw, nan, ~]\npositive: [good]\nnegative: [bad]\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        (tmp_path / "own.yaml").write_text(text, encoding)
+        words = read_words(str(tmp_path / "own.yaml"))
+        assert words.domain == ("hammer", "saw")
+        reasons = [note.partition("own.yaml:")[2] for note in words.notes]
+        assert reasons == ["1: domain: an entry is not a word: left out"] * 3
+
+
 def test_every_word_stands_alone_and_in_each_template_with_its_span(file: Path) -> None:
     rows = read_words(str(file)).table().to_pylist()
     assert all(row["text"][row["span"]["start"] : row["span"]["end"]] == row["word"] for row in rows)

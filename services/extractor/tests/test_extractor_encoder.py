@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from datasets import Dataset
 from fastapi.testclient import TestClient
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
@@ -93,6 +96,52 @@ def test_what_encode_returns(llama: Decoder, texts: list[str]) -> None:
     assert encoder.get_sentence_embedding_dimension() == encoder.get_embedding_dimension() == 32
     assert encoder.get_max_seq_length() == encoder.max_seq_length == 128
     assert encoder.device == torch.device("cpu") and encoder.tokenizer is llama.tokenizer
+
+
+def test_texts_come_in_whatever_holds_them(llama: Decoder, texts: list[str]) -> None:
+    encoder = PoolingEncoder(llama, "A1_mean", 1)
+    expected = encoder.encode(texts)
+    columns = {
+        "generator": (text for text in texts),
+        "tuple": tuple(texts),
+        "pandas": pd.Series(texts, index=range(5, 5 + len(texts))),
+        "pandas strings": pd.Series(texts, dtype="string"),
+        "pandas categories": pd.Series(texts, dtype="category"),
+        "numpy": np.array(texts),
+        "arrow": pa.array(texts),
+        "arrow categories": pa.chunked_array([pa.array(texts).dictionary_encode()]),
+        "datasets": Dataset.from_dict({"text": texts})["text"],
+    }
+    for name, column in columns.items():
+        np.testing.assert_array_equal(encoder.encode(column), expected, err_msg=name)
+    for text in (np.str_(texts[0]), pa.scalar(texts[0])):
+        np.testing.assert_array_equal(encoder.encode(text), encoder.encode(texts[0]))
+    np.testing.assert_array_equal(encoder.encode_query(pd.Series(texts)), expected)
+    assert encoder.encode(pd.Series([], dtype=object)).shape == (0, llama.width)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (pd.DataFrame({"text": ["a"]}), "is a DataFrame; give one column"),
+        (pa.table({"text": ["a"]}), "is a Table; give one column"),
+        (Dataset.from_dict({"text": ["a"]}), "is a Dataset; give one column"),
+        ({"text": ["a"]}, "is a dict; give one column"),
+        (None, "is a NoneType; give a text"),
+        (np.array("a"), "is a ndarray; give a text"),
+        (np.array(["a", None], dtype=object), "sentence 1 is a NoneType; it must be a text"),
+        (["a", float("nan")], "sentence 1 is a float"),
+        ([["a"]], "sentence 0 is a list"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(llama: Decoder, inputs: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PoolingEncoder(llama, "A1_mean", 1).encode(inputs)
+
+
+def test_vectors_of_tokens_are_refused(llama: Decoder, texts: list[str]) -> None:
+    with pytest.raises(ConfigError, match="pools the tokens"):
+        PoolingEncoder(llama, "A1_mean", 1).encode(texts, output_value="token_embeddings")
 
 
 def test_prompts(llama: Decoder) -> None:

@@ -14,7 +14,8 @@ from poolbench.config import ConceptSettings
 from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.storage import NO_ACCESS, open_store
-from poolbench_corpora.own import SentFile, TextFiles, make_concept
+from poolbench_corpora.own import TextFiles, make_concept
+from poolbench_corpora.reading import SentFile
 from poolbench_pooler import concepts
 from poolbench_pooler.service import PoolerService
 
@@ -78,7 +79,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "html": ({"positives": {"name": "p.jsonl", "content": '{"text": "<p>a</p>"}'}}, 400, "p.jsonl, line 1: 'text' h"),
     "no json": ({"positives": {"name": "p.jsonl", "content": "hello"}}, 400, "p.jsonl, line 1: not JSON"),
     "surrogate": ({"positives": {"name": "p.jsonl", "content": '{"text": "\\ud800"}'}}, 400, "p.jsonl, line 1: a lone"),
-    "long line": ({"positives": {"name": "p.jsonl", "content": "x" * 1_000_001}}, 400, "line 1: more than 1,000,000"),
+    "long line": ({"positives": {"name": "p.jsonl", "content": "x" * 8_000_001}}, 400, "line 1: more than 8,000,000"),
     "same texts": ({"negatives": file("n.jsonl", 60, 0)}, 400, "n.jsonl, line 1 and p.jsonl, line 1 have the same"),
     "few": ({"positives": file("p.jsonl", 3, 0)}, 400, "not registered: nothing can be measured"),
     "one class": ({"negatives": None}, 400, "mine has no negatives"),

@@ -9,8 +9,9 @@ from typing import Any
 from poolbench.errors import CorpusError
 from poolbench_corpora.hub.catalog import Dataset
 from poolbench_corpora.hub.records import Record
-from poolbench_corpora.own.files import MARKUP, MAX_LINE
+from poolbench_corpora.own.files import MARKUP
 from poolbench_corpora.partition import HUB
+from poolbench_corpora.reading import MAX_CHARACTERS, is_missing
 from poolbench_corpora.real.documents import Document
 from poolbench_corpora.yields import Yield
 
@@ -55,7 +56,7 @@ def _wrong(text: str) -> str | None:
     """Return the rule that drops a text, None if none does."""
     if not text:
         return "empty"
-    if len(text) > MAX_LINE:
+    if len(text) > MAX_CHARACTERS:
         return "long_document"
     if _WRONG_ENCODING.search(text):
         return "encoding"
@@ -71,10 +72,9 @@ def _text(values: Mapping[str, Any], dataset: Dataset, where: str) -> str:
 
 
 def _joined(value: Any) -> str:
-    """Return a text, or parts of a text, as one; the empty string for null."""
-    if isinstance(value, list):
-        return "\n\n".join(str(part) for part in value if part)
-    return "" if value is None else str(value)
+    """Return a text, or parts of a text, as one; the empty string where it is missing or no text."""
+    parts = value if isinstance(value, list) else [value]
+    return "\n\n".join(part for part in parts if isinstance(part, str) and not is_missing(part))
 
 
 def _column(values: Mapping[str, Any], names: tuple[str, ...] | list[str], where: str) -> Any:

@@ -1,18 +1,18 @@
 """Read the records of datasets, one after the other, from the hub or from a folder with copies."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 from poolbench.errors import ConfigError, CorpusError
 from poolbench_corpora.hub.catalog import Dataset
-from poolbench_corpora.own.files import records
 from poolbench_corpora.own.labelled import files_of
+from poolbench_corpora.reading import records
 
 T = TypeVar("T")
 #: A record with where it is: file and line, or dataset and row.
-Record = tuple[str, dict[str, Any]]
+Record = tuple[str, Mapping[str, Any]]
 Reader = Callable[[Dataset, int], Iterator[Record]]
 
 LOCAL = "local:"

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
+from poolbench.errors import MAX_SHOWN, ConfigError, CorpusError, UnknownNameError, shown
 from poolbench_corpora.own.build import OwnTexts
-from poolbench_corpora.own.files import Text, records, text_of
+from poolbench_corpora.own.files import COLUMNS as TEXT_COLUMNS
+from poolbench_corpora.own.files import Text, text_of
+from poolbench_corpora.reading import TABLE_ENDINGS, ending, is_unlabelled, marks_missing, name_in, records
 
 #: What a column may stand for; `text` and `label` are needed.
 COLUMNS = ("text", "label", "split", "id", "domain", "doc_id", "source", "licence")
 #: Names of splits in datasets, and the split that they become here.
 SPLITS = {"train": "train", "test": "test", "validation": "scorer", "dev": "scorer", "scorer": "scorer"}
-#: Ends of the files that are read of a folder.
-TABLE_SUFFIXES = (".parquet", ".arrow", ".csv", ".jsonl", ".ndjson")
-_CLASSES = {"1": 1, "0": 0, "true": 1, "false": 0}
+_CLASSES = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -52,13 +52,19 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
     Raises:
         CorpusError: With file and line, as `read_texts`; or a label or split that cannot be read.
     """
-    positives: list[Text] = []
-    negatives: list[Text] = []
+    texts: list[Text] = []
+    labels: list[str] = []
     for path, split in files_of(source):
         for where, record in records(path):
             values = _renamed(record, columns, where)
-            text = replace(text_of(values, where), split=_split(values.get("split", split), where))
-            (positives if _label(values, positive, where) else negatives).append(text)
+            texts.append(replace(text_of(values, where), split=_split(name_in(values, "split", where) or split, where)))
+            labels.append(_label(values, where))
+    if marks_missing(labels):
+        for text, label in zip(texts, labels, strict=True):
+            if is_unlabelled(label):
+                raise CorpusError(f"{text.where}: label -1, which means missing beside classes from 0; remove the row")
+    classes = [_class(label, positive, text.where) for text, label in zip(texts, labels, strict=True)]
+    positives, negatives = ([t for t, c in zip(texts, classes, strict=True) if c == wanted] for wanted in (1, 0))
     return OwnTexts(positives, negatives, licence=licence)
 
 
@@ -70,40 +76,45 @@ def files_of(source: Path) -> Iterator[tuple[Path, str]]:
     if not source.is_dir():
         yield source, ""
         return
-    found = [path for path in sorted(source.rglob("*")) if path.suffix.lower() in TABLE_SUFFIXES]
+    found = [path for path in sorted(source.rglob("*")) if ending(path.name).startswith(TABLE_ENDINGS)]
     found = [path for path in found if not path.name.startswith("cache-")]  # what `datasets` computed itself
+    # Beside other tables, a .json file is about them, as `dataset_info.json` is.
+    found = [path for path in found if ending(path.name) not in (".json", ".json.gz")] or found
     if not found:
-        raise CorpusError(f"{source} holds no file that ends in {', '.join(TABLE_SUFFIXES)}")
+        raise CorpusError(f"{source} holds no file that ends in {', '.join(TABLE_ENDINGS)}")
     for path in found:
         names = (path.name, path.parent.name) if path.parent != source else (path.name,)
         yield path, next((known for name in names for known in SPLITS if name.startswith(known)), "")
 
 
-def _renamed(record: dict[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
+def _renamed(record: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Return the columns that are used under the names that they stand for; the others are not converted."""
     for name, column in columns.items():
         if column not in record:
             here = ", ".join(map(str, record)) or "nothing"
             raise CorpusError(f"{where}: no column {column!r} for {name}; there are {here}")
-    taken = set(columns.values())
-    kept = {name: value for name, value in record.items() if name not in taken}
-    return kept | {name: record[column] for name, column in columns.items()}
+    kept = {name: name for name in (*COLUMNS, *TEXT_COLUMNS) if name in record and name not in columns.values()}
+    return {name: record[column] for name, column in {**kept, **columns}.items()}
 
 
-def _split(value: Any, where: str) -> str:
-    if value in ("", None):
-        return ""
-    if not isinstance(value, str) or value not in SPLITS:
+def _split(value: str, where: str) -> str:
+    if value and value not in SPLITS:
         raise CorpusError(f"{where}: split {shown(value)}; expected one of {', '.join(SPLITS)}")
-    return SPLITS[value]
+    return SPLITS.get(value, "")
 
 
-def _label(values: dict[str, Any], positive: str | None, where: str) -> int:
-    value = values.get("label")
-    if value is None:
+def _label(values: Mapping[str, Any], where: str) -> str:
+    if "label" not in values:
         raise CorpusError(f"{where}: no label; name its column, such as label=stars")
-    written = str(value).strip()
+    label = name_in(values, "label", where)
+    if not label:
+        raise CorpusError(f"{where}: the label is missing; remove the row")
+    return label
+
+
+def _class(label: str, positive: str | None, where: str) -> int:
     if positive is not None:
-        return int(written == positive)
-    if written.lower() not in _CLASSES:
-        raise CorpusError(f"{where}: label {shown(value)} is neither 1 nor 0; say which label is positive")
-    return _CLASSES[written.lower()]
+        return int(label == positive)
+    if label.lower() not in _CLASSES:
+        raise CorpusError(f"{where}: label {label[:MAX_SHOWN]} is neither 1 nor 0; say which label is positive")
+    return _CLASSES[label.lower()]

@@ -12,8 +12,9 @@ from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.config import ConceptSettings
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.own.build import OwnTexts, build_own, revision_of
-from poolbench_corpora.own.files import Text, TextFile, read_pairs, read_texts
+from poolbench_corpora.own.files import Text, read_pairs, read_texts
 from poolbench_corpora.own.review import Remark, review
+from poolbench_corpora.reading import TextFile
 from poolbench_corpora.real.rewriting import REWRITES
 
 

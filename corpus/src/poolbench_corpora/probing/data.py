@@ -13,6 +13,7 @@ from poolbench.errors import CorpusError
 from poolbench_corpora.probing.choice import choose
 from poolbench_corpora.probing.definition import PAIRS, PIECES, ProbingSet
 from poolbench_corpora.probing.samples import Note, Sample, Span, first_notes
+from poolbench_corpora.reading import is_unlabelled, marks_missing
 
 PROBING_PASSAGES = pa.schema(
     [
@@ -36,6 +37,8 @@ PROBING_INSTANCES = pa.schema(
 MAX_CHARACTERS = 20_000
 """Longest text; a passage of 500 tokens has about 3,000."""
 SPLITS = ("train", "dev", "test")
+#: Labels that are classes in some sets, and a missing label in others.
+_DOUBTFUL = frozenset(("none", "null", "na", "n/a"))
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,12 @@ def probing_data(definition: ProbingSet, found: Iterable[Sample | Note], seed: i
         CorpusError: No sample is left; the message has the first note.
     """
     notes = list[Note]()
-    samples = list(_checked(definition, found, notes))
+    samples = _whole(definition, list(_checked(definition, found, notes)), notes)
     chosen = choose(samples, definition.max_instances, balanced=definition.balanced, seed=f"{definition.id}:{seed}")
     if not chosen:
         first = f"; {notes[0]}" if notes else ""
         raise CorpusError(f"probing set {definition.id!r} has no instances{first}")
-    notes += _unseen_labels(definition, chosen)
+    notes += [*_unseen_labels(definition, chosen), *_absent_names(definition, chosen)]
     passages = passages_of(span for sample in chosen for span in (*sample.first, *sample.second))
     return ProbingData(passages, _instances(definition, chosen), first_notes(notes))
 
@@ -136,6 +139,29 @@ def _wrong_span(span: Span) -> str:
     except UnicodeEncodeError:
         return "a lone surrogate, which is not valid Unicode"
     return ""
+
+
+def _whole(definition: ProbingSet, samples: Sequence[Sample], notes: list[Note]) -> list[Sample]:
+    """Leave out samples whose label -1 means none. Raise CorpusError if some samples have a split and others none."""
+    lacking = [sample.where or sample.id for sample in samples if not sample.split]
+    if lacking and len(lacking) < len(samples):
+        raise CorpusError(f"probing set {definition.id!r}: {lacking[0]} has no split, and others have one; give it one")
+    if definition.task != "classes" or not marks_missing(sample.label or "" for sample in samples):
+        return list(samples)
+    reason = "label -1 means missing beside classes from 0; for a class of its own, write a word"
+    notes += [Note(sample.where, reason) for sample in samples if is_unlabelled(sample.label or "")]
+    return [sample for sample in samples if not is_unlabelled(sample.label or "")]
+
+
+def _absent_names(definition: ProbingSet, samples: Sequence[Sample]) -> Iterator[Note]:
+    """Yield notes on groups that are missing in part, and on classes that may stand for a missing label."""
+    alone = sum(not sample.group for sample in samples)
+    if 0 < alone < len(samples):
+        yield Note(definition.id, f"{alone} instances have no group, and others have: each is a group of its own")
+    labels = Counter(sample.label or "" for sample in samples if definition.task == "classes")
+    for label, count in sorted(labels.items()):
+        if label.lower() in _DOUBTFUL:
+            yield Note(definition.id, f"{label!r} is a class of {count} instances; leave the label empty if missing")
 
 
 def _unseen_labels(definition: ProbingSet, samples: Sequence[Sample]) -> Iterator[Note]:

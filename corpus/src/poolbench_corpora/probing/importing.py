@@ -18,13 +18,14 @@ import yaml
 
 from poolbench.config.yaml_files import read_yaml
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError, shown
-from poolbench_corpora.own.files import records
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.data import probing_data
 from poolbench_corpora.probing.definition import Input, ProbingSet
 from poolbench_corpora.probing.literals import read_list
 from poolbench_corpora.probing.readers import samples_of
+from poolbench_corpora.probing.readers.tables import literal_in
 from poolbench_corpora.probing.samples import Note
+from poolbench_corpora.reading import ending, records, stem_of
 
 SAMPLES, CONFIG = "samples.csv", "config-none.yaml"
 MAX_FILE = 2_000_000_000
@@ -71,12 +72,13 @@ def import_senteval(source: Path, target: Path, licence: str = "BSD-3-Clause") -
     Raise as above.
     """
     done = Imported()
-    if source.suffix == ".txt":
+    if ending(source.name).startswith(".txt"):
         found = [source] if source.is_file() else []
         _import_tasks(found, source, target, licence, done)
         return done
-    with _unpacked(source, target, done.notes, "*.txt") as folder:
-        found = sorted(folder.glob("*.txt") if folder == source else folder.rglob("*.txt"))
+    with _unpacked(source, target, done.notes, "*.txt", "*.txt.gz") as folder:
+        inside = folder.glob("*") if folder == source else folder.rglob("*")
+        found = sorted(path for path in inside if ending(path.name).startswith(".txt"))
         _import_tasks(found, source, target, licence, done)
     return done
 
@@ -85,7 +87,7 @@ def _import_tasks(found: Sequence[Path], source: Path, target: Path, licence: st
     if not found:
         raise CorpusError(f"{source} holds no task of SentEval (a .txt file with split, label and text)")
     for path in found:
-        name = f"senteval-{path.stem}"
+        name = f"senteval-{stem_of(path)}"
         if not _NAME.fullmatch(name):
             done.notes.append(Note(str(path), "the name of the file is not an id of a set"))
             continue
@@ -118,7 +120,7 @@ def _input_of(config: dict[str, Any], path: Path) -> Input:
     where, row = next(records(path))
     if "inputs" not in row:
         raise CorpusError(f"{path}: no column 'inputs'; the columns are {', '.join(map(str, row))}")
-    inputs = read_list(str(row["inputs"]), where)
+    inputs = read_list(literal_in(row, "inputs"), where)
     match declared:
         case "SENTENCE":
             return "text" if len(inputs) < 2 else "text_pair"
@@ -197,7 +199,7 @@ def _unpack(archive: zipfile.ZipFile, folder: Path, source: Path, notes: list[No
         name = PurePosixPath(entry.filename)
         if name.is_absolute() or ".." in name.parts or "\\" in entry.filename or ":" in entry.filename:
             notes.append(Note(str(source), f"entry {shown(entry.filename)} leads outside the archive; it is left out"))
-        elif any(fnmatchcase(name.name, each) for each in wanted) and name.parts[0] != "__MACOSX":
+        elif any(fnmatchcase(name.name.lower(), each) for each in wanted) and name.parts[0] != "__MACOSX":
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as read, path.open("wb") as write:

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
-from poolbench_corpora.own.files import records
-from poolbench_corpora.own.labelled import TABLE_SUFFIXES, files_of
+from poolbench_corpora.own.labelled import files_of
+from poolbench_corpora.reading import TABLE_ENDINGS, ending, records, stem_of
 from poolbench_corpora.stories.corpora import concepts_of, pairs_of
 from poolbench_corpora.stories.data import FIRST, SECOND, SUBJECT, Protocol, Record, StoriesData, stories_data
 from poolbench_corpora.stories.planted import NUM_ROWS, planted_stories, planted_subjects
@@ -94,7 +94,7 @@ class StoryCatalog:
         for folder in self._folders:
             owned = [folder / _OWNER] if (folder / _OWNER).is_dir() else []
             for place in (path for each in (folder, *owned) if each.is_dir() for path in sorted(each.iterdir())):
-                name = place.stem if place.suffix.lower() in TABLE_SUFFIXES else place.name
+                name = stem_of(place) if ending(place.name).startswith(TABLE_ENDINGS) else place.name
                 is_set = place.is_file() if name != place.name else place.is_dir() and place not in owned
                 if is_set and _NAME.fullmatch(name):
                     yield name.removeprefix(f"{_OWNER}__"), place
@@ -110,7 +110,7 @@ def read_stories(
     """Return the stories of a set.
 
     Args:
-        source: Name of a set in the catalogue, a file (JSONL, CSV, Parquet, Arrow), a folder of files, or one of a
+        source: Name of a set in the catalogue, a table (`poolbench_corpora.reading`), a folder of tables, or one of a
             corpus, whose pairs of passages are read.
         seed: Seed of planted stories; the rows of a file do not depend on it.
         protocol: `corrected` removes tags and keeps their ranges, `published` keeps the text as it is.
@@ -121,7 +121,7 @@ def read_stories(
         UnknownNameError: The catalogue has no such set.
     """
     catalog, path = StoryCatalog(*folders), Path(source).expanduser()
-    is_path = path.exists() or path.suffix.lower() in TABLE_SUFFIXES
+    is_path = path.exists() or ending(path.name).startswith(TABLE_ENDINGS)
     if isinstance(source, str) and (source in catalog or not is_path):
         found = catalog.get(source)
         if found.place is None:

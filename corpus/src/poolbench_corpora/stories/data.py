@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from poolbench.contracts.tables import STORIES, table_from_rows
 from poolbench.errors import CorpusError, shown
 from poolbench_corpora.probing.samples import Note, first_notes
+from poolbench_corpora.reading import is_missing
 from poolbench_corpora.stories.tags import Range, parse_tags
 
 Protocol = Literal["corrected", "published"]
@@ -31,7 +32,7 @@ MAX_CHARACTERS = 20_000
 """Longest story; one of 200 words has about 1,200."""
 
 #: Where a record stands, and its columns.
-Record = tuple[str, dict[str, Any]]
+Record = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "c
     return StoriesData(*made, first_notes(notes))
 
 
-def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:
+def _value(record: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the text of the first of the columns that the record has."""
     name = next((name for name in names if record.get(name) is not None), None)
     if name is None:
@@ -100,7 +101,7 @@ def _value(record: dict[str, Any], names: tuple[str, ...]) -> str:
             f"no {' or '.join(map(repr, names))}; the record has {', '.join(map(str, record)) or 'nothing'}"
         )
     value = record[name]
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_missing(value):
         raise CorpusError(f"{name!r} is empty or no text")
     if len(value) > MAX_CHARACTERS:
         raise CorpusError(f"{name!r} has {len(value):,} characters; at most {MAX_CHARACTERS:,} are read")

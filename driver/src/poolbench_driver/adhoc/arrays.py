@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import InputError
+from poolbench_corpora.reading import is_missing, is_unlabelled, marks_missing, name_in
 
 NUMBERS = "fiub"
 _KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth values", "U": "words"}
@@ -29,7 +30,7 @@ class Vectors:
 
 def load_vectors(file: Path) -> Vectors:
     """Return the vectors of a `.npy` file, or of the Parquet of `embed`; raise InputError if it holds none."""
-    if file.suffix != ".parquet":
+    if file.suffix.lower() != ".parquet":
         return Vectors(load_array(file, 2).astype(np.float64), {})
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -46,8 +47,8 @@ def load_vectors(file: Path) -> Vectors:
     return Vectors(matrix, {name.decode(): value.decode("utf-8", "replace") for name, value in notes.items()})
 
 
-def load_labels(file: Path) -> list[Any]:
-    """Return whole numbers, real values or words of a `.npy` file."""
+def load_labels(file: Path, *, are_classes: bool = True) -> list[Any]:
+    """Return whole numbers, real values or words of a `.npy` file; raise InputError if one is missing."""
     array = load_array(file, 1, NUMBERS + "U")
     if array.dtype.kind == "b":
         array = array.astype("int64")  # requests take no booleans for numbers
@@ -55,12 +56,24 @@ def load_labels(file: Path) -> list[Any]:
         array = array.astype("float64")
         if not np.isfinite(array).all():
             raise InputError(f"{file} holds labels that are not finite; leave their rows out")
-    return list(array.tolist())
+    labels = list(array.tolist())
+    if missing := [number for number, label in enumerate(labels, 1) if is_missing(label)]:
+        raise InputError(f"{file}: label {missing[0]} is missing; leave its row out")
+    if are_classes and marks_missing(map(str, labels)) and any(is_unlabelled(str(label)) for label in labels):
+        raise InputError(f"{file}: label -1 means missing beside classes from 0; leave its rows out, or write words")
+    return labels
 
 
-def load_names(file: Path) -> list[str]:
-    """Return the entries of a `.npy` file as words."""
-    return [str(entry) for entry in load_array(file, 1, NUMBERS + "U").tolist()]
+def load_names(file: Path, *, may_lack: bool = False) -> list[str]:
+    """Return the entries of a `.npy` file as words; "" for one that is missing, such as NaN.
+
+    Raise InputError for the first of these, unless `may_lack`.
+    """
+    entries = load_array(file, 1, NUMBERS + "U").tolist()
+    names = [name_in({"entry": entry}, "entry", str(file)) for entry in entries]
+    if "" in names and not may_lack:
+        raise InputError(f"{file}: entry {names.index('') + 1} is missing; leave its row out")
+    return names
 
 
 def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:

@@ -1,19 +1,13 @@
-"""Files of texts: JSONL, CSV, Parquet or Arrow with a column 'text', or plain text with one text per line."""
+"""Texts of a file, as ad-hoc commands send them: a table with a column 'text', or plain text, one text per line."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from poolbench.errors import InputError, shown
-
-#: Characters of a text that every service takes.
-MAX_CHARACTERS = 1_000_000
-#: Files whose columns have names.
-TABLES = (".csv", ".parquet", ".arrow")
+from poolbench_corpora.reading import MAX_CHARACTERS, TABLE_ENDINGS, Row, ending, name_in, read_rows, text_in
 
 
 @dataclass(frozen=True)
@@ -23,6 +17,7 @@ class TextLine:
     number: int
     text: str
     id: str | None = None
+    where: str = field(default="", compare=False)  # file and line, for messages
 
     @property
     def invalid(self) -> str | None:
@@ -41,86 +36,47 @@ class TextLine:
 def read_texts(file: Path) -> list[TextLine]:
     """Return the texts of a file without the blank lines of plain text.
 
-    Raise InputError, with file and line, as `read_lines`, or for a record with an empty text.
+    Raise InputError, with file and line, as `read_lines`, or for a record without text.
     """
     lines = read_lines(file)
-    empty = [line for line in lines if not line.text.strip()]
-    if empty and (file.suffix == ".jsonl" or file.suffix in TABLES):
-        raise InputError(f"{file}, line {empty[0].number}: 'text' is {empty[0].text!r}; it must be a text with words")
-    return [line for line in lines if line not in empty]
+    if not ending(file.name).startswith(".txt"):
+        for line in lines:
+            if not line.text.strip():
+                raise InputError(f"{line.where}: 'text' is empty or missing; remove the record")
+    return [line for line in lines if line.text.strip()]
 
 
 def read_lines(file: Path, columns: Mapping[str, str] | None = None) -> list[TextLine]:
     """Return all texts with line numbers and ids; blank lines of plain text too, so that rows match labels.
+
+    A text that is missing is empty: it is a row that fails.
 
     Args:
         columns: Names of the columns `text` and `id` in a table; by default their own.
 
     Raises:
         InputError: With file and line.
-        CorpusError: The same, for a table.
     """
-    if file.suffix in TABLES:
-        texts = _rows(file, columns or {})
-    elif columns:
-        raise InputError(f"{file}: columns have names in files that end in {', '.join(TABLES)}")
-    else:
-        texts = _lines(file)
-    if not any(line.text.strip() for line in texts):
-        raise InputError(f"{file} is empty; expected one text a line")
-    _require_unique_ids(texts, file)
-    return texts
+    if columns and not ending(file.name).startswith(TABLE_ENDINGS):
+        raise InputError(f"{file}: columns have names in files that end in {', '.join(TABLE_ENDINGS)}")
+    names = columns or {}
+    rows = read_rows(file, blank_lines=True)
+    lines = [_text_line(row, names.get("text", "text"), names.get("id", "id")) for row in rows]
+    if not any(line.text.strip() for line in lines):
+        raise InputError(f"{lines[0].where}: the text is empty or missing, and so are all others")
+    _require_unique_ids(lines)
+    return lines
 
 
-def _lines(file: Path) -> list[TextLine]:
-    try:
-        # Not splitlines(): U+2028 in a JSON string does not end a JSONL line.
-        lines = file.read_text("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from None
-    if file.suffix == ".jsonl":
-        return [_parse(line, number, file) for number, line in enumerate(lines, 1) if line.strip()]
-    return [TextLine(number, line) for number, line in enumerate(lines, 1)]
+def _text_line(row: Row, text_column: str, id_column: str) -> TextLine:
+    name = name_in(row.values, id_column, row.where)
+    if not name.isprintable():
+        raise InputError(f"{row.where}: {id_column!r} is {shown(name)}; it must be a name or a number")
+    return TextLine(row.number, text_in(row.values, text_column, row.where), name or None, row.where)
 
 
-def _rows(file: Path, columns: Mapping[str, str]) -> list[TextLine]:
-    from poolbench_corpora.own.files import records
-
-    text, name = columns.get("text", "text"), columns.get("id", "id")
-    return [_text_line(row, number, where, text, name) for number, (where, row) in enumerate(records(file), 1)]
-
-
-def _parse(line: str, number: int, file: Path) -> TextLine:
-    where = f"{file}, line {number}"
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: expected a JSON object with a field 'text' ({error})") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: expected a JSON object with a field 'text', got {shown(row)}")
-    return _text_line(row, number, where, "text", "id")
-
-
-def _text_line(row: Mapping[str, Any], number: int, where: str, text_column: str, id_column: str) -> TextLine:
-    if text_column not in row:
-        here = ", ".join(map(str, row)) or "nothing"
-        raise InputError(f"{where}: no {text_column!r}; there is {here}")
-    text, name = row[text_column], row.get(id_column)
-    if not isinstance(text, str):
-        raise InputError(f"{where}: {text_column!r} is {shown(text)}; it must be a text")
-    if name is None:
-        return TextLine(number, text)
-    if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).isprintable():
-        raise InputError(f"{where}: {id_column!r} is {shown(name)}; it must be a name or a number")
-    return TextLine(number, text, str(name))
-
-
-def _require_unique_ids(lines: list[TextLine], file: Path) -> None:
+def _require_unique_ids(lines: list[TextLine]) -> None:
     first: dict[str, int] = {}
     for line in lines:
         if line.id is not None and first.setdefault(line.id, line.number) != line.number:
-            raise InputError(
-                f"{file}, line {line.number}: id {shown(line.id)} is that of line {first[line.id]}; ids differ"
-            )
+            raise InputError(f"{line.where}: id {shown(line.id)} is that of line {first[line.id]}; ids differ")

@@ -42,12 +42,13 @@ def probe(
 
     if task is not None and task not in TASKS:
         raise InputError(f"--task is {task!r}; allowed: {', '.join(TASKS)}")
-    body: dict[str, Any] = {"vectors": load_vectors(vectors).rows(), "labels": load_labels(labels)}
+    body: dict[str, Any] = {"vectors": load_vectors(vectors).rows()}
+    body["labels"] = load_labels(labels, are_classes=task != "regression")
     for name, file in (("groups", groups), ("splits", splits), ("words", words), ("domains", domains)):
         if file is not None:
             body[name] = load_names(file)
     if pairs is not None:
-        body["pairs"] = [name or None for name in load_names(pairs)]
+        body["pairs"] = [name or None for name in load_names(pairs, may_lack=True)]
     if task is not None:
         body["task"] = task
     if words is not None:
@@ -142,7 +143,7 @@ def score(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to score; or give --input.")] = None,
     input_: Annotated[
         Path | None,
-        typer.Option("--input", help="JSONL, CSV or Parquet with 'text' and perhaps 'id', or plain text, one a line."),
+        typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
     ] = None,
     scorer: Annotated[
         list[str] | None,

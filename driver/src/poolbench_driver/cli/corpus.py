@@ -66,7 +66,7 @@ def import_(
     output: Output,
     concepts: Concepts = None,
     tokenizer: Annotated[str, typer.Option(help="Tokenizer that measured the token counts.")] = "unknown",
-    concept: Annotated[str | None, typer.Option(help="Concept of a table (CSV, JSONL, Parquet, Arrow).")] = None,
+    concept: Annotated[str | None, typer.Option(help="Concept of a table (CSV, JSONL, Parquet, ...).")] = None,
     columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,label=stars.")] = "",
     positive: Annotated[str | None, typer.Option(help="Label of the positives; default: 1 or true.")] = None,
     licence: Annotated[str, typer.Option(help="Licence of the texts of a table.")] = "",
@@ -77,12 +77,13 @@ def import_(
     """Read the published layout, or a table or saved dataset, check it, and write it with our extension fields."""
     from poolbench_corpora.folders.hub import source_folder
     from poolbench_corpora.folders.importing import import_folder, import_table
-    from poolbench_corpora.own import TABLE_SUFFIXES, parse_columns, read_labelled
+    from poolbench_corpora.own import parse_columns, read_labelled
+    from poolbench_corpora.reading import TABLE_ENDINGS
 
     if concept is not None:
         if concepts is not None or sensitive:
             raise typer.BadParameter("--concept is for a table, --concepts and --sensitive for the published layout")
-        names, folder = parse_columns(columns), source_folder(source, TABLE_SUFFIXES)
+        names, folder = parse_columns(columns), source_folder(source, TABLE_ENDINGS)
         import_table(output, concept, read_labelled(folder, names, positive, licence))
         return
     if columns or positive or licence:

@@ -25,7 +25,7 @@ SINKS = ("exclude", "include")
 
 Texts = Annotated[
     Path,
-    typer.Option("--input", help="JSONL, CSV or Parquet with 'text' and perhaps 'id', or plain text, one a line."),
+    typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
 ]
 
 

@@ -34,7 +34,7 @@ _EDIT = "FILE.npy:LAYER:STRENGTH[:OPERATION]"
 def steer(
     prompts: Annotated[list[str] | None, typer.Argument(help="Texts to continue.")] = None,
     input_: Annotated[
-        Path | None, typer.Option("--input", help="More of them: JSONL with a field 'text', or plain, one a line.")
+        Path | None, typer.Option("--input", help="More of them: a table with 'text', or plain .txt, one a line.")
     ] = None,
     concept: Annotated[
         str | None, typer.Option(help="Steer by the direction of this concept from the latest run of the model.")

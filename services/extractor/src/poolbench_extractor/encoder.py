@@ -122,17 +122,22 @@ class PoolingEncoder(SentenceTransformer):
     def encode(self, inputs: Any, prompt_name: str | None = None, *args: Any, **options: Any) -> Any:
         """Return one vector per text, in their order, as `SentenceTransformer.encode` does.
 
+        Args:
+            inputs: A text, or texts in anything that can be iterated once: a list, a generator, a column of pandas,
+                NumPy, Arrow or `datasets`.
+
         Raises:
-            ConfigError: If there is no prompt of that name.
+            ConfigError: If there is no prompt of that name, or vectors of tokens are asked for.
             InputError: If an input is not valid text, or cannot be computed and `on_failure` is `raise`.
         """
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        for index, text in enumerate(texts):
-            _require_text(index, text)
+        is_one = isinstance(inputs, str) or hasattr(inputs, "as_py")
+        texts = _texts_of([inputs] if is_one else inputs)
         _require_prompt(prompt_name, self.prompts)
+        if options.get("output_value") == "token_embeddings":
+            raise ConfigError("output_value 'token_embeddings': the encoder pools tokens; use 'sentence_embedding'")
         cut_before = self.num_truncated
         try:
-            found = super().encode(inputs, prompt_name, *args, **options)
+            found = super().encode(texts[0] if is_one else texts, prompt_name, *args, **options)
         except PoolbenchError as error:
             raise error.with_traceback(None) from None  # the frames between are the library's, and say nothing
         num_cut = self.num_truncated - cut_before
@@ -165,10 +170,24 @@ def _require_prompt(name: str | None, prompts: Mapping[str, Any]) -> None:
         raise ConfigError(f"prompt {name!r} is unknown; known: {', '.join(prompts) or 'none'}")
 
 
-def _require_text(index: int, text: object) -> None:
+def _texts_of(inputs: Any) -> list[str]:
+    """Return texts as a list. Iterating over a table gives the names of its columns, so a table is refused."""
+    kind = type(inputs).__name__
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
+        raise InputError(f"the input is a {kind}; give one column of it, such as table['text']")
+    try:
+        found = list(inputs)
+    except TypeError:
+        raise InputError(f"the input is a {kind}; give a text, or a list of texts") from None
+    return [_text_of(index, text) for index, text in enumerate(found)]
+
+
+def _text_of(index: int, value: Any) -> str:
+    text = value.as_py() if hasattr(value, "as_py") else value  # a scalar of Arrow
     if not isinstance(text, str):
-        raise InputError(f"sentence {index} is a {type(text).__name__}; it must be a text")
+        raise InputError(f"sentence {index} is a {type(text).__name__}; it must be a text; leave missing ones out")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"sentence {index} is not valid Unicode: {error.reason} at character {error.start}") from None
+    return str(text)

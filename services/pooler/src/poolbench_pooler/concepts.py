@@ -33,7 +33,7 @@ class FileContent(StrictModel):
 
     name: str = Field(
         max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f/\\]+\.(jsonl|ndjson|csv)$",
+        pattern=r"^[^\x00-\x1f\x7f/\\]+\.(jsonl|ndjson|json|csv|tsv|txt)$",
         description="its name, which errors give with the line; the end says how it is read",
     )
     content: str = Field(max_length=MAX_FILE_CHARACTERS)
@@ -154,7 +154,8 @@ class ConceptVerbs:
 
 
 def _made(request: ConceptRequest) -> Made:
-    from poolbench_corpora.own import SentFile, TextFiles, make_concept  # 14 MB that an idle replica does without
+    from poolbench_corpora.own import TextFiles, make_concept  # 14 MB that an idle replica does without
+    from poolbench_corpora.reading import SentFile
 
     if request.sensitive:
         raise RestrictedError(

@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 from poolbench import __version__
 from poolbench.contracts.wire import ERROR_HEADERS, HEALTH_PATH, HTTP_CODES
 from poolbench.errors import PoolbenchError
+from poolbench.http.error_form import message_of
 from poolbench.http.openapi import Health, ServiceApi
 from poolbench.http.tokens import Tokens
 from poolbench.machine.about import about_replica
@@ -74,7 +75,7 @@ def _answer_errors_as_json(api: FastAPI) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        lines = [f"{'.'.join(map(str, item['loc']))}: {message_of(item)}" for item in error.errors()]
         return error_body(422, Code.INPUT, "; ".join(lines))
 
     @api.exception_handler(HTTPException)

@@ -1,6 +1,7 @@
 """JSON bodies of errors: in our form, and in the OpenAI API's form below `/v1`."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from poolbench.contracts.wire import ERROR_HEADERS, JSON_TYPE
@@ -19,6 +20,16 @@ def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
     openai = "/v1/" in f"{path}/"
     found = openai_error(http_status, code, message) if openai else {"error": {"code": code, "message": message}}
     return json.dumps(found).encode()
+
+
+def message_of(issue: Mapping[str, Any]) -> str:
+    """Return what is wrong with a request, by one issue of a RequestValidationError.
+
+    FastAPI passes the bytes of a body on whose type is not JSON, as `curl -d` sends it without a header.
+    """
+    if len(issue["loc"]) == 1 and isinstance(issue.get("input"), bytes):
+        return "the body was not read as JSON; send the header `Content-Type: application/json`"
+    return str(issue["msg"])
 
 
 def openai_error(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:

@@ -8,22 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.errors import ConfigError, CorpusError
-from poolbench_corpora.own.files import records
 from poolbench_corpora.probing.definition import PAIRS, ProbingSet
 from poolbench_corpora.probing.literals import read_list
 from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
+from poolbench_corpora.reading import is_missing, name_in, records, text_in
 
 Row = Mapping[str, Any]
 Spans = tuple[Span, ...]
+_WITH_SPANS = ("span", "span_pieces", "span_pair")
 _SENTEVAL_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 
 def read_table(definition: ProbingSet, archives: Path | None, *, file: str) -> Iterator[Sample | Note]:
-    """Yield the samples of a CSV, JSONL or Parquet file beside the definition.
+    """Yield the samples of a table beside the definition, in any format of `poolbench_corpora.reading`.
 
     A row has `text` (and `span`, `text_2`, `span_2`), or `inputs` (and `context`) as the public suite has them. Further
     columns: `label`, and optionally `id`, `split` (or `set-0`), `group` and `word`. A span is written as `3:9`, the
-    pieces of one as `3:9 12:15`.
+    pieces of one as `3:9 12:15`; where it is missing, the whole text is read, with a note. A row without text becomes a
+    note.
 
     Raises:
         ConfigError: The file lies outside the folder of the definition.
@@ -32,7 +34,10 @@ def read_table(definition: ProbingSet, archives: Path | None, *, file: str) -> I
     path = _beside(definition, file)
     for number, (where, row) in enumerate(records(path)):
         try:
-            yield _sample(definition, row, where, number)
+            sample = _sample(definition, row, where, number)
+            if definition.input in _WITH_SPANS and "span" in row and is_missing(row["span"]):
+                yield Note(where, "no span: the whole text is read")
+            yield sample
         except CorpusError as error:
             yield Note(where, str(error).removeprefix(f"{where}: "))
 
@@ -59,22 +64,17 @@ def _beside(definition: ProbingSet, file: str) -> Path:
 
 def _sample(definition: ProbingSet, row: Row, where: str, number: int) -> Sample:
     first, second = _spans(definition, row, where)
-    split = _text(row, "split") or _text(row, "set-0") or None
+    names = {name: name_in(row, name, where) for name in ("id", "split", "set-0", "group", "word", "label")}
     return Sample(
-        _text(row, "id") or str(number),
+        names["id"] or str(number),
         first,
         second,
-        split=split,
-        group=_text(row, "group"),
-        word=_text(row, "word").lower() or word_type(*first),
+        split=names["split"] or names["set-0"] or None,
+        group=names["group"],
+        word=names["word"].lower() or word_type(*first),
         where=where,
-        **_target(definition, _text(row, "label")),
+        **_target(definition, names["label"]),
     )
-
-
-def _text(row: Row, name: str) -> str:
-    value = row.get(name)
-    return "" if value is None else str(value).strip()
 
 
 def _target(definition: ProbingSet, label: str) -> dict[str, Any]:
@@ -89,18 +89,26 @@ def _target(definition: ProbingSet, label: str) -> dict[str, Any]:
 
 def _spans(definition: ProbingSet, row: Row, where: str) -> tuple[Spans, Spans]:
     if "inputs" in row:
-        return suite_spans(definition, str(row["inputs"]), _text(row, "context"), where)
+        return suite_spans(definition, literal_in(row, "inputs"), literal_in(row, "context"), where)
     if "text" not in row:
         raise CorpusError(f"{where}: no column 'text' or 'inputs'; the columns are {', '.join(map(str, row))}")
-    first = _marked(str(row["text"]), _text(row, "span"), where)
-    second = _marked(str(row.get("text_2") or ""), _text(row, "span_2"), where) if definition.input in PAIRS else ()
-    return first, second
+    first = _marked(row, "text", "span", where)
+    return first, _marked(row, "text_2", "span_2", where) if definition.input in PAIRS else ()
 
 
-def _marked(text: str, spans: str, where: str) -> Spans:
-    if not spans:
-        return whole(text)
-    return tuple(Span(text, *_numbers(part, where)) for part in spans.split())
+def _marked(row: Row, column: str, spans: str, where: str) -> Spans:
+    text, written = text_in(row, column, where), name_in(row, spans, where)
+    if is_missing(text):
+        raise CorpusError(f"{where}: {column!r} is empty or missing")
+    if written:
+        return tuple(Span(text, *_numbers(part, where)) for part in written.split())
+    return whole(text)
+
+
+def literal_in(row: Row, column: str) -> str:
+    """Return a list of the suite as its literal, whether the table holds it as text or as a list; "" if missing."""
+    value = row.get(column)
+    return "" if is_missing(value) else str(value)
 
 
 def _numbers(part: str, where: str) -> tuple[int, int]:

@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import Any
 
 from poolbench.errors import InputError, shown
+from poolbench_corpora.reading import read_document
 from poolbench_driver.suites.markdown import items, paragraph, table
-from poolbench_driver.suites.recorded_csv import text_of
 
 FIGURES = ("contrastive", "independent", "interpretability")
 RESULTS = "results.json"
 #: Most bytes of one file (the recorded ones have 2,200), and most files of a tree.
-MAX_BYTES, MAX_FILES = 2**20, 20_000
+MAX_CHARACTERS, MAX_FILES = 2**20, 20_000
 #: Weight of L0 in the paper's sparsity-aware score.
 L0_WEIGHT = 0.25
 #: Most autoencoders that the text lists one by one.
@@ -227,7 +227,7 @@ def _line(entry: Entry) -> list[str]:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(text_of(file, MAX_BYTES))
+        return json.loads(read_document(file, MAX_CHARACTERS))
     except json.JSONDecodeError as error:
         raise InputError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except RecursionError:

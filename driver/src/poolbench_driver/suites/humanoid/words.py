@@ -13,6 +13,7 @@ from poolbench.config import asset_path
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, shown, unknown_name_message
 from poolbench.steps.local import PASSAGES, TABLE, PassagesParams
+from poolbench_corpora.reading import is_missing, read_document
 from poolbench_driver.corpora.sources import LocalStep
 
 #: Stands for the word in a template.
@@ -20,6 +21,7 @@ WORD = "{w}"
 #: Lists that may not be empty; the others are taken from the shipped file where a file leaves them out.
 _NEEDED = ("domain", "positive", "negative")
 _TEXTS = ("name", "licence")
+_NULL = "tag:yaml.org,2002:null"
 #: The template of a bare word.
 BARE = -1
 #: Name of the word lists of the Humanoid benchmark, and their file.
@@ -114,9 +116,7 @@ _Lists = dict[str, tuple[list[tuple[str, int]], int]]
 def _read(path: Path) -> tuple[_Lists, list[str]]:
     """Return the lists of a file, and notes on entries that are left out."""
     try:
-        root: Any = yaml.compose(path.read_text("utf-8"), yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"words {path} cannot be read: {error}") from None
+        root: Any = yaml.compose(read_document(path), yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(
@@ -151,7 +151,7 @@ def _read(path: Path) -> tuple[_Lists, list[str]]:
 
 def _unusable(name: str, node: Any, before: list[str]) -> str:
     """Return why an entry of a list cannot be used; empty if it can."""
-    if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
+    if not isinstance(node, yaml.ScalarNode) or node.tag == _NULL or is_missing(node.value):
         return "an entry is not a word"
     text = node.value.strip()
     if name == "templates" and text.count(WORD) != 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -15,6 +14,7 @@ import yaml
 
 from poolbench.config import MODEL_PRESETS
 from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
+from poolbench_corpora.reading import SentFile, is_missing, records
 
 #: Tables that ship with this package.
 TABLES = ("official",)
@@ -205,8 +205,8 @@ def _lines(folder: Traversable, name: str, *, optional: bool = False) -> list[di
     file = folder.joinpath(f"{name}.csv")
     if optional and not file.is_file():
         return []
-    return list(csv.DictReader(file.read_text("utf-8").splitlines()))
+    return [dict(values) for _, values in records(SentFile(file.name, file.read_bytes()))]
 
 
 def _number(text: str) -> float | None:
-    return float(text) if text else None
+    return None if is_missing(text) else float(text)

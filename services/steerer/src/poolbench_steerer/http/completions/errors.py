@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
-from poolbench.http.error_form import openai_error
+from poolbench.http.error_form import message_of, openai_error
 from poolbench.machine.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.statuses import Code
 from poolbench_steerer.http.bounds import shortened
@@ -75,7 +75,7 @@ def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
 
 def _line(name: str | None, issue: Any) -> str:
     """Return what is wrong, and the received value if it is one."""
-    message = issue["msg"].removeprefix("Value error, ")
+    message = message_of(issue).removeprefix("Value error, ")
     if name is None:
         return message
     said = isinstance(issue.get("ctx", {}).get("error"), ValueError)  # a message of ours quotes the value itself
