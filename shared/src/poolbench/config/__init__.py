@@ -3,6 +3,7 @@
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, Budget, limited
 from poolbench.config.concept import ConceptSettings
+from poolbench.config.contents import content_hash, file_state
 from poolbench.config.models import (
     ADAPTER_FILE,
     CARD_MODELS,
@@ -23,6 +24,7 @@ from poolbench.config.models import (
     layer_index,
     local_folder,
     made_folder,
+    require_unchanged,
     resolve_layers,
     resolve_model,
 )
@@ -45,6 +47,8 @@ __all__ = [
     "asset_path",
     "assets_folder",
     "change_revision",
+    "content_hash",
+    "file_state",
     "files_revision",
     "folder_revision",
     "is_hub_id",
@@ -54,6 +58,7 @@ __all__ = [
     "local_folder",
     "made_folder",
     "read_yaml",
+    "require_unchanged",
     "resolve_layers",
     "resolve_model",
 ]

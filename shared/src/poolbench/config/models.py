@@ -1,15 +1,14 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
-import hashlib
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from poolbench.config.contents import content_hash
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, UnknownModelError, UnknownNameError
 from poolbench.settings import FolderSettings, state_folder
@@ -172,20 +171,24 @@ def folder_revision(folder: Path) -> str:
 
 
 def files_revision(folder: Path) -> str:
-    """Return a hash of the names, sizes and configuration bytes of the files of a model.
-
-    Weights enter by size only, so that an 8B model is not read twice. Configuration and tokenizer files are hashed
-    whole.
-    """
+    """Return a hash of the names and bytes of the files of a model, weights included."""
     files = sorted(
         path
         for path in folder.iterdir()
         if path.is_file() and path.suffix in _MODEL_SUFFIXES and path.name != CONVERSION_FILE
     )
-    parts = [
-        [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size] for path in files
-    ]
-    return "local-" + digest(parts, 12)
+    return "local-" + digest([[file.name, content_hash(file)] for file in files], 12)
+
+
+def require_unchanged(ref: ModelRef) -> None:
+    """Raise ModelError if a model folder changed since its revision was taken: results would carry the wrong one."""
+    if not ref.is_local or ref.revision is None:
+        return
+    found = folder_revision(Path(ref.source))
+    if found != ref.revision:
+        raise ModelError(
+            f"model folder {ref.source} is at revision {found}, asked for {ref.revision}; plan the run again"
+        )
 
 
 #: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
@@ -195,8 +198,6 @@ ADAPTER_FILE = "adapter_config.json"
 def change_revision(folder: Path) -> str:
     """Return a hash of the weights and settings of a fine-tune: a checkpoint or a LoRA adapter.
 
-    Weights are read whole, unlike those of `files_revision`: fine-tunes of one model differ in nothing else.
-
     Raises:
         ModelError: The folder has neither.
     """
@@ -205,20 +206,11 @@ def change_revision(folder: Path) -> str:
     if not weights or not settings:
         needed = f"*.safetensors and config.json, or those of an adapter ({ADAPTER_FILE})"
         raise ModelError(f"{folder} is not a fine-tune: it needs {needed}")
-    return "sha256-" + digest([[file.name, _content_hash(file, _changed_at(file))] for file in weights + settings], 16)
+    return "sha256-" + digest([[file.name, content_hash(file)] for file in weights + settings], 16)
 
 
-def _changed_at(file: Path) -> tuple[int, int]:
-    return file.stat().st_size, file.stat().st_mtime_ns
-
-
-@lru_cache(maxsize=256)
-def _content_hash(file: Path, _changed: tuple[int, int]) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-_MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt")
+#: Files that a loader reads: configuration, weights, tokenizer, chat template, and code where the operator allows it.
+_MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".tiktoken", ".jinja", ".py")
 
 
 def layer_at_depth(depth: float, num_blocks: int) -> int:

@@ -25,6 +25,7 @@ class Decoder:
         tokenizer: A fast tokenizer, which gives character offsets.
         observed: Whether its attention reports queries and keys, as S1 needs.
         causal: Whether tokens see only those before them. Those of an encoder see all, and it predicts no next token.
+        has_head: Whether its language-model head was in the checkpoint; else its weights are random.
         lock: Held during a forward pass, because hooks belong to the model and not to the caller.
     """
 
@@ -35,6 +36,7 @@ class Decoder:
     observed: bool
     source: str = ""
     causal: bool = True
+    has_head: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
