@@ -14,8 +14,8 @@ from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, 
 from poolbench.settings import FolderSettings, state_folder
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
-#: Layers beside the blocks: the static word vectors that the first block reads, and the states after the last norm,
-#: which the language-model head reads.
+#: Layers beside the blocks: what the first block reads, the word vectors with the positions, scale or norm that the
+#: architecture gives them, and the states after the last norm, which the language-model head reads.
 EMBEDDING: Literal["embedding"] = "embedding"
 FINAL: Literal["final"] = "final"
 #: A layer as settings name it: index (negative from the end), depth or name.
@@ -193,6 +193,8 @@ def require_unchanged(ref: ModelRef) -> None:
 
 #: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
 ADAPTER_FILE = "adapter_config.json"
+#: Beginnings of training (`init_lora_weights`) for which PEFT changes the weights of the base, also when it reads them.
+MOVING_STARTS = ("pissa", "olora")
 
 
 def change_revision(folder: Path) -> str:
@@ -206,7 +208,18 @@ def change_revision(folder: Path) -> str:
     if not weights or not settings:
         needed = f"*.safetensors and config.json, or those of an adapter ({ADAPTER_FILE})"
         raise ModelError(f"{folder} is not a fine-tune: it needs {needed}")
-    return "sha256-" + digest([[file.name, content_hash(file)] for file in weights + settings], 16)
+    parts: list[list[str]] = [[file.name, content_hash(file)] for file in weights + settings]
+    if _start_of(folder / ADAPTER_FILE) in MOVING_STARTS:
+        parts.append(["change", "2"])  # version 1 of their change was that of the changed base
+    return "sha256-" + digest(parts, 16)
+
+
+def _start_of(settings: Path) -> object:
+    try:
+        found = json.loads(settings.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found.get("init_lora_weights") if isinstance(found, dict) else None
 
 
 #: Files that a loader reads: configuration, weights, tokenizer, chat template, and code where the operator allows it.
