@@ -179,7 +179,7 @@ def test_changes_that_do_not_fit_are_refused_with_a_reason(adapter: Path, checkp
         (other / file.name).write_bytes(file.read_bytes())
     settings = json.loads((other / "adapter_config.json").read_text())
     (other / "adapter_config.json").write_text(json.dumps({**settings, "use_dora": True}))
-    with pytest.raises(ModelError, match="has use_dora; only plain LoRA is read"):
+    with pytest.raises(ModelError, match="has use_dora; only plain LoRA, PiSSA and OLoRA are read"):
         load_decoder(DEMO, change=_change(other))
 
 

@@ -17,7 +17,7 @@ from poolbench.errors import CellError, ConfigError, InputError, ModelError, Unk
 from poolbench.models.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
 from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, load_tokens
+from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, read_tokens
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.examples import (
     build_examples,
@@ -142,7 +142,7 @@ def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scor
     assert differs((1, 2, 9, 3), (0, 1, 2, 3, 4))
     assert not differs((1, 2, 3), (0, 1, 2, 3, 4))
     passages = read_passages(scorer_passages, "scorer")
-    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert, num_windows=3))
+    examples = build_examples(passages, read_tokens(find_base("minilm")), settings(tiny_bert, num_windows=3))
     couples = [(examples.windows[a], examples.windows[b]) for a, b in examples.couples]
     assert all(positive != negative for positive, negative in couples)
     labels = {(int(examples.labels[a]), int(examples.labels[b])) for a, b in examples.couples}
@@ -151,7 +151,7 @@ def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scor
 
 def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     passages = read_passages(scorer_passages, "scorer")
-    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert))
+    examples = build_examples(passages, read_tokens(find_base("minilm")), settings(tiny_bert))
     batches = couple_batches(examples, 8, np.random.default_rng(0))
     assert all(len(batch) <= 8 for batch in batches)
     drawn = [(batch[at], batch[at + 1]) for batch in batches for at in range(0, len(batch), 2)]

@@ -3,7 +3,7 @@
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, Budget, limited
 from poolbench.config.concept import ConceptSettings
-from poolbench.config.contents import content_hash, file_state
+from poolbench.config.contents import content_hash
 from poolbench.config.models import (
     ADAPTER_FILE,
     CARD_MODELS,
@@ -50,7 +50,6 @@ __all__ = [
     "assets_folder",
     "change_revision",
     "content_hash",
-    "file_state",
     "files_revision",
     "folder_revision",
     "is_hub_id",

@@ -30,6 +30,9 @@ _ASSET, _MADE = "asset:", "made:"
 #: In the folder of a converted model: where its weights come from, and which files the conversion wrote.
 CONVERSION_FILE = "poolbench.json"
 
+#: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
+ADAPTER_FILE = "adapter_config.json"
+
 
 @dataclass(frozen=True)
 class ModelRef:
@@ -107,7 +110,10 @@ def asset_path(name: str) -> Path:
 
 
 def resolve_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
-    """Return the model of a preset id, folder or Hugging Face id (`owner/name`). Raise UnknownModelError otherwise."""
+    """Return the model of a preset id, folder or Hugging Face id (`owner/name`).
+
+    Raise UnknownModelError for another name, ModelError for an adapter.
+    """
     preset = MODEL_PRESETS.get(model)
     if preset is not None:
         source = preset.source
@@ -119,6 +125,11 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
         return ModelRef(model, source, revision or preset.revision, dtype or preset.dtype, preset.summary)
     folder = local_folder(model)
     if folder is not None:
+        if (folder / ADAPTER_FILE).is_file():  # Transformers would load whatever base the file names
+            raise ModelError(
+                f"{folder} is an adapter ({ADAPTER_FILE}): merge it into its base, save that with save_pretrained and "
+                "name it; the suite humanoid takes an adapter as --after, with its base as --model"
+            )
         return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
     if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
@@ -191,8 +202,6 @@ def require_unchanged(ref: ModelRef) -> None:
         )
 
 
-#: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
-ADAPTER_FILE = "adapter_config.json"
 #: Beginnings of training (`init_lora_weights`) for which PEFT changes the weights of the base, also when it reads them.
 MOVING_STARTS = ("pissa", "olora")
 

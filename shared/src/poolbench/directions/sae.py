@@ -12,8 +12,8 @@ An artifact holds one `.safetensors` file and a `cfg.json` that describes the te
 | batchtopk | b_enc, threshold | as jumprelu: k per batch is for training; no feature depends on its neighbours |
 | gated | b_gate, r_mag, b_mag | max(0, x W_enc e^r_mag + b_mag) where x W_enc + b_gate > 0, else 0 |
 
-`apply_b_dec_to_input` subtracts `b_dec` from x first, as is the default. Vectors are not rescaled: a configuration that asks for
-normalised activations is refused, not ignored.
+`apply_b_dec_to_input`, which is the default, subtracts `b_dec` from x first. Vectors are not rescaled: a configuration
+that asks for normalised activations is refused, not ignored.
 
 Reference: Cunningham et al. (2023) and Bricken et al. (2023) (relu); Rajamanoharan et al. (2024a, gated; 2024b,
 jumprelu); Gao et al. (2024, topk); Bussmann et al. (2024, batchtopk).

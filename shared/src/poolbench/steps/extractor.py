@@ -126,7 +126,7 @@ def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
 
 
 def _of_layer(layer: int) -> dict[str, Any]:
-    """Return a layer as it enters keys: version 2 of the embedding is what the first block reads, positions included."""
+    """Return a layer as it enters keys. Version 2 of the embedding is what the first block reads, with positions."""
     return {"layer": layer, "embedding": 2} if layer == EMBEDDING_INDEX else {"layer": layer}
 
 

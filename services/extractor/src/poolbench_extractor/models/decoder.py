@@ -113,7 +113,7 @@ class Decoder:
         return self.blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
 
     def module(self, layer: int) -> nn.Module:
-        """Return the module whose output is a layer, other than the embedding. Raise LayerError with the valid range."""
+        """Return the module whose output is a layer other than the embedding; raise LayerError with the valid range."""
         if layer == self.num_blocks:
             return self.backbone  # type: ignore[no-any-return]
         if not self.is_block(layer):
