@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ class Loaded:
         unexpected: Names in the checkpoint that the model does not have.
     """
 
-    missing: Collection[str]
-    unexpected: Collection[str]
+    missing: Sequence[str]
+    unexpected: Sequence[str]
 
     @classmethod
     def of(cls, loading: Mapping[str, Any]) -> Loaded:
@@ -65,7 +65,7 @@ class Loaded:
         )
 
 
-def _left_out(names: Collection[str], model: Any, blocks: nn.ModuleList) -> list[str]:
+def _left_out(names: Sequence[str], model: Any, blocks: nn.ModuleList) -> list[str]:
     """Return weights of blocks among names: of blocks that the model does not have, or does not have in a block."""
     paths = {_path_of(model, blocks), _path_of(model.get_decoder(), blocks)}
     block = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(paths)))})(\d+)\.")

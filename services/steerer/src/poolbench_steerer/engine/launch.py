@@ -88,12 +88,13 @@ def require_weights(model: ModelRef, config: SteererSettings) -> None:
         return
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    kind: Any = AutoModelForCausalLM
     trust = {"trust_remote_code": config.trust_remote_code}
     try:
         settings = AutoConfig.from_pretrained(model.source, **trust)
         if getattr(settings, "quantization_config", None) is not None:
             return
-        _, found = AutoModelForCausalLM.from_pretrained(
+        _, found = kind.from_pretrained(
             model.source, config=settings, device_map="meta", output_loading_info=True, **trust
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
