@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
-from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision, passages_step
 
 
 def test_at_most_keeps_pairs_whole_and_classes_equal() -> None:
@@ -47,6 +49,19 @@ def test_a_folder_of_planted_passages_is_still_planted(tmp_path: Path) -> None:
     assert dataset_identity(config)["source"] == "planted"
     rewritten(tmp_path / "narrative", 'reviews "source": "planted-corpus"')  # quoted in a text it says nothing
     assert dataset_identity(config)["source"] == "folder"
+
+
+def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
+    """In one process, with names, sizes and times of the files as before: its key and its passages both move."""
+    config = corpus_folder(tmp_path)
+    first = passages_step(config, CONCEPTS.get("narrative"), "train")
+    passages = first.build()["text"].to_pylist()
+    file = tmp_path / "narrative" / "train_pos.jsonl"
+    times, content = file.stat(), file.read_text("utf-8")
+    file.write_text(content.replace(" the ", " The "), "utf-8")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = passages_step(config, CONCEPTS.get("narrative"), "train")
+    assert second.key != first.key and second.build()["text"].to_pylist() != passages
 
 
 def test_planted_and_real_passages_in_one_folder_are_refused(tmp_path: Path) -> None:

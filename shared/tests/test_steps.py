@@ -93,6 +93,14 @@ def test_the_vectors_of_a_strategy_depend_on_what_it_reads() -> None:
     assert EXTRACT.key(STATES(2), params, before).startswith("extractor.states.")
 
 
+def test_the_embedding_has_a_version_of_its_own_in_keys() -> None:
+    params = ExtractParams.model_validate({"model": "demo", "strategies": [{"id": "A1_mean"}], "layers": [-1, 2]})
+    inputs = {"passages": "corpus.passages.a"}
+    for layer, more in ((2, {}), (-1, {"embedding": 2})):
+        expected = {"model": "demo", "layer": layer, **more}
+        assert EXTRACT.key(STATES(layer), params, inputs) == derive_key("extractor.states", 4, expected, inputs)
+
+
 def test_directions_depend_on_the_train_split_and_on_no_resamples() -> None:
     def keys(num_bootstrap: int, test: str) -> dict[str, str]:
         params = p.ProbeParams(concept="contrast", num_bootstrap=num_bootstrap)

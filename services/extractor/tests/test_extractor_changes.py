@@ -87,6 +87,40 @@ def test_a_random_change_keeps_the_norm_and_the_singular_values_of_every_matrix(
         assert torch.equal(first[name], again[name]) and not torch.allclose(first[name], second[name], atol=1e-3)
 
 
+@pytest.mark.parametrize("start", ["pissa", "olora"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_change_of_an_adapter_is_that_of_the_untouched_base(start: str, trained: bool, tmp_path: Path) -> None:
+    """PiSSA and OLoRA begin with a part of the base: before training they change nothing."""
+    from peft import PeftModel
+
+    torch.manual_seed(0)
+    settings = LoraConfig(
+        r=4, lora_alpha=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=start
+    )
+    model = get_peft_model(_base(), settings)
+    if trained:
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.data += 0.02 * torch.randn_like(weight)
+    model.save_pretrained(tmp_path)
+    base = dict(_base().named_parameters())
+    merged = PeftModel.from_pretrained(_base(), str(tmp_path)).merge_and_unload()
+    expected = {name: weight - base[name] for name, weight in merged.named_parameters()}
+    size = sum(float(delta.square().sum()) for delta in expected.values()) ** 0.5
+    assert (size > 1) is trained
+    for seed in (None, 0):
+        changed = dict(load_decoder(DEMO, change=_change(tmp_path, seed)).model.named_parameters())
+        moved = {name: weight - base[name] for name, weight in changed.items()}
+        assert sum(float(delta.square().sum()) for delta in moved.values()) ** 0.5 == pytest.approx(size, abs=1e-4)
+        for name, delta in moved.items():
+            assert (
+                torch.allclose(torch.linalg.matrix_norm(delta), torch.linalg.matrix_norm(expected[name]), atol=1e-5)
+                if delta.ndim == 2
+                else not delta.any()
+            )
+            assert seed is not None or torch.allclose(delta, expected[name], atol=1e-6)
+
+
 def test_shuffling_a_vector_permutes_it_up_to_signs() -> None:
     vector = torch.arange(1.0, 9.0)
     found = shuffled(vector, 3, "norm.weight")
@@ -178,9 +212,17 @@ def test_changes_that_do_not_fit_are_refused_with_a_reason(adapter: Path, checkp
     for file in adapter.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
     settings = json.loads((other / "adapter_config.json").read_text())
-    (other / "adapter_config.json").write_text(json.dumps({**settings, "use_dora": True}))
-    with pytest.raises(ModelError, match="has use_dora; only plain LoRA is read"):
-        load_decoder(DEMO, change=_change(other))
+    for more, what in (
+        ({"use_dora": True}, "use_dora"),
+        ({"alora_invocation_tokens": [5, 6]}, "alora_invocation_tokens"),
+        ({"layer_replication": [[0, 4], [2, 6]]}, "layer_replication"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights 'pissa_niter_4'"),
+        ({"init_lora_weights": "corda"}, "init_lora_weights 'corda'"),
+        ({"init_lora_weights": "lora_ga"}, "init_lora_weights 'lora_ga'"),
+    ):
+        (other / "adapter_config.json").write_text(json.dumps({**settings, **more}))
+        with pytest.raises(ModelError, match=f"has {what}; only plain LoRA, PiSSA and OLoRA are read"):
+            load_decoder(DEMO, change=_change(other))
 
 
 def test_an_adapter_of_the_embedding_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save, save_file
 from transformers import (
     AutoModelForCausalLM,
     BartConfig,
@@ -25,15 +26,18 @@ from transformers import (
     ViTConfig,
 )
 
-from poolbench.config import resolve_model
+from poolbench.config import ModelRef, resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
+from poolbench.pooling.sinks import SinkRule
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, encode
+from poolbench_extractor.encoder import PoolingEncoder
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.models.load import describe, load_decoder
+from poolbench_extractor.models.load import DecoderCache, describe, load_decoder
+from poolbench_extractor.recovered import _Recovery
 
 WANTED = [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A4_norm_weighted")]
 
@@ -150,6 +154,100 @@ def test_a_model_spread_by_a_device_map(
         vectors = (vector_matrix(tables[role]["vector"]) for tables in (found, expected))
         np.testing.assert_allclose(*vectors, rtol=1e-5, atol=1e-6, err_msg=role)
         assert found[role]["status"].to_pylist() == table["status"].to_pylist()
+
+
+def variant(whole: Path, place: Path, weights: dict[str, torch.Tensor]) -> ModelRef:
+    """A model folder with other weights, or other names for them."""
+    shutil.copytree(whole, place)
+    save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
+    return resolve_model(str(place))
+
+
+def pooled(decoder: Decoder, texts: list[str], *strategies: str) -> dict[str, Any]:
+    passages = PassageTexts([f"p{index}" for index in range(len(texts))], texts)
+    return extract(decoder, passages, {1: [Request.of(name) for name in strategies]})
+
+
+def test_weights_under_the_names_of_a_wrapper_are_read(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
+    weights = load_file(saved_llama / "model.safetensors")
+    expected = vector_matrix(
+        pooled(load_decoder(resolve_model(str(saved_llama))), texts, "A1_mean")["A1_mean/1"]["vector"]
+    )
+    for prefix in ("module.", "_orig_mod.", "base_model.model.", "module._orig_mod."):
+        wrapped = variant(saved_llama, tmp_path / prefix, {prefix + name: each for name, each in weights.items()})
+        found = pooled(load_decoder(wrapped), texts, "A1_mean")["A1_mean/1"]
+        np.testing.assert_array_equal(vector_matrix(found["vector"]), expected)
+
+
+def test_a_checkpoint_without_its_head_has_states_and_no_loss(
+    saved_llama: Path, texts: list[str], tmp_path: Path
+) -> None:
+    weights = load_file(saved_llama / "model.safetensors")
+    body = {name: each for name, each in weights.items() if name != "lm_head.weight"}
+    assert len(body) < len(weights)
+    whole = pooled(load_decoder(resolve_model(str(saved_llama))), texts, "A1_mean", "S2_gradient")
+    bare = {name.removeprefix("model."): each for name, each in body.items()}  # as AutoModel saves it
+    for place, given in (("body", body), ("bare", bare)):
+        decoder = load_decoder(variant(saved_llama, tmp_path / place, given))
+        found = pooled(decoder, texts, "A1_mean", "S2_gradient")
+        assert found["A1_mean/1"].equals(whole["A1_mean/1"])
+        assert set(whole["S2_gradient/1"]["status"].to_pylist()) >= {"ok"}
+        assert "ok" not in found["S2_gradient/1"]["status"].to_pylist()
+        assert "has no language-model head" in found["S2_gradient/1"]["reason"][0].as_py()
+        assert _Recovery(decoder, [], {}, 1, SinkRule()).refusal is not None
+
+
+@pytest.mark.parametrize(
+    ("lacks", "message"),
+    [
+        ("model.layers.1.self_attn.q_proj.weight", r"lacks weights, such as model\.layers\.1\.self_attn\.q_proj"),
+        ("layernorm", r"lacks weights, such as model\.layers\.0\.input_layernorm"),
+        ("embed_tokens", r"lacks weights, such as model\.embed_tokens"),
+        ("model.norm", r"lacks weights, such as model\.norm"),
+    ],
+)
+def test_a_checkpoint_that_lacks_weights_is_refused(
+    lacks: str, message: str, saved_llama: Path, tmp_path: Path
+) -> None:
+    weights = load_file(saved_llama / "model.safetensors")
+    ref = variant(saved_llama, tmp_path / "m", {name: each for name, each in weights.items() if lacks not in name})
+    with pytest.raises(ModelError, match=message):
+        load_decoder(ref)
+    with pytest.raises(ModelError, match=message):
+        PoolingEncoder(ref.source, layer=1)
+
+
+def test_weights_of_blocks_that_would_be_left_out_are_refused(saved_llama: Path, tmp_path: Path) -> None:
+    """The configuration has fewer blocks than the checkpoint, or its blocks have no such bias."""
+    weights = load_file(saved_llama / "model.safetensors")
+    fewer = variant(saved_llama, tmp_path / "fewer", weights)
+    settings = json.loads((tmp_path / "fewer" / "config.json").read_text())
+    (tmp_path / "fewer" / "config.json").write_text(json.dumps({**settings, "num_hidden_layers": 2}))
+    with pytest.raises(ModelError, match=r"others that the model does not have, such as model\.layers\.2\."):
+        load_decoder(resolve_model(fewer.source))
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(32)}
+    with pytest.raises(ModelError, match=r"such as model\.layers\.0\.self_attn\.q_proj\.bias"):
+        load_decoder(variant(saved_llama, tmp_path / "bias", weights | bias))
+    harmless = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "score.weight": torch.ones(2, 32)}
+    assert load_decoder(variant(saved_llama, tmp_path / "old", weights | harmless)).has_head
+
+
+def test_new_weights_in_the_same_folder_are_another_model(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
+    """Names and sizes are the same. A loaded model keeps its weights, though its file is written in place."""
+    weights = load_file(saved_llama / "model.safetensors")
+    ref = variant(saved_llama, tmp_path / "m", weights)
+    file, cache = tmp_path / "m" / "model.safetensors", DecoderCache(ExtractorSettings(device="cpu"))
+    decoder = cache.get(ref)
+    before = pooled(decoder, texts, "A1_mean")["A1_mean/1"]
+    new = save({name: each * 2 for name, each in weights.items()}, metadata={"format": "pt"})
+    with file.open("r+b") as content:
+        content.write(new)
+    assert pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
+    with pytest.raises(ModelError, match="plan the run again"):
+        cache.get(ref)
+    again = resolve_model(ref.source)
+    assert again.revision != ref.revision
+    assert not pooled(cache.get(again), texts, "A1_mean")["A1_mean/1"].equals(before)
 
 
 def test_device_auto_spreads_over_what_there_is(saved_llama: Path) -> None:

@@ -65,7 +65,13 @@ def replacing(decoder: Decoder, layer: int, replace: Callable[[Tensor], Tensor])
         output.last_hidden_state = replace(output.last_hidden_state[0])[None]
         return output
 
-    handle = decoder.module(layer).register_forward_hook(hook)
+    def enter(_module: object, args: Any) -> Any:
+        return (replace(args[0][0])[None], *args[1:])
+
+    if layer == -1:
+        handle = decoder.blocks[0].register_forward_pre_hook(enter)
+    else:
+        handle = decoder.module(layer).register_forward_hook(hook)
     try:
         yield
     finally:

@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load as load_tensors
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
 from poolbench.models.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
 from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, load_tokens
+from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, read_tokens
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.examples import (
     build_examples,
@@ -28,6 +29,8 @@ from poolbench_scorer.training.examples import (
 )
 from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
 from poolbench_scorer.training.train import Trained, train_scorer
+
+from .conftest import save_tiny_bert
 
 CPU = torch.device("cpu")
 
@@ -142,7 +145,7 @@ def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scor
     assert differs((1, 2, 9, 3), (0, 1, 2, 3, 4))
     assert not differs((1, 2, 3), (0, 1, 2, 3, 4))
     passages = read_passages(scorer_passages, "scorer")
-    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert, num_windows=3))
+    examples = build_examples(passages, read_tokens(find_base("minilm")), settings(tiny_bert, num_windows=3))
     couples = [(examples.windows[a], examples.windows[b]) for a, b in examples.couples]
     assert all(positive != negative for positive, negative in couples)
     labels = {(int(examples.labels[a]), int(examples.labels[b])) for a, b in examples.couples}
@@ -151,7 +154,7 @@ def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scor
 
 def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     passages = read_passages(scorer_passages, "scorer")
-    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert))
+    examples = build_examples(passages, read_tokens(find_base("minilm")), settings(tiny_bert))
     batches = couple_batches(examples, 8, np.random.default_rng(0))
     assert all(len(batch) <= 8 for batch in batches)
     drawn = [(batch[at], batch[at + 1]) for batch in batches for at in range(0, len(batch), 2)]
@@ -230,3 +233,30 @@ def test_a_scorer_over_other_weights_is_refused(minilm_training: Trained) -> Non
         load_scorer(files.__getitem__, list(files), CPU)
     with pytest.raises(InputError, match=r"without config\.json"):
         load_scorer({}.__getitem__, ["x"], CPU)
+
+
+def test_a_base_that_lacks_weights_below_its_head_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "bert")
+    weights = load_file(folder / "model.safetensors")
+    parts = {"head": ("classifier.", ".pooler."), "a block": ("layer.1.attention.self.query.weight",)}
+    for name, lacking in parts.items():
+        kept = {key: each for key, each in weights.items() if not any(part in key for part in lacking)}
+        assert len(kept) < len(weights)
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        if name == "head":
+            load_classifier(find_base(str(folder)), num_labels=2)
+            continue
+        with pytest.raises(ModelError, match=r"lacks weights .*layer\.1\.attention\.self\.query\.weight"):
+            load_classifier(find_base(str(folder)), num_labels=2)
+
+
+def test_a_base_that_was_replaced_is_another_one(tmp_path: Path) -> None:
+    """Its name and the size of its files stay. One that is loaded keeps its weights."""
+    before = find_base(str(save_tiny_bert(tmp_path / "bert")))
+    model = load_classifier(before, num_labels=2)
+    own = {name: weight.clone() for name, weight in model.named_parameters()}
+    save_tiny_bert(tmp_path / "other", seed=1)
+    with (tmp_path / "bert" / "model.safetensors").open("r+b") as content:
+        content.write((tmp_path / "other" / "model.safetensors").read_bytes())
+    assert find_base(str(tmp_path / "bert")).revision not in ("", before.revision)
+    assert all(torch.equal(weight, own[name]) for name, weight in model.named_parameters())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench.models.bases import find_base
-from poolbench_scorer.models.scorer import load_tokens
+from poolbench_scorer.models.scorer import read_tokens
 from poolbench_scorer.models.windows import (
     BaseTokenizer,
     draw,
@@ -20,7 +20,7 @@ from poolbench_scorer.models.windows import (
 
 @pytest.fixture(scope="module")
 def tokens() -> BaseTokenizer:
-    return load_tokens(find_base("minilm"))
+    return read_tokens(find_base("minilm"))
 
 
 @pytest.mark.parametrize(

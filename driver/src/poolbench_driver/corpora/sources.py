@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
+from poolbench.config.contents import FileState, file_state
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
@@ -121,9 +122,14 @@ def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own:
     return absent
 
 
-@lru_cache(maxsize=32)
 def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
     """Return all splits of one concept; cached because several local steps use the same table."""
+    source = config.corpus.source
+    return _concept_table(config, name, "" if source in NO_FOLDER else folder_facts(Path(source)).revision)
+
+
+@lru_cache(maxsize=32)
+def _concept_table(config: ConceptsConfig, name: str, _revision: str) -> pa.Table:
     corpus, concept = config.corpus, CONCEPTS.get(name)
     if concept.corpus:
         return own_passages(concept)
@@ -156,11 +162,11 @@ def folder_facts(folder: Path) -> FolderFacts:
     Raises:
         CorpusError: Where only some are planted: planted passages are diagnostics, and one run ranks them all.
     """
-    return _facts(folder, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in folder_files(folder)))
+    return _facts(folder, tuple((file, file_state(file)) for file in folder_files(folder)))
 
 
 @lru_cache(maxsize=32)
-def _facts(folder: Path, _files: tuple[tuple[Path, int, int], ...]) -> FolderFacts:
+def _facts(folder: Path, _files: tuple[tuple[Path, FileState], ...]) -> FolderFacts:
     counts: Counter[str] = Counter()
 
     def look(content: bytes) -> None:

@@ -24,7 +24,7 @@ from poolbench_extractor.core import Progress, run_batches
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.features import BLOCK_VALUES, Encoder, counted_positions
 from poolbench_extractor.forward.capture import Captured
-from poolbench_extractor.forward.gradients import HeadError, Targets
+from poolbench_extractor.forward.gradients import HeadError, Targets, lacks_loss
 from poolbench_extractor.forward.losses import losses_from
 from poolbench_extractor.models.decoder import Decoder
 
@@ -91,8 +91,7 @@ class _Recovery:
 
     def __post_init__(self) -> None:
         self.errors |= {each.index: each.error for each in self.encoded if each.error is not None}
-        if not self.decoder.causal:
-            self.refusal = CellError(Status.NOT_IMPLEMENTED, "an encoder of text predicts no next token")
+        self.refusal = lacks_loss(self.decoder)
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
         """Read one batch. Sums are added at the end: if memory runs out before, the halves of the batch follow."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.zoo import NAMES, OUTLIERS, watched
 
+from poolbench.config import EMBEDDING_INDEX
 from poolbench.pooling.batch import Request
 from poolbench.pooling.sinks import SinkRule
 from poolbench_extractor.config import BatchLimits
@@ -76,6 +77,24 @@ def test_states_and_inflow_are_the_models_own(
     assert max(gaps.values()) < 1e-5, gaps
     if name in NAMES:
         models_table(NAMES[name], trained, {f"extractor_{kind}": gap for kind, gap in gaps.items()})
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_embedding_is_what_the_first_block_reads(
+    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
+) -> None:
+    """Positions (GPT-2, OPT), a scale (Gemma) or a norm (Bloom) come after the embedding of the tokens."""
+    decoder = decoder_of(name)
+    passages = encoded(decoder, texts)
+    for batch in make_batches(passages, BatchLimits()):
+        for passage, found in zip(batch, capture(decoder, batch, [EMBEDDING_INDEX]).states_of(-1), strict=True):
+            with torch.inference_mode():
+                ids = torch.from_numpy(passage.token_ids)[None]
+                if name == "mamba":  # its `hidden_states` begin after the first block
+                    expected = decoder.backbone.get_input_embeddings()(ids)
+                else:
+                    expected = decoder.backbone(ids, use_cache=False, output_hidden_states=True).hidden_states[0]
+            torch.testing.assert_close(found, expected[0])
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

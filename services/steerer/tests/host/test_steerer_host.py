@@ -7,18 +7,66 @@ from typing import Any
 
 import pytest
 
-from poolbench.config import resolve_model
+from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import ConfigError, ModelError
 from poolbench.settings import SteererSettings
+from poolbench_steerer.engine.launch import require_weights
 from poolbench_steerer.host import EngineHost
 
 
 def test_a_folder_that_holds_no_model_is_a_model_error(steerer_config: Any, tmp_path: Path) -> None:
     host = EngineHost(steerer_config)
     try:
-        with pytest.raises(ModelError, match="the engine cannot start"):
+        with pytest.raises(ModelError, match=f"model {tmp_path} cannot be loaded"):
             host.run(resolve_model(str(tmp_path)), lambda engine: engine.register([]))
         assert host.health()["state"] == "idle"
+    finally:
+        host.close()
+
+
+def saved(folder: Path, weights: dict[str, Any] | None = None) -> ModelRef:
+    """A small Llama with these weights, or all of its own."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaForCausalLM(LlamaConfig(vocab_size=64, tie_word_embeddings=False, **sizes)).save_pretrained(folder)
+    if weights is not None:
+        own = load_file(folder / "model.safetensors")
+        kept = {new: own[old] for old, new in weights.items()}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return resolve_model(str(folder))
+
+
+def test_a_checkpoint_that_lacks_weights_starts_no_engine(steerer_config: Any, tmp_path: Path) -> None:
+    """One part of a joined parameter is enough, which vLLM itself does not notice."""
+    from safetensors import safe_open
+
+    require_weights(saved(tmp_path / "whole"), steerer_config)
+    with safe_open(tmp_path / "whole" / "model.safetensors", "pt") as content:
+        names = list(content.keys())
+    query = "model.layers.1.self_attn.q_proj.weight"
+    for place, weights, message in (
+        ("one", {name: name for name in names if name != query}, rf"lacks weights, such as {query}; save the whole"),
+        ("head", {name: name for name in names if name != "lm_head.weight"}, r"such as lm_head\.weight"),
+        ("ddp", {name: f"module.{name}" for name in names}, r"has others .* such as module\.lm_head\.weight"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            require_weights(saved(tmp_path / place, weights), steerer_config)
+
+
+def test_a_folder_that_changed_since_its_revision_was_taken_starts_no_engine(
+    steerer_config: Any, tmp_path: Path
+) -> None:
+    ref, host = saved(tmp_path / "m"), EngineHost(steerer_config)
+    weights = bytearray((tmp_path / "m" / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "m" / "model.safetensors").write_bytes(weights)
+    try:
+        with pytest.raises(ModelError, match=f"asked for {ref.revision}; plan the run again"):
+            host.run(ref, lambda engine: engine.register([]))
     finally:
         host.close()
 

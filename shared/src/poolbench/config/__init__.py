@@ -3,6 +3,7 @@
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, Budget, limited
 from poolbench.config.concept import ConceptSettings
+from poolbench.config.contents import content_hash
 from poolbench.config.models import (
     ADAPTER_FILE,
     CARD_MODELS,
@@ -11,6 +12,7 @@ from poolbench.config.models import (
     EMBEDDING_INDEX,
     FINAL,
     MODEL_PRESETS,
+    MOVING_STARTS,
     LayerChoice,
     ModelRef,
     asset_path,
@@ -23,6 +25,7 @@ from poolbench.config.models import (
     layer_index,
     local_folder,
     made_folder,
+    require_unchanged,
     resolve_layers,
     resolve_model,
 )
@@ -37,6 +40,7 @@ __all__ = [
     "EMBEDDING_INDEX",
     "FINAL",
     "MODEL_PRESETS",
+    "MOVING_STARTS",
     "Budget",
     "ConceptSettings",
     "LayerChoice",
@@ -45,6 +49,7 @@ __all__ = [
     "asset_path",
     "assets_folder",
     "change_revision",
+    "content_hash",
     "files_revision",
     "folder_revision",
     "is_hub_id",
@@ -54,6 +59,7 @@ __all__ = [
     "local_folder",
     "made_folder",
     "read_yaml",
+    "require_unchanged",
     "resolve_layers",
     "resolve_model",
 ]

@@ -1,22 +1,21 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
-import hashlib
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from poolbench.config.contents import content_hash
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, UnknownModelError, UnknownNameError
 from poolbench.settings import FolderSettings, state_folder
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
-#: Layers beside the blocks: the static word vectors that the first block reads, and the states after the last norm,
-#: which the language-model head reads.
+#: Layers beside the blocks: what the first block reads, the word vectors with the positions, scale or norm that the
+#: architecture gives them, and the states after the last norm, which the language-model head reads.
 EMBEDDING: Literal["embedding"] = "embedding"
 FINAL: Literal["final"] = "final"
 #: A layer as settings name it: index (negative from the end), depth or name.
@@ -30,6 +29,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _ASSET, _MADE = "asset:", "made:"
 #: In the folder of a converted model: where its weights come from, and which files the conversion wrote.
 CONVERSION_FILE = "poolbench.json"
+
+#: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
+ADAPTER_FILE = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,10 @@ def asset_path(name: str) -> Path:
 
 
 def resolve_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
-    """Return the model of a preset id, folder or Hugging Face id (`owner/name`). Raise UnknownModelError otherwise."""
+    """Return the model of a preset id, folder or Hugging Face id (`owner/name`).
+
+    Raise UnknownModelError for another name, ModelError for an adapter.
+    """
     preset = MODEL_PRESETS.get(model)
     if preset is not None:
         source = preset.source
@@ -120,6 +125,11 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
         return ModelRef(model, source, revision or preset.revision, dtype or preset.dtype, preset.summary)
     folder = local_folder(model)
     if folder is not None:
+        if (folder / ADAPTER_FILE).is_file():  # Transformers would load whatever base the file names
+            raise ModelError(
+                f"{folder} is an adapter ({ADAPTER_FILE}): merge it into its base, save that with save_pretrained and "
+                "name it; the suite humanoid takes an adapter as --after, with its base as --model"
+            )
         return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
     if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
@@ -172,30 +182,32 @@ def folder_revision(folder: Path) -> str:
 
 
 def files_revision(folder: Path) -> str:
-    """Return a hash of the names, sizes and configuration bytes of the files of a model.
-
-    Weights enter by size only, so that an 8B model is not read twice. Configuration and tokenizer files are hashed
-    whole.
-    """
+    """Return a hash of the names and bytes of the files of a model, weights included."""
     files = sorted(
         path
         for path in folder.iterdir()
         if path.is_file() and path.suffix in _MODEL_SUFFIXES and path.name != CONVERSION_FILE
     )
-    parts = [
-        [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size] for path in files
-    ]
-    return "local-" + digest(parts, 12)
+    return "local-" + digest([[file.name, content_hash(file)] for file in files], 12)
 
 
-#: In the folder of a LoRA adapter: what it was trained on and how, as PEFT writes it.
-ADAPTER_FILE = "adapter_config.json"
+def require_unchanged(ref: ModelRef) -> None:
+    """Raise ModelError if a model folder changed since its revision was taken: results would carry the wrong one."""
+    if not ref.is_local or ref.revision is None:
+        return
+    found = folder_revision(Path(ref.source))
+    if found != ref.revision:
+        raise ModelError(
+            f"model folder {ref.source} is at revision {found}, asked for {ref.revision}; plan the run again"
+        )
+
+
+#: Beginnings of training (`init_lora_weights`) for which PEFT changes the weights of the base, also when it reads them.
+MOVING_STARTS = ("pissa", "olora")
 
 
 def change_revision(folder: Path) -> str:
     """Return a hash of the weights and settings of a fine-tune: a checkpoint or a LoRA adapter.
-
-    Weights are read whole, unlike those of `files_revision`: fine-tunes of one model differ in nothing else.
 
     Raises:
         ModelError: The folder has neither.
@@ -205,20 +217,22 @@ def change_revision(folder: Path) -> str:
     if not weights or not settings:
         needed = f"*.safetensors and config.json, or those of an adapter ({ADAPTER_FILE})"
         raise ModelError(f"{folder} is not a fine-tune: it needs {needed}")
-    return "sha256-" + digest([[file.name, _content_hash(file, _changed_at(file))] for file in weights + settings], 16)
+    parts: list[list[str]] = [[file.name, content_hash(file)] for file in weights + settings]
+    if _start_of(folder / ADAPTER_FILE) in MOVING_STARTS:
+        parts.append(["change", "2"])  # version 1 of their change was that of the changed base
+    return "sha256-" + digest(parts, 16)
 
 
-def _changed_at(file: Path) -> tuple[int, int]:
-    return file.stat().st_size, file.stat().st_mtime_ns
+def _start_of(settings: Path) -> object:
+    try:
+        found = json.loads(settings.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found.get("init_lora_weights") if isinstance(found, dict) else None
 
 
-@lru_cache(maxsize=256)
-def _content_hash(file: Path, _changed: tuple[int, int]) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-_MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt")
+#: Files that a loader reads: configuration, weights, tokenizer, chat template, and code where the operator allows it.
+_MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".tiktoken", ".jinja", ".py")
 
 
 def layer_at_depth(depth: float, num_blocks: int) -> int:

@@ -12,8 +12,8 @@ An artifact holds one `.safetensors` file and a `cfg.json` that describes the te
 | batchtopk | b_enc, threshold | as jumprelu: k per batch is for training; no feature depends on its neighbours |
 | gated | b_gate, r_mag, b_mag | max(0, x W_enc e^r_mag + b_mag) where x W_enc + b_gate > 0, else 0 |
 
-`apply_b_dec_to_input` subtracts `b_dec` from x first. Vectors are not rescaled: a configuration that asks for
-normalised activations is refused, not ignored.
+`apply_b_dec_to_input`, which is the default, subtracts `b_dec` from x first. Vectors are not rescaled: a configuration
+that asks for normalised activations is refused, not ignored.
 
 Reference: Cunningham et al. (2023) and Bricken et al. (2023) (relu); Rajamanoharan et al. (2024a, gated; 2024b,
 jumprelu); Gao et al. (2024, topk); Bussmann et al. (2024, batchtopk).
@@ -79,6 +79,8 @@ class SparseAutoencoder:
         tensors = read_tensors(weights)
         names = ("W_enc", "W_dec", "b_dec", *ARCHITECTURES[architecture])
         missing = [name for name in names if name not in tensors]
+        if (tensors.get("scaling_factor", np.ones(1)) != 1).any():
+            raise InputError("the autoencoder scales its features (scaling_factor); fold the scale into its weights")
         if missing:
             raise InputError(f"the {architecture} autoencoder lacks {', '.join(missing)}; it has {', '.join(tensors)}")
         k = k_of(settings) if architecture == "topk" else None
@@ -90,7 +92,7 @@ class SparseAutoencoder:
             b_dec=tensors["b_dec"],
             vectors={name: tensors[name] for name in ARCHITECTURES[architecture]},
             k=k,
-            apply_b_dec_to_input=bool(settings.get("apply_b_dec_to_input", False)),
+            apply_b_dec_to_input=bool(settings["apply_b_dec_to_input"]),
             layer=layer_of(settings),
         )
         found._require_shapes()

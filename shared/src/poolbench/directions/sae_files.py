@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poolbench.directions.sae_formats import READERS, Converted
+from poolbench.directions.sae_formats import READERS, Converted, unread_format
 from poolbench.directions.sae_sites import layer_of
 from poolbench.errors import InputError, shown
 
@@ -20,17 +20,21 @@ ARCHITECTURES = {
 }
 #: Settings that change features or decoder rows in ways that are not done here.
 RESCALED = ("rescale_acts_by_decoder_norm", "finetuning_scaling_factor")
-#: What SAELens writes beside the weights: how often each feature is active.
-_NOT_WEIGHTS = "sparsity.safetensors"
+#: Name of the weights in a folder of SAELens, which writes others beside them, such as the state of its data.
+_SAELENS_WEIGHTS = "sae_weights.safetensors"
+#: What SAELens fills in where a configuration has no such key, as those before 6.0 have not.
+_DEFAULTS: Mapping[str, Any] = {"architecture": "standard", "apply_b_dec_to_input": True}
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
     """Return the files of an autoencoder under their names in an artifact.
 
-    `path` is a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself; or a folder of
-    another format (`sae_formats`), or its file of weights. Those are converted; equal files give equal bytes.
+    `path` is a folder of SAELens, or another with one `.safetensors` file and `cfg.json`, or the `.safetensors` file
+    itself; or a folder of another format (`sae_formats`), or its file of weights. Those are converted; equal files give
+    equal bytes. A configuration without a key that features depend on gets its default.
 
-    Raise InputError, with the path, for missing or damaged files, and for sites other than the residual stream.
+    Raise InputError, with the path, for missing or damaged files, formats that are not read, and sites other than the
+    residual stream.
     """
     try:
         converted = next(filter(None, (read(path) for read in READERS)), None)
@@ -41,14 +45,17 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 def _saelens(path: Path) -> dict[str, bytes]:
     folder = path if path.is_dir() else path.parent
-    found = [file for file in sorted(folder.glob("*.safetensors")) if file.name != _NOT_WEIGHTS]
-    weights = found if path.is_dir() else [path]
     config = folder / CONFIG_FILE
+    named = folder / _SAELENS_WEIGHTS
+    weights = ([named] if named.is_file() else sorted(folder.glob("*.safetensors"))) if path.is_dir() else [path]
     if len(weights) != 1 or not weights[0].is_file() or not config.is_file():
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         raise InputError(f"one .safetensors file with {CONFIG_FILE} beside it is needed; there is {names}")
     settings = config.read_bytes()
-    layer_of(read_config(settings))
+    completed = read_config(settings)
+    layer_of(completed)
+    if json.loads(settings) != completed:
+        settings = json.dumps(completed, sort_keys=True).encode()
     return {WEIGHTS_FILE: weights[0].read_bytes(), CONFIG_FILE: settings}
 
 
@@ -60,13 +67,19 @@ def _written(converted: Converted) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """Return the configuration. Raise InputError if it is not a JSON object, or asks for rescaled features."""
+    """Return the configuration, with the defaults of SAELens.
+
+    Raise InputError if it is not a JSON object, is that of another tool, or asks for rescaled features.
+    """
     try:
         settings = json.loads(config)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{CONFIG_FILE} of the autoencoder is not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"{CONFIG_FILE} of the autoencoder must be an object, got {type(settings).__name__}")
+    if "num_latents" in settings and "architecture" not in settings:
+        raise unread_format("sparsify")
+    settings = {**_DEFAULTS, **settings}
     normalise = settings.get("normalize_activations") or "none"
     if normalise != "none":
         raise InputError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from poolbench.config import is_hub_id, local_folder
+from poolbench.config import content_hash, is_hub_id, local_folder
 from poolbench.errors import ModelError, UnknownModelError
 from poolbench.settings import ScorerSettings
 
@@ -31,7 +31,6 @@ class Base:
     revision: str
 
 
-@lru_cache(maxsize=8)
 def find_base(name: str, revision: str | None = None) -> Base:
     """Return the base of a packaged name, a folder or a Hugging Face id; for errors see `locate`."""
     return locate(name, revision)
@@ -48,8 +47,7 @@ def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
         raise ModelError(f"no config.json in {subfolder or 'the root'} of {name!r}{_elsewhere(root)}")
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in weight_files(folder, name):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(content_hash(path)))
     return Base(name, folder, "sha256-" + digest.hexdigest()[:16])
 
 
@@ -92,7 +90,7 @@ def _folder(name: str, revision: str | None, weights: list[str]) -> Path:
         return folder
     if not is_id(name):
         raise UnknownModelError(name, PACKAGED)
-    return _download(name, revision, weights)
+    return _download(name, revision, tuple(weights))
 
 
 def is_id(name: str) -> bool:
@@ -100,12 +98,13 @@ def is_id(name: str) -> bool:
     return is_hub_id(name) or _OLD_HUB_ID.fullmatch(name) is not None
 
 
-def _download(name: str, revision: str | None, weights: list[str]) -> Path:
+@lru_cache(maxsize=16)
+def _download(name: str, revision: str | None, weights: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_DESCRIPTIONS + weights))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*_DESCRIPTIONS, *weights]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
             f"scorer base {name!r}: not packaged ({', '.join(PACKAGED)}), no folder, not on Hugging Face: {error}"

@@ -5,9 +5,10 @@ from typing import Any
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
+from poolbench.config.models import EMBEDDING_INDEX
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import Keys, Output, Step, given, part_params
+from poolbench.steps.base import KeyParams, Keys, Output, Step, given, part_params
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
 from poolbench.steps.work import Shape, Sized, measures
@@ -124,8 +125,13 @@ def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
     return found
 
 
+def _of_layer(layer: int) -> dict[str, Any]:
+    """Return a layer as it enters keys. Version 2 of the embedding is what the first block reads, with positions."""
+    return {"layer": layer, "embedding": 2} if layer == EMBEDDING_INDEX else {"layer": layer}
+
+
 def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
-    return {**_reading(params), "layer": at.layer}
+    return {**_reading(params), **_of_layer(at.layer)}
 
 
 def _states_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
@@ -135,7 +141,8 @@ def _states_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
     asked = {entry.id: entry.params for entry in params.strategies}
     identity = STRATEGIES.get(at.strategy).identity(asked.get(at.strategy))
-    return {**_reading(params), "strategy": identity, "layer": at.layer}
+    layer = {"layer": at.layer} if isinstance(params, ImportedParams) else _of_layer(at.layer)
+    return {**_reading(params), "strategy": identity, **layer}
 
 
 def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
@@ -222,6 +229,12 @@ CALIBRATE = Step(
 )
 
 
+def _feature_params(part: str, *unread: str) -> KeyParams:
+    """Return the rule of features: all parameters but those that are not read, and which part of the step they are."""
+    rule = part_params(part, *unread)
+    return lambda params, at: {**rule(params, at), **_of_layer(params.layer)}
+
+
 def _feature_inputs(_: FeatureParams, at: Named, inputs: Keys) -> Keys:
     """Return passages and the autoencoder; what it is called in a task moves no key."""
     return {PASSAGES(): inputs[PASSAGES()], "sae": inputs[AUTOENCODER(*at)]}
@@ -243,9 +256,9 @@ FEATURES_OF = Step(
     FeatureParams,
     inputs=(PASSAGES, AUTOENCODER),
     outputs=(
-        Output(FEATURES, part_params("features", "seed"), _feature_inputs, shape=_features_shape),
-        Output(RANDOM_FEATURES, part_params("random"), _feature_inputs, shape=_features_shape),
-        Output(COORDINATES, part_params("coordinates", "seed"), _states_inputs, shape=_features_shape),
+        Output(FEATURES, _feature_params("features", "seed"), _feature_inputs, shape=_features_shape),
+        Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=_features_shape),
+        Output(COORDINATES, _feature_params("coordinates", "seed"), _states_inputs, shape=_features_shape),
     ),
     summary="features of sparse autoencoders, pooled over passages and their marked parts, in one pass over the model",
     label="read autoencoders",
@@ -258,9 +271,9 @@ RECOVERED = Step(
     RecoveredParams,
     inputs=FEATURES_OF.inputs,
     outputs=(
-        Output(FEATURES, part_params("features"), _feature_inputs, shape=measures),
-        Output(RANDOM_FEATURES, part_params("random"), _feature_inputs, shape=measures),
-        Output(COORDINATES, part_params("coordinates"), _states_inputs, shape=measures),
+        Output(FEATURES, _feature_params("features"), _feature_inputs, shape=measures),
+        Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=measures),
+        Output(COORDINATES, _feature_params("coordinates"), _states_inputs, shape=measures),
     ),
     summary="measures of the same: what is left of the loss with reconstructions in place of states; dense features",
     label="loss recovered",

@@ -153,6 +153,7 @@ class CeBenchPlan(Plan):
 def check(config: CeBenchConfig) -> None:
     """Raise an error for stories or autoencoders that are not there, or for probing sets that are not read."""
     places_of(config.saes)
+    read_sets.cache_clear()  # files may have changed since an earlier run of this process
     read_sets(config)
     read_stories(config.stories, config.seed, folders=(STORIES_FOLDER,))
 

@@ -42,7 +42,7 @@ class Captured:
         starts: First position of each passage in its padded row.
         inputs: What the model was called with.
         states: Hidden states by layer, [B, T, D], on the layer's device.
-        outputs: By layer, the output of its module, which holds the states.
+        outputs: By layer, what holds its states: the output of its module, or the input of the first block.
         signals: Signals by layer and name, [B, T] or [B, H, T].
         refused: Per passage, why it has no signal of a name.
         inflow: By layer, from the mask of tokens that count [B, T] to the attention inflow of every head [B, H, T];
@@ -159,7 +159,7 @@ def _capture(
         for layer in layers:
             last = layer == max(layers) and not by_loss
             finish = partial(_keep_inflow, captured, layer, needs.get(layer, ()), real_BT, sinks)
-            stack.enter_context(_keeping(decoder.module(layer), layer, captured, finish, last))
+            stack.enter_context(_keeping(decoder, layer, captured, finish, last))
         stack.enter_context(_watching_attention(decoder, needs, captured))
         if by_loss:
             _run_with_loss(decoder, batch, by_loss, captured)
@@ -210,9 +210,9 @@ def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tu
 
 @contextmanager
 def _keeping(
-    module: nn.Module, layer: int, captured: Captured, finish: Callable[[], None], deepest: bool
+    decoder: Decoder, layer: int, captured: Captured, finish: Callable[[], None], deepest: bool
 ) -> Iterator[None]:
-    def keep(_module: nn.Module, _args: Any, output: Any) -> None:
+    def keep(output: Any) -> None:
         if layer in captured.states:  # gradients ask the head again, which runs the decoder's hooks a second time
             return
         captured.outputs[layer] = output
@@ -221,7 +221,7 @@ def _keeping(
         if deepest:
             raise _DeepEnoughError
 
-    handle = module.register_forward_hook(keep)
+    handle = decoder.on_states(layer, keep)
     try:
         yield
     finally:

@@ -39,13 +39,25 @@ OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def lacks_loss(decoder: Decoder) -> CellError | None:
+    """Return why no passage of this model can have a loss, where that is known beforehand."""
+    if not decoder.causal:
+        return CellError(Status.NOT_IMPLEMENTED, "an encoder of text predicts no next token")
+    if not decoder.has_head:
+        return CellError(
+            Status.FAILED,
+            f"no loss: the checkpoint of {decoder.source} has no language-model head; save it with its head",
+        )
+    return None
+
+
 def obstacle(decoder: Decoder) -> CellError | None:
     """Return why no passage of this model can have gradients, where that is known beforehand."""
     if getattr(decoder.model, "is_quantized", False) or getattr(decoder.model, "hf_quantizer", None) is not None:
         return CellError(
             Status.FAILED, f"no loss gradient: the weights of {decoder.source} are quantised; load it without"
         )
-    return None
+    return lacks_loss(decoder)
 
 
 def obstacle_of(passage: Encoded) -> CellError | None:

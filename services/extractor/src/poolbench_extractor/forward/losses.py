@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
+from poolbench.config import EMBEDDING_INDEX
 from poolbench_extractor.forward.capture import Captured
 from poolbench_extractor.forward.gradients import Targets, answering, head_losses
 from poolbench_extractor.models.decoder import Decoder
@@ -35,8 +36,11 @@ def losses_from(decoder: Decoder, captured: Captured, targets: Targets, layer: i
     answer = _with_states(captured.outputs[layer], h_BTD)
     with decoder.lock:
         with ExitStack() as stack:
-            for module in [*decoder.blocks[: max(0, layer)], decoder.module(layer)]:
-                stack.enter_context(answering(module, answer))
+            if layer == EMBEDDING_INDEX:
+                stack.callback(decoder.on_states(layer, lambda _: answer).remove)
+            else:
+                for module in [*decoder.blocks[:layer], decoder.module(layer)]:
+                    stack.enter_context(answering(module, answer))
             output = decoder.backbone(**captured.inputs, use_cache=False)
         losses_N = head_losses(decoder, output, targets).double().cpu()
     return torch.zeros(len(targets.count), dtype=torch.float64).index_add_(0, targets.row, losses_N)

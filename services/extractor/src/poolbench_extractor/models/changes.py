@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
-from poolbench.config import ADAPTER_FILE, change_revision
+from poolbench.config import ADAPTER_FILE, MOVING_STARTS, change_revision
 from poolbench.errors import ModelError
 from poolbench.steps.extractor import ChangeParams, RandomWeights
 
@@ -24,6 +24,14 @@ _SHAPE = (
 )  # fmt: skip
 #: Beginning of the names of an adapter's weights; and what follows the name of a module.
 _PEFT, _LOW_RANK = "base_model.model.", (".lora_A.", ".lora_B.")
+#: Settings of LoRA that change more than the product of two matrices added to a weight, or other weights too.
+_MORE_THAN_LORA = (
+    "use_dora", "modules_to_save", "lora_bias", "alora_invocation_tokens", "arrow_config", "kasa_config",
+    "layer_replication", "monteclora_config", "target_parameters", "trainable_token_indices", "use_bdlora",
+    "use_qalora",
+)  # fmt: skip
+#: Beginnings of training that leave the base as it is.
+_PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal")
 
 
 def apply_change(
@@ -85,20 +93,24 @@ def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:
 
 
 def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights that a LoRA adapter changes, each with its float32 change. The model itself stays."""
+    """Yield the weights that a LoRA adapter changes, each with its float32 change. The model itself stays.
+
+    PiSSA and OLoRA take the product that training begins with out of the base, and PEFT does so again when it reads
+    the adapter. The change is that of the untouched base: the difference of the two products.
+
+    Reference: Meng et al. (2024), PiSSA; Büyükakyüz (2024), OLoRA.
+    """
     from peft import PeftConfig, PeftModel  # takes seconds to import
 
     try:
         settings = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise ModelError(f"adapter {folder}: {ADAPTER_FILE} cannot be read: {error}") from None
-    extra = next((name for name in ("use_dora", "modules_to_save", "lora_bias") if getattr(settings, name, None)), None)
-    if getattr(settings, "peft_type", None) != "LORA" or extra is not None:
-        what = extra or f"type {settings.peft_type}"
-        raise ModelError(
-            f"adapter {folder} has {what}; only plain LoRA is read: merge it into a checkpoint and name that"
-        )
+    _require_readable(settings, folder)
     names = _adapted_modules(model, folder)
+    weights = {name: model.get_parameter(f"{name}.weight") for name in names}
+    moves = settings.init_lora_weights in MOVING_STARTS
+    before = {name: weight.detach().clone() for name, weight in weights.items()} if moves else {}
     try:
         adapted: Any = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=True)
     except (RuntimeError, ValueError, KeyError) as error:
@@ -109,7 +121,26 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         }
     finally:
         adapted.unload()
+    for name, weight in before.items():
+        moved = model.get_parameter(f"{name}.weight")
+        found[name] += moved.detach().float() - weight.float()
+        moved.data = weight
     yield from ((f"{name}.weight", delta) for name, delta in sorted(found.items()))
+
+
+def _require_readable(settings: Any, folder: Path) -> None:
+    """Raise ModelError for an adapter whose change of the base cannot be computed exactly from its files."""
+    what = next((name for name in _MORE_THAN_LORA if getattr(settings, name, None)), None)
+    if getattr(settings, "peft_type", None) != "LORA":
+        what = f"type {settings.peft_type}"
+    elif what is None and settings.init_lora_weights not in (*_PLAIN_STARTS, *MOVING_STARTS):
+        # Their start needs data, a gradient or a random draw that the adapter does not hold.
+        what = f"init_lora_weights {settings.init_lora_weights!r}"
+    if what is not None:
+        raise ModelError(
+            f"adapter {folder} has {what}; only plain LoRA, PiSSA and OLoRA are read: merge it into a checkpoint and "
+            "name that"
+        )
 
 
 def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:

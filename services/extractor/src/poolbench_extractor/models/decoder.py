@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from poolbench.config import EMBEDDING_INDEX
 from poolbench.errors import LayerError, ModelError
@@ -25,6 +27,7 @@ class Decoder:
         tokenizer: A fast tokenizer, which gives character offsets.
         observed: Whether its attention reports queries and keys, as S1 needs.
         causal: Whether tokens see only those before them. Those of an encoder see all, and it predicts no next token.
+        has_head: Whether its language-model head was in the checkpoint; else its weights are random.
         lock: Held during a forward pass, because hooks belong to the model and not to the caller.
     """
 
@@ -35,6 +38,7 @@ class Decoder:
     observed: bool
     source: str = ""
     causal: bool = True
+    has_head: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -91,12 +95,25 @@ class Decoder:
         """Return whether a layer is a block, and not the embedding or the states after the last norm."""
         return 0 <= layer < self.num_blocks
 
+    def on_states(self, layer: int, use: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `use` in each forward pass with what holds the states of a layer; what it returns takes their place.
+
+        Those of the embedding are what the first block reads: positions, a scale or a norm come after the embedding of
+        the tokens in some architectures. None changes nothing. Raise LayerError with the valid range.
+        """
+        if layer != EMBEDDING_INDEX:
+            return self.module(layer).register_forward_hook(lambda _module, _args, output: use(output))
+
+        def enter(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            states = use(args[0] if args else named["hidden_states"])
+            if states is None:
+                return None
+            return ((states, *args[1:]), named) if args else (args, {**named, "hidden_states": states})
+
+        return self.blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
+
     def module(self, layer: int) -> nn.Module:
-        """Return the module whose output is a layer. Raise LayerError with the valid range."""
-        if layer == EMBEDDING_INDEX:
-            weight = self.backbone.get_input_embeddings().weight
-            # T5 has two modules with one weight, and the last one runs.
-            return [m for m in self.backbone.modules() if getattr(m, "weight", None) is weight][-1]
+        """Return the module whose output is a layer other than the embedding; raise LayerError with the valid range."""
         if layer == self.num_blocks:
             return self.backbone  # type: ignore[no-any-return]
         if not self.is_block(layer):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import importlib.util
 import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTextEncoding, AutoTokenizer
 
-from poolbench.config import ModelRef, folder_revision
+from poolbench.config import ModelRef, require_unchanged
 from poolbench.errors import ModelError
 from poolbench.machine.gpu import wait_for_room
 from poolbench.models.unreadable import unreadable
@@ -19,7 +21,8 @@ from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import ChangeParams, RandomWeights
 from poolbench_extractor.models.changes import apply_change
 from poolbench_extractor.models.checks import check_config, is_encoder
-from poolbench_extractor.models.decoder import Decoder, wrap_decoder, wrap_encoder
+from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder, wrap_encoder
+from poolbench_extractor.models.weights import WRAPPERS, Loaded
 
 #: GPU memory of a first task, relative to the model: weights and one batch. Later loads use the measured peak.
 _ROOM = 1.25
@@ -37,8 +40,8 @@ def load_decoder(
         change: What its weights are changed by.
 
     Raises:
-        ModelError: If it is not a decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
-            changed since its revision was taken.
+        ModelError: If it is not a decoder, lacks a usable tokenizer or weights, cannot be read, or is a local folder
+            that changed since its revision was taken.
         GpuBusyError: If other services keep the memory of a shared GPU.
     """
     deployment = deployment or ExtractorSettings.load()
@@ -53,36 +56,50 @@ def load_decoder(
     kind: Any = AutoModelForTextEncoding if is_encoder(config) else AutoModelForCausalLM
     wrap = wrap_encoder if is_encoder(config) else wrap_decoder
 
-    def read(source: str) -> Any:
+    def read(source: str) -> tuple[Any, Loaded]:
+        load = partial(
+            kind.from_pretrained,
+            source,
+            output_loading_info=True,
+            config=config,
+            dtype=_DTYPES[ref.dtype],
+            device_map="auto" if place == "auto" else None,
+            # A mapped file that is written again would change the weights of the loaded model.
+            disable_mmap=(place == "cpu" and Path(source).is_dir()) or None,
+            **settings,
+        )
         try:
-            model, loading = kind.from_pretrained(
-                source,
-                output_loading_info=True,
-                config=config,
-                dtype=_DTYPES[ref.dtype],
-                device_map="auto" if place == "auto" else None,
-                **settings,
-            )
+            model, found = load()
+            if Loaded.of(found).is_wrapped:
+                model, found = load(key_mapping=WRAPPERS)
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise unreadable(f"model {source}", ref, error, _TRUST) from error
-        if source != ref.source and loading["missing_keys"]:  # these would be random
-            raise ModelError(f"checkpoint {source} lacks weights, such as {sorted(loading['missing_keys'])[0]}")
+        loaded = Loaded.of(found)
+        loaded.require_complete(model, find_blocks(model), source)
+        return model, loaded
+
+    def read_tune(source: str) -> Any:
+        model, loaded = read(source)
+        if not loaded.has_head(model):
+            raise ModelError(f"checkpoint {source} lacks weights, such as {loaded.missing[0]}")
         return model
 
-    model = read(ref.source)
+    model, loaded = read(ref.source)
+    has_head = loaded.has_head(model)
     if change is not None:
-        apply_change(model, change, config, tokenizer, read)
+        apply_change(model, change, config, tokenizer, read_tune)
+    require_unchanged(ref)
     if place != "auto":
         if place != "cpu":
             wait_for_room("extractor", int(_ROOM * model.get_memory_footprint()))
         model = model.to(place)
     revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
-    return wrap(model, tokenizer, revision=revision, source=ref.source)
+    return replace(wrap(model, tokenizer, revision=revision, source=ref.source), has_head=has_head)
 
 
 def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
     """Return the tokenizer alone; raise ModelError if it is unusable or the local folder changed since planning."""
-    _check_unchanged(ref)
+    require_unchanged(ref)
     return load_tokenizer(ref, _settings(ref, deployment))
 
 
@@ -95,7 +112,11 @@ class DecoderCache:
         self._held: tuple[tuple[ModelRef, ChangeParams | RandomWeights | None], Decoder] | None = None
 
     def get(self, ref: ModelRef, change: ChangeParams | RandomWeights | None = None) -> Decoder:
-        """Return the decoder of `ref` with its weights changed, loaded if it is not the one held."""
+        """Return the decoder of `ref` with its weights changed, loaded if it is not the one held.
+
+        Raise ModelError, also for one that is held, if its folder changed since planning.
+        """
+        require_unchanged(ref)
         with self._lock:
             if self._held is None or self._held[0] != (ref, change):
                 self._held = None  # frees the old weights before the new ones are read
@@ -134,17 +155,6 @@ def describe(ref: ModelRef) -> dict[str, Any]:
 def _settings(ref: ModelRef, deployment: ExtractorSettings) -> dict[str, Any]:
     """Return revision and trust, as `from_pretrained` takes them."""
     return {"revision": None if ref.is_local else ref.revision, "trust_remote_code": deployment.trust_remote_code}
-
-
-def _check_unchanged(ref: ModelRef) -> None:
-    """Raise ModelError if a folder changed since planning: its results would carry the wrong revision."""
-    if not ref.is_local or ref.revision is None:
-        return
-    found = folder_revision(Path(ref.source))
-    if found != ref.revision:
-        raise ModelError(
-            f"model folder {ref.source} is at revision {found}, asked for {ref.revision}; plan the run again"
-        )
 
 
 def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:

@@ -69,12 +69,6 @@ def pick_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@lru_cache(maxsize=8)
-def load_tokens(base: Base) -> BaseTokenizer:
-    """Return the tokenizer of a base, cached."""
-    return read_tokens(base)
-
-
 def read_tokens(base: Base) -> BaseTokenizer:
     """Return the tokenizer of a base; raise ModelError if Transformers cannot read one."""
     try:
@@ -149,7 +143,7 @@ def _trained(weights: bytes, config: Mapping[str, Any], device: torch.device) ->
     encoder = shared_encoder(base, depth, device) if frozen else own_encoder.to(device)
     encoder_id = f"{base.revision}/{depth}/{device}" if frozen else f"{id(own_encoder)}/{device}"
     head = head.to(device).eval().requires_grad_(False)
-    return Scorer(config["concept"], encoder, encoder_id, head, load_tokens(base), config["temperature"])
+    return Scorer(config["concept"], encoder, encoder_id, head, read_tokens(base), config["temperature"])
 
 
 def _imported(files: Mapping[str, bytes], config: Mapping[str, Any], device: torch.device) -> Scorer:

@@ -19,7 +19,7 @@ from poolbench.models.bases import Base, find_base
 from poolbench.statistics import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
 from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Head, cut_model, load_tokens
+from poolbench_scorer.models.scorer import Head, cut_model, read_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation
@@ -58,7 +58,7 @@ def train_scorer(
     params = params.resolved(on_gpu=device.type == "cuda")
     passages = read_passages(table, "scorer")
     base = find_base(params.base, params.revision)
-    tokens = load_tokens(base)
+    tokens = read_tokens(base)
     train_rows, held_out = split_validation(passages, params.validation_share, params.seed)
     validation = build_validation(passages.take(held_out), tokens, params)
     with torch.random.fork_rng():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
+from poolbench.models.unreadable import unreadable
 from poolbench.settings import ProcessSettings, SteererSettings
 from poolbench.telemetry.logs import as_json
 from poolbench_steerer.plugin import WIRE_KEY
@@ -57,6 +58,7 @@ def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
 
 def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
     """Start an engine on the event loop that will use it; raise ModelError if vLLM refuses the model. Takes minutes."""
+    require_weights(model, config)
     prepare_environment(model, config)
     import vllm
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -73,6 +75,38 @@ def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device_type)))
     except (ValueError, OSError, RuntimeError) as error:
         raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
+
+
+def require_weights(model: ModelRef, config: SteererSettings) -> None:
+    """Raise ModelError for a folder whose checkpoint lacks weights of its model, or names them otherwise.
+
+    vLLM notices parameters of which nothing was loaded. Where it joins several weights to one parameter, such as those
+    of queries, keys and values, one that is missing would be whatever the memory held. Names are compared here, and no
+    weight is read. Quantised checkpoints have names that only vLLM knows.
+    """
+    if not model.is_local:
+        return
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind: Any = AutoModelForCausalLM
+    trust = {"trust_remote_code": config.trust_remote_code}
+    try:
+        settings = AutoConfig.from_pretrained(model.source, **trust)
+        if getattr(settings, "quantization_config", None) is not None:
+            return
+        _, found = kind.from_pretrained(
+            model.source, config=settings, device_map="meta", output_loading_info=True, **trust
+        )
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        variable = SteererSettings.variable("trust_remote_code")
+        raise unreadable(f"model {model.source}", model, error, variable) from error
+    if missing := sorted(found["missing_keys"]):
+        others = sorted(found["unexpected_keys"])[:1]
+        instead = f" and has others that the model does not have, such as {others[0]}" if others else ""
+        raise ModelError(
+            f"checkpoint {model.source} lacks weights, such as {missing[0]}{instead}; save the whole model with "
+            "save_pretrained, under its own names"
+        )
 
 
 def device(config: SteererSettings) -> str:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from poolbench.config import ModelRef, resolve_model
+from poolbench.config import ModelRef, require_unchanged, resolve_model
 from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
@@ -115,6 +115,7 @@ class EngineKeeper:
         return engine
 
     async def _load(self, model: ModelRef) -> SteeringEngine:
+        await asyncio.to_thread(require_unchanged, model)  # since its revision was taken
         if self._is_dead():
             self.num_restarts += 1
         elif self.engine is not None:  # a model that does not exist must not end the engine that others use
@@ -126,6 +127,7 @@ class EngineKeeper:
             engine = await SteeringEngine.start(model, config, self.bank_of(model))
             self._banks[_identity(model)] = engine.bank
             self.engine, self._norms = engine, None
+            await asyncio.to_thread(require_unchanged, model)  # while the engine read it
             self.checks = await while_alive(engine, self_test(engine))
         except BaseException as error:
             await self.unload()

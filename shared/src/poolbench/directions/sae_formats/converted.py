@@ -59,6 +59,14 @@ def scalar(value: Any, size: int) -> np.ndarray:
     return np.full(size, value, dtype=np.float32)
 
 
+def unread_format(tool: str) -> InputError:
+    """Return the error of files in the format of a tool that are not read here."""
+    return InputError(
+        f"these are files of {tool}, which are not read; read are those of SAELens, Gemma Scope (params.npz), Llama "
+        "Scope and dictionary_learning: load them in SAELens and save them with its save_model"
+    )
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raise InputError for anything else."""
     try:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from poolbench.directions.sae_formats.converted import Converted, required, settings_of
+from poolbench.directions.sae_formats.converted import Converted, required, settings_of, unread_format
 from poolbench.errors import InputError
 
-_FILE = "params.npz"
+_FILE, _SECOND = "params.npz", "params.safetensors"
 _SITE = re.compile(r"gemma-scope-.*?-(mlp|att|transcoders)\b")
 _LAYER = re.compile(r"layer_(\d+)")
 _TENSORS = ("W_enc", "W_dec", "b_enc", "b_dec", "threshold")
@@ -20,11 +20,14 @@ def read_gemma_scope(path: Path) -> Converted | None:
 
     A threshold per feature cuts what is not above it (jumprelu). The decoder's bias is not subtracted first.
 
-    Raise InputError for a damaged file, a missing tensor, or a folder of another site than the residual stream.
+    Raise InputError for a damaged file, a missing tensor, a folder of another site than the residual stream, or one of
+    Gemma Scope 2.
 
     Reference: Lieberum et al. (2024), Gemma Scope.
     """
     file = path if path.name == _FILE else path / _FILE
+    if _SECOND in (path.name, *(each.name for each in path.glob(_SECOND))):
+        raise unread_format("Gemma Scope 2")
     if not file.is_file():
         return None
     layer = _layer(file.resolve())

@@ -1,0 +1,54 @@
+"""Hashes of files, each of which is read once and not again until it changes."""
+
+import hashlib
+import os
+import tempfile
+import time
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from poolbench.contracts.keys import digest
+from poolbench.settings import state_folder
+
+#: Size, times of the last write and of the last change, and number of a file. `cp -p` and `rsync -t` set the time of
+#: the last write to that of another file, but only the kernel sets that of the last change.
+FileState = tuple[int, int, int, int]
+
+_FOLDER = "hashes"
+#: File systems count time in steps, and a file that changes twice within one step keeps its times. A hash is kept only
+#: if the file was left alone this long before.
+_SETTLED_NS = 2_000_000_000
+
+
+def file_state(file: Path) -> FileState:
+    """Return what changes with the content of a file, without reading it."""
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def content_hash(file: Path) -> str:
+    """Return the SHA-256 of a file. It is kept in this process and, in the state folder if there is one, for others."""
+    state = file_state(file)
+    if time.time_ns() - state[2] < _SETTLED_NS:
+        return _hash(file)
+    return _kept_hash(file.resolve(), state)
+
+
+@lru_cache(maxsize=4096)
+def _kept_hash(file: Path, state: FileState) -> str:
+    kept = state_folder() / _FOLDER / digest([str(file), *state], 32)
+    with suppress(OSError):
+        return kept.read_text("ascii")
+    found = _hash(file)
+    with suppress(OSError):  # no state folder, or one that this process may not write to: others read the file again
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".", delete=False) as part:
+            part.write(found)
+        os.replace(part.name, kept)
+    return found
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
