@@ -53,7 +53,12 @@ def put_sae(folder: Path, seed: int = 0, *, width: int = WIDTH, **config: Any) -
         "b_dec": (width,),
     }
     save_file({name: draw(shape, np.float32) for name, shape in shapes.items()}, folder / "sae.safetensors")
-    settings = {"architecture": "standard", "hook_name": "blocks.3.hook_resid_post", **config}
+    settings = {
+        "architecture": "standard",
+        "apply_b_dec_to_input": False,
+        "hook_name": "blocks.3.hook_resid_post",
+        **config,
+    }
     (folder / "cfg.json").write_text(json.dumps(settings))
     return folder
 
