@@ -76,12 +76,11 @@ class Comparison:
             return None
         p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
         by_seed = {seed: found[seed].power if seed in found else 0.0 for seed in self.shares}
-        errors = (
-            [each.type_m for each in found.values() if each.type_m is not None],
-            [each.type_s for each in found.values() if each.type_s is not None],
+        type_m, type_s = (
+            fmean(known) if (known := [error for error in errors if error is not None]) else None
+            for errors in zip(*((each.type_m, each.type_s) for each in found.values()), strict=True)
         )
-        means = (fmean(each) if each else None for each in errors)
-        return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), *means, by_seed)
+        return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, by_seed)
 
 
 def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
@@ -90,8 +89,8 @@ def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
         found = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
         raise InputError(str(error)) from None
-    errors = (None if math.isnan(figure) else figure for figure in (found.type_m, found.type_s))
-    return Power(p01, p10, n, "given", found.power, *errors)
+    type_m, type_s = (None if math.isnan(figure) else figure for figure in (found.type_m, found.type_s))
+    return Power(p01, p10, n, "given", found.power, type_m, type_s)
 
 
 def read_pilot(path: Path) -> Pilot:

@@ -118,7 +118,7 @@ class ExtractorService:
         encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
         reading, table = replace(reading_of(params, decoder.device), sinks=params.sink_rule), io.table(PASSAGES())
         groups = table["group"].to_pylist() if "group" in table.column_names else ()
-        drawn = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
+        drawn: dict[str, Any] = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
         with reporting(decoder.device, io):
             found = recovered(decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress)
         tables = {role: measures_table(measures) for role, measures in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def code_lengths(
     def sender(sent: np.ndarray) -> Sender:
         return ClassSender(vectors_nD[sent], codes[sent], num_classes, groups[sent], tolerance, seed)
 
-    settings = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
+    settings: dict[str, Any] = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
     return send(vectors_nD, codes, num_classes, groups, sender, **settings, released=True)
 
 

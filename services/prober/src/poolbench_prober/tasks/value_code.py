@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -96,7 +96,7 @@ def value_code_lengths(
     def sender(sent: np.ndarray) -> Sender:
         return ValueSender(vectors_nD[sent], values[sent], bins, groups[sent], (*c_values, plain_c), tolerance, seed)
 
-    settings = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
+    settings: dict[str, Any] = {"c_values": c_values, "plain_c": plain_c, "seed": seed}
     return send(vectors_nD, codes, bins.count, groups, sender, **settings, released=False)
 
 
