@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -237,6 +238,13 @@ def test_reading_is_said_on_stderr_if_it_takes_long(
     monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
     planning.resolve(config, session, MODEL)
     assert not capsys.readouterr().err
+    said = list[str]()
+
+    def slow(data: ProbingData, config: HolmesConfig) -> ProbingData:
+        wait_until(lambda: said.append(capsys.readouterr().err) or "".join(said))
+        return thinned(data, config)
+
     monkeypatch.setattr(waiting, "_QUIET_S", 0.0)
+    monkeypatch.setattr(planning, "thinned", slow)
     planning.resolve(config, session, MODEL)
-    assert re.fullmatch(r"reading \d+ probing sets\n", capsys.readouterr().err)
+    assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
