@@ -11,7 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from poolbench.models.bases import find_base
 from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Head, Scorer, load_tokens, pick_device, shared_encoder
+from poolbench_scorer.models.scorer import Head, Scorer, pick_device, read_tokens, shared_encoder
 from poolbench_scorer.models.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)
@@ -29,7 +29,7 @@ def random_scorers(num: int) -> dict[str, Scorer]:
         depth = model.config.num_hidden_layers - 1
         head = Head(model, depth).to(device).eval().requires_grad_(False)
         encoder, encoder_id = shared_encoder(base, depth, device), f"{base.revision}/{depth}"
-        made[f"s{index}"] = Scorer(f"s{index}", encoder, encoder_id, head, load_tokens(base), 1.0)
+        made[f"s{index}"] = Scorer(f"s{index}", encoder, encoder_id, head, read_tokens(base), 1.0)
     return made
 
 

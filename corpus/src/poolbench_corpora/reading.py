@@ -91,7 +91,7 @@ def records(file: TextFile) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def read_rows(file: TextFile, *, blank_lines: bool = False) -> Iterator[Row]:
     """Yield the records of a file.
 
-    Fields of Parquet and Arrow files are converted when they are looked up: columns that nobody uses may hold anything.
+    Fields of Parquet and Arrow files are converted when they are looked up: those that are not used may hold anything.
 
     Args:
         blank_lines: Whether blank lines of plain text are rows too, with an empty text.

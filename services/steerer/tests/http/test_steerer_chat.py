@@ -58,7 +58,7 @@ def test_a_chat_is_the_completion_of_the_models_own_template(ask, http, tiny_mod
     for token in found:
         best, second = token.top_logprobs
         assert best.logprob == token.logprob >= second.logprob  # greedy
-        assert bytes(best.bytes).decode() == best.token
+        assert bytes(best.bytes).decode(errors="replace") == best.token or best.token.startswith("token_id:")
 
 
 def test_a_stream_says_what_the_whole_answer_says(ask):

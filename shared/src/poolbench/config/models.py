@@ -128,7 +128,7 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
         if (folder / ADAPTER_FILE).is_file():  # Transformers would load whatever base the file names
             raise ModelError(
                 f"{folder} is an adapter ({ADAPTER_FILE}): merge it into its base, save that with save_pretrained and "
-                "name it; the suite humanoid takes an adapter as --after, with its base as --model"
+                "name it; an option that takes a fine-tune takes it as it is"
             )
         return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
     if is_hub_id(model):

@@ -143,6 +143,7 @@ class StreamOptions(bounds.RequestBody):
     continuous_usage_stats: Annotated[Any, Only(False)] = False
 
 
+MAX_RECORDS = 16
 RECORDS = "for the caller's own records; changes nothing"
 
 
@@ -158,7 +159,7 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: bounds.Name | None = Field(default=None, description=RECORDS)
-    metadata: dict[bounds.Name, bounds.Name] = Field(default_factory=dict, description=RECORDS)
+    metadata: dict[bounds.Name, bounds.Name] = Field(default_factory=dict, max_length=MAX_RECORDS, description=RECORDS)
     prompt_cache_key: bounds.Name | None = Field(default=None, description=RECORDS)
     safety_identifier: bounds.Name | None = Field(default=None, description=RECORDS)
     ignore_eos: bool = False
@@ -285,7 +286,7 @@ class Message(Kept):
         Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
     ]
     name: bounds.Name | None = None
-    provider_specific_fields: dict[str, Any] | None = Field(default=None, description=RECORDS)
+    provider_specific_fields: dict[str, Any] | None = Field(default=None, max_length=MAX_RECORDS, description=RECORDS)
 
     @model_validator(mode="before")
     @classmethod
