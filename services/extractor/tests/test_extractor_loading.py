@@ -30,14 +30,13 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
-from poolbench.pooling.sinks import SinkRule
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.encoder import PoolingEncoder
+from poolbench_extractor.forward.gradients import lacks_loss
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache, describe, load_decoder
-from poolbench_extractor.recovered import _Recovery
 
 WANTED = [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A4_norm_weighted")]
 
@@ -194,7 +193,7 @@ def test_a_checkpoint_without_its_head_has_states_and_no_loss(
         assert set(whole["S2_gradient/1"]["status"].to_pylist()) >= {"ok"}
         assert "ok" not in found["S2_gradient/1"]["status"].to_pylist()
         assert "has no language-model head" in found["S2_gradient/1"]["reason"][0].as_py()
-        assert _Recovery(decoder, [], {}, 1, SinkRule()).refusal is not None
+        assert lacks_loss(decoder) is not None
 
 
 @pytest.mark.parametrize(

@@ -146,13 +146,13 @@ def test_health_says_when_the_configured_model_cannot_be_loaded(steerer_config, 
     host = EngineHost(steerer_config.model_copy(update={"model": str(tmp_path)}))
     try:
         assert host.health() == {"state": "idle", "restarts": 0, "jobs": 0, "ready": False}
-        with pytest.raises(ModelError, match="the engine cannot start"):
+        with pytest.raises(ModelError, match="cannot be loaded"):
             host.load()
         with serve(host) as address:
             answer = httpx.get(f"{address}/health", headers={"Authorization": "Bearer secret"}, timeout=PATIENCE_S)
             stranger = httpx.get(f"{address}/health", timeout=PATIENCE_S)
         assert (answer.status_code, answer.json()["status"], answer.json()["state"]) == (503, "unavailable", "failed")
-        assert "cannot start" in answer.json()["reason"]
+        assert "cannot be loaded" in answer.json()["reason"]
         assert (stranger.status_code, stranger.json()) == (503, {"status": "unavailable"})
     finally:
         host.close()
