@@ -109,7 +109,7 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
 	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
 
-test-release: install  ## Run the tests that CI leaves out: more architectures, benchmarks that start engines
+test-release: install  ## Run the tests that CI leaves out: more architectures, long benchmarks
 	@$(PYTEST) -m release $(TESTS)
 
 test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each

@@ -87,3 +87,17 @@ def test_an_adapter_is_not_a_model(tmp_path: Path) -> None:
     (model(tmp_path / "m") / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"is an adapter .*merge it into its base"):
         resolve_model(str(tmp_path / "m"))
+
+
+def test_a_hash_that_was_not_written_to_its_end_is_made_again(
+    tmp_path: Path, num_read: list[Path], state: Path
+) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(b"aaaa")
+    whole = content_hash(file)
+    (kept,) = (state / "hashes").iterdir()
+    for broken in (b"", whole[:9].encode(), b"\xff"):
+        kept.write_bytes(broken)
+        contents._kept_hash.cache_clear()
+        assert content_hash(file) == whole
+    assert num_read == [file.resolve()] * 4 and kept.read_text() == whole

@@ -15,7 +15,7 @@ from poolbench.settings import state_folder
 #: the last write to that of another file, but only the kernel sets that of the last change.
 FileState = tuple[int, int, int, int]
 
-_FOLDER = "hashes"
+_FOLDER, _LENGTH = "hashes", 64
 #: File systems count time in steps, and a file that changes twice within one step keeps its times. A hash is kept only
 #: if the file was left alone this long before.
 _SETTLED_NS = 2_000_000_000
@@ -38,8 +38,9 @@ def content_hash(file: Path) -> str:
 @lru_cache(maxsize=4096)
 def _kept_hash(file: Path, state: FileState) -> str:
     kept = state_folder() / _FOLDER / digest([str(file), *state], 32)
-    with suppress(OSError):
-        return kept.read_text("ascii")
+    with suppress(OSError, ValueError):
+        if len(found := kept.read_text("ascii")) == _LENGTH:  # a machine that lost its power may leave an empty file
+            return found
     found = _hash(file)
     with suppress(OSError):  # no state folder, or one that this process may not write to: others read the file again
         kept.parent.mkdir(exist_ok=True)

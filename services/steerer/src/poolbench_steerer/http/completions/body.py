@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -121,13 +121,6 @@ Stops = Annotated[
 ]
 
 
-def without_nulls(value: Any, kept: Collection[str] = ()) -> Any:
-    """Return an object without its fields that are null, for null says nothing; those of `kept` stay."""
-    if not isinstance(value, dict):
-        return value
-    return {name: field for name, field in value.items() if field is not None or name in kept}
-
-
 def _nullable(described: dict[str, Any]) -> dict[str, Any]:
     null = {"type": "null"}
     if None in described.get("enum", ()) or null in described.get("anyOf", ()):
@@ -181,7 +174,10 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     @model_validator(mode="before")
     @classmethod
     def _null_is_the_default(cls, value: Any) -> Any:
-        return without_nulls(value, kept=cls.model_fields.keys() - cls._optional())
+        if not isinstance(value, dict):
+            return value
+        required = cls.model_fields.keys() - cls._optional()
+        return {name: field for name, field in value.items() if field is not None or name in required}
 
     @model_validator(mode="after")
     def _usage_is_of_a_stream(self) -> Self:
@@ -252,7 +248,7 @@ CHAT_TOKENS = 256
 NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
-class Kept(bounds.RequestBody):
+class AllowsEmptyFields(bounds.RequestBody):
     """An object that may hold further fields if they say nothing, such as `refusal: null` and `annotations: []`."""
 
     @model_validator(mode="before")
@@ -269,14 +265,14 @@ class Kept(bounds.RequestBody):
         return described
 
 
-class TextPart(Kept):
+class TextPart(AllowsEmptyFields):
     """A part of a message; only text is taken."""
 
     type: Literal["text"]
     text: bounds.Text
 
 
-class Message(Kept):
+class Message(AllowsEmptyFields):
     """What was said, by whom; the model's own template decides which roles it knows."""
 
     role: Literal["system", "developer", "user", "assistant"]
