@@ -154,9 +154,7 @@ def _arguments() -> argparse.Namespace:
         "--models", type=int, default=len(CARD_MODELS), help="how many of the card's models; 0 leaves the sizes out"
     )
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
-    parser.add_argument(
-        "--times-from", help="store whose manifests give the times of tasks, such as file:///data"
-    )
+    parser.add_argument("--times-from", help="store whose manifests give the times of tasks, such as file:///data")
     parser.add_argument("--pooler-processes", type=int, default=4, help="processes of one pooler, with a core each")
     parser.add_argument("--layout", choices=LAYOUTS, default="shared")
     parser.add_argument("--in-turn", action="store_true", help="one run after the other, not all drivers at once")
