@@ -27,8 +27,9 @@ from poolbench.steps import SERVICE_STEPS
 from poolbench.storage import Artifacts, open_store
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.estimate import read_rates
+from poolbench_driver.estimate.estimate import GPU_SERVICES
+from poolbench_driver.estimate.order import chains
 from poolbench_driver.estimate.rates import Rates
-from poolbench_driver.estimate.schedule import GPU_SERVICES, chains
 from poolbench_driver.loop import committed_keys
 
 LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
@@ -61,7 +62,7 @@ def _place(args: argparse.Namespace) -> Iterator[Place]:
 def sizes(args: argparse.Namespace) -> dict[str, Any]:
     """Simulate the card's models on each number of GPUs."""
     plans = [card_plan(model, args.preset, **args.settings) for model in list(CARD_MODELS)[: args.models]]
-    times = times_of(plans, args.gpu, recorded(args.times_from), pooler_processes=args.pooler_processes)
+    times = times_of(plans, recorded(args.times_from), pooler_processes=args.pooler_processes)
     tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
     work_s = work_by_service(tasks.values(), times.tasks)
     found: dict[str, Any] = {}
@@ -88,7 +89,7 @@ def schedule_bound(tasks: Iterable[Task], seconds: Mapping[str, float], gpus: in
 def loop(args: argparse.Namespace) -> dict[str, Any]:
     """Simulate one driver with very many tasks, for some rounds."""
     plan = many_tasks(args.loop_tasks)
-    times = times_of([plan], args.gpu)
+    times = times_of([plan])
     with _place(args) as place:
         layout = split_layout(args.gpus[-1], work_by_service(plan.tasks.values(), times.tasks))
         gpus = args.gpus[-1]
@@ -153,10 +154,7 @@ def _arguments() -> argparse.Namespace:
         "--models", type=int, default=len(CARD_MODELS), help="how many of the card's models; 0 leaves the sizes out"
     )
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
-    parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
-    parser.add_argument(
-        "--times-from", help="store whose manifests give the times of tasks, such as file:///data; else the model"
-    )
+    parser.add_argument("--times-from", help="store whose manifests give the times of tasks, such as file:///data")
     parser.add_argument("--pooler-processes", type=int, default=4, help="processes of one pooler, with a core each")
     parser.add_argument("--layout", choices=LAYOUTS, default="shared")
     parser.add_argument("--in-turn", action="store_true", help="one run after the other, not all drivers at once")

@@ -1,7 +1,8 @@
 """Compare `scale.py` with a real cluster: the same plans simulated, and on Ray with replicas whose tasks sleep.
 
-Ray, its replicas, Celery, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the model
-says, divided by `--speed`. Two runs with two models begin together. Needs the Debian package redis-server.
+Ray, its replicas, Celery, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the
+simulation assumes, divided by `--speed`. Two runs with two models begin together. Needs the Debian package
+redis-server.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def given_runs(args: argparse.Namespace) -> dict[str, Any]:
     strategies = ["A1_mean"] if args.smallest else ["A1_mean", "P1_last_token", "A2_max", "L5_keyword"]
     run = {"concepts": ["contrast"] if args.smallest else ["contrast", "causation"], "strategies": strategies}
     models = list(CARD_MODELS)[: 1 if args.smallest else 2]
-    times = times_of([card_plan(model, **run) for model in models], "h100", pooler_processes=4)
+    times = times_of([card_plan(model, **run) for model in models], pooler_processes=4)
     return {
         "models": models,
         "run": run,

@@ -66,7 +66,7 @@ def test_runs_with_two_models_load_each_engine_once(tmp_path: Path) -> None:
     small = {"concepts": ["contrast", "causation"], "strategies": ["A1_mean", "L5_keyword"], "layers": [0.5]}
     plans = [card_plan(model, **small) for model in ("llama-3.1-8b", "gemma-2-9b")]
     place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"))
-    times = times_of(plans, "h100")
+    times = times_of(plans)
     # On a busy machine the drivers compute for so long that a steerer takes a task of the other model meanwhile.
     made = simulate(plans, times, shared_layout(2, {}), 2, place, at_once=True, warm=True, count_computing=False)
     assert made["loads"].get("steerer", 0) == 0 and not made["executed_twice"]
@@ -96,7 +96,7 @@ def test_no_replica_polls_an_empty_queue(tmp_path: Path, kind: str) -> None:
     plan = card_plan("gemma-2-9b", concepts=["contrast"], strategies=["A1_mean"], layers=[0.5])
     with broker(kind, tmp_path) as url:
         place = Place(url, FolderStore(tmp_path / "store"))
-        made = simulate([plan], times_of([plan], "h100"), shared_layout(8, {}), 8, place, at_once=True, warm=True)
+        made = simulate([plan], times_of([plan]), shared_layout(8, {}), 8, place, at_once=True, warm=True)
     assert made["tasks"] == len(plan.tasks) and not made["executed_twice"]
     assert (made["broker"] is None) == (kind == "folder")
     if made["broker"]:
@@ -120,7 +120,7 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
     small = {"concepts": ["contrast"], "strategies": ["A1_mean", "L5_keyword"], "layers": [0.5]}
     plans = [card_plan(model, **small) for model in (("llama-3.1-8b", "gemma-2-9b") if at_once else ("gemma-2-9b",))]
     tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
-    times = times_of(plans, "h100")
+    times = times_of(plans)
     place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"), latency_s=0.002)
     made = simulate(plans, times, shared_layout(2, {}), 2, place, at_once=at_once)
     assert made["tasks"] == len(tasks) and not made["notes"] and not made["executed_twice"]

@@ -70,20 +70,20 @@ def test_a_dry_run_and_a_simulation_take_the_times_of_a_recorded_run(
     plan = prepare(load_run_config(None, {**SMALL, "concepts": ["hedging"]}), session := open_session()).plan
     left = [task for task in annotations(plan) if not session.artifacts.exists(next(iter(task.outputs.values())))]
     found = stages[ANNOTATE.kind]
-    assert left and (found["source"], found["tasks"]) == ("recorded", len(left))
+    assert left and (found["reason"], found["tasks"]) == (None, len(left))
     assert found["hours"]["expected"] == pytest.approx(rate * passages(plan, left) / 3600, rel=1e-3)
-    assert stages["extractor.extract"]["source"] == "model"
+    assert stages["extractor.extract"]["hours"] is None
 
     monkeypatch.syspath_prepend(str(BENCH))
     import scale
     from scaling.plans import VARIATION, card_plan, times_of
 
     card = card_plan("gemma-2-9b", concepts=["contrast"], strategies=["A1_mean", "L5_keyword"], layers=[0.5])
-    times, modelled = times_of([card], "h100", scale.recorded(store)), times_of([card], "h100")
+    times, assumed = times_of([card], scale.recorded(store)), times_of([card])
     ours = annotations(card)
-    assert times.sources == {"recorded": len(ours), "model": len(card.tasks) - len(ours)}
+    assert times.sources == {"recorded": len(ours), "assumed": len(card.tasks) - len(ours)}
     for task in ours:
         ratio = times.tasks[task.task_id] / (rate * passages(card, [task]))
         assert 1 - VARIATION <= ratio <= 1 + VARIATION
     others = card.tasks.keys() - {task.task_id for task in ours}
-    assert all(times.tasks[name] == modelled.tasks[name] for name in others)
+    assert all(times.tasks[name] == assumed.tasks[name] for name in others)

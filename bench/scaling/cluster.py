@@ -19,7 +19,7 @@ from poolbench.storage import Artifacts
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
-from poolbench_driver.estimate.hardware import GPU_SERVICES
+from poolbench_driver.estimate.estimate import GPU_SERVICES
 from scaling.clock import Actor, SimulatedClock
 
 #: Seconds from sending a message until an idle consumer has it: half of the folder broker's polling interval.
@@ -30,7 +30,7 @@ _SMALL = pa.table({"x": [0]})
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each task by id, and of loading a model by service; how many were recorded, and how many modelled."""
+    """Seconds of each task by id, and of loading a model by service; how many of them were recorded."""
 
     tasks: Mapping[str, float]
     loading: Mapping[str, float] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from poolbench.contracts.wire import SERVICES
-from poolbench_driver.estimate.hardware import GPU_SERVICES
+from poolbench_driver.estimate.estimate import GPU_SERVICES
 
 #: The services of each device: a GPU, or processors for one replica.
 Layout = Sequence[tuple[str, ...]]

@@ -12,8 +12,7 @@ import pyarrow as pa
 from poolbench.config import ModelRef
 from poolbench.steps.pooler import ANNOTATE
 from poolbench_driver.estimate import Cluster
-from poolbench_driver.estimate.estimate import estimate_tasks, model_of
-from poolbench_driver.estimate.hardware import GPUS
+from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.order import ordered
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
@@ -21,7 +20,7 @@ from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan, PlannedWork, joined
 from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
-from scaling.cluster import GPU_SERVICES, Times
+from scaling.cluster import Times
 
 #: The card's models: blocks and width.
 CARD_MODELS = {"llama-3.1-8b": (32, 4096), "gemma-2-9b": (42, 3584), "mistral-7b-v0.3": (32, 4096)}
@@ -35,6 +34,24 @@ SIMULATED = {
     "scorer_base": "minilm",
     "scorer_mode": "full",
 }
+#: Seconds per unit of work (passages, vectors, tokens, scores, texts) on one H100, or on two cores of a service without
+#: GPU, for the card's models. Extraction, generation and likelihood were measured with the shape of Llama-3.1-8B
+#: (docs/results/gpu.md), annotation and probes on two cores; training, scores and gate are assumed.
+SECONDS_PER_UNIT = {
+    "pooler.annotate": 0.0533,
+    "extractor.extract": 0.0398,
+    "extractor.calibrate": 0.0457,
+    "prober.nulls": 3.7e-6,
+    "prober.probe": 0.00209,
+    "prober.directions": 0.00018,
+    "steerer.generate": 0.000122,
+    "steerer.continue": 0.000234,
+    "scorer.train": 0.0282,
+    "scorer.score": 0.00103,
+    "scorer.gate": 0.00481,
+}
+#: Seconds until a replica has loaded a language model: of a vLLM engine as measured, of the extractor at 1 GB/s.
+LOADING_S = {"steerer": 139.0, "extractor": 13.0}
 #: Times of tasks vary by so much around their estimate, as a share.
 VARIATION = 0.2
 _SMALL = pa.table({"x": [0]})
@@ -65,28 +82,26 @@ def light(plan: Plan) -> Plan:
     return replace(plan, work=PlannedWork(plan.tasks, local))
 
 
-def times_of(plans: Sequence[Plan], gpu: str, rates: Rates | None = None, *, pooler_processes: int = 1) -> Times:
-    """Return how long each task takes, from recorded timings where there are some, else from the model.
+def times_of(plans: Sequence[Plan], rates: Rates | None = None, *, pooler_processes: int = 1) -> Times:
+    """Return how long each task takes, from recorded timings where there are some, else from `SECONDS_PER_UNIT`.
 
     Args:
         plans: The runs.
-        gpu: Kind of the GPUs.
         rates: Recorded timings.
         pooler_processes: Among how many processes a pooler divides an annotation.
     """
-    cluster = Cluster(gpus=1, gpu=GPUS[gpu])
-    tasks, loading, sources = dict[str, float](), dict[str, float](), Counter[str]()
+    tasks, sources = dict[str, float](), Counter[str]()
     for plan in plans:
-        found = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), cluster)
-        for task_id, each in found.items():
-            if each.seconds is None:
-                raise SystemExit(f"{each.amount.task.kind}: {each.reason}")
-            sources[each.source] += 1
-            tasks[task_id] = each.seconds.expected * (1 + VARIATION * _noise(task_id))
-            if each.amount.task.kind == ANNOTATE.kind:
+        estimates = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), Cluster(gpus=1))
+        for task_id, task in estimates.items():
+            kind, work = task.amount.task.kind, task.amount.work
+            assert work is not None
+            seconds = task.seconds.expected if task.seconds else SECONDS_PER_UNIT[kind] * work.amount
+            sources["recorded" if task.seconds else "assumed"] += 1
+            tasks[task_id] = seconds * (1 + VARIATION * _noise(task_id))
+            if kind == ANNOTATE.kind:
                 tasks[task_id] /= pooler_processes
-        loading |= {name: model_of(plan, cluster).start_s(name).expected for name in GPU_SERVICES}
-    return Times(tasks, loading, sources)
+    return Times(tasks, LOADING_S, sources)
 
 
 def _noise(task_id: str) -> float:

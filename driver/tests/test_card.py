@@ -78,7 +78,7 @@ def test_a_dry_run_of_the_three_models_sums_them(driver: Driver, environment: di
     found = dry_run(driver, environment, "--model", ",".join(model.preset for model in MODELS), "--gpus", "4")
     assert [run["layers"] for run in found["runs"]] == [list(model.layers) for model in MODELS]
     assert found["texts"]["steered"] == 3 * 38_760
-    assert found["estimate"]["total"]["gpu_hours"]["expected"] > 0
+    assert found["estimate"]["total"]["bytes"]["expected"] > 0
     missing = " | ".join(each["what"] for each in found["missing"])
     for model in ("meta-llama/Llama-3.1-8B", "google/gemma-2-9b", "mistralai/Mistral-7B-v0.3"):
         assert f"weights of {model} in the Hugging Face cache" in missing

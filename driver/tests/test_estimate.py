@@ -1,4 +1,4 @@
-"""Estimates of runs by the model, against computations by hand."""
+"""Estimates of runs from recorded rates, against computations by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from driver.tests.conftest import Driver
 from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import select_strategies
-from poolbench.steps import SERVICE_STEPS
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
-from poolbench_driver.estimate.amounts import Amount, amounts_of
-from poolbench_driver.estimate.flops import FORMULAS, Model
-from poolbench_driver.estimate.hardware import GPUS
-from poolbench_driver.estimate.order import ordered
-from poolbench_driver.estimate.rates import Rates
-from poolbench_driver.estimate.schedule import Capacity, chains, schedule
+from poolbench_driver.estimate.amounts import Amount, Range, amounts_of
+from poolbench_driver.estimate.order import chains, ordered
+from poolbench_driver.estimate.rates import Group, Rate, Rates
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
@@ -27,7 +23,20 @@ from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)
 DEMO = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=256)
-H100 = GPUS["h100"]
+#: Seconds per unit of work of each kind that a plan of PoolBench has.
+SECONDS = {
+    "pooler.annotate": 0.05,
+    "extractor.extract": 0.04,
+    "extractor.calibrate": 0.05,
+    "prober.nulls": 1e-6,
+    "prober.probe": 0.002,
+    "prober.directions": 0.001,
+    "steerer.generate": 1e-4,
+    "steerer.continue": 2e-4,
+    "scorer.train": 0.03,
+    "scorer.score": 0.001,
+    "scorer.gate": 0.005,
+}
 
 
 def plan_of(model: ModelInfo = LLAMA, **settings: object) -> Plan:
@@ -62,37 +71,7 @@ def test_a_plan_knows_its_work_before_it_runs() -> None:
     assert all(amount.work for amount in amounts_of(plan).values())
 
 
-def test_times_of_the_model_equal_those_computed_by_hand() -> None:
-    plan = plan_of()
-    model = Model(plan.scope, H100)
-    # 12 x 32 x 4096^2 parameters; a step takes 14.8 ms and 12.88 GB / 3.35 TB/s; 240 texts are one batch.
-    parameters, texts = 6.442450944e9, 2 * 12 * 10
-    decoding_s = 200 * (0.0148 + 2 * parameters / 3.35e12)
-    likelihood_s = 2 * parameters * texts * 212 / (989e12 * 0.34)
-    whole = next(amount for amount in amounts(plan, "steerer.generate") if len(amount.task.outputs) == 4)
-    found = model.seconds(whole)
-    assert found.expected == pytest.approx(decoding_s + likelihood_s, rel=1e-9) == pytest.approx(5.679, abs=1e-3)
-    assert (found.low, found.high) == pytest.approx((0.6 * found.expected, 2 * found.expected))
-    # 1,400 passages of 400 words; the last block; the card's strategies need gradients.
-    train = max(amounts(plan, "extractor.extract"), key=lambda amount: amount.work or ())
-    forward_s = 2 * parameters * 1400 * 400 * 1.25 / (989e12 * 0.45)
-    assert model.seconds(train).expected == pytest.approx(2.75 * forward_s, rel=1e-9)
-    annotated = max(amounts(plan, "pooler.annotate"), key=lambda amount: amount.work or ())
-    assert model.seconds(annotated).expected == pytest.approx(1400 * 400 / 7500)
-    probed = amounts(plan, "prober.probe")[0]
-    cells = sum(role.startswith("measures/") for role in probed.task.outputs)
-    fit_s = 2 * 1120**2 * (4096 + 200 * 24) / 53e9  # five of them in 2.1 s
-    assert 5 * fit_s == pytest.approx(2.1, rel=0.01)
-    assert model.seconds(probed).expected == pytest.approx(cells * (0.4 + 9 * fit_s))
-
-
-def test_every_step_has_a_formula_or_is_named_as_one_without() -> None:
-    assert FORMULAS.keys() == SERVICE_STEPS.keys()
-    without = {"pooler.pool", "prober.task", "extractor.features", "extractor.recovered", "prober.sparse"}
-    assert {kind for kind, formula in FORMULAS.items() if formula is None} == without
-
-
-def test_bytes_of_the_model_equal_those_computed_by_hand() -> None:
+def test_bytes_equal_those_computed_by_hand() -> None:
     plan = plan_of()
     train = max(amounts(plan, "extractor.extract"), key=lambda amount: amount.work or ())
     expected = len(train.task.outputs) * (2000 + 1400 * (4 * 4096 + 16))
@@ -130,38 +109,66 @@ def test_tasks_are_sent_by_the_length_of_their_chain_and_then_by_their_work() ->
     assert extracted == [1400.0, 1400.0, 600.0, 600.0]  # train passages, then test, of the measured concepts
 
 
-@pytest.mark.parametrize(
-    ("capacity", "end_s"),
-    [
-        (Capacity.of(0), 10.0 + 4.0 + 4.0 + 1.0),  # one steerer: both texts after the vectors, then the scores
-        (Capacity.of(0, {"steerer": 2}), 10.0 + 4.0 + 1.0),
-        (Capacity.of(1, {"steerer": 2}), 10.0 + 4.0 + 4.0 + 1.0),  # two steerers share one GPU
-        (Capacity.of(4), 10.0 + 4.0 + 1.0),
-    ],
-)
-def test_a_schedule_follows_inputs_replicas_and_gpus(capacity: Capacity, end_s: float) -> None:
-    tasks = [
-        task("v", "extractor.extract"),
-        task("a", "steerer.generate", "of.v"),
-        task("b", "steerer.generate", "of.v", "somewhere.else"),
-        task("s", "scorer.score", "of.a", "of.b"),
-    ]
-    seconds = {"v": 10.0, "a": 4.0, "b": 4.0, "s": 1.0}
-    made = schedule(tasks, seconds, capacity)
-    assert made.end_s == pytest.approx(end_s)
-    assert made.starts["a"] == 10.0 and made.ends["s"] == end_s
-    resumed = schedule(tasks[1:], seconds, capacity, present={"of.v"})
-    assert resumed.end_s == pytest.approx(end_s - 10.0)
-    waiting = schedule(tasks, seconds, capacity, start_s=lambda service: 100.0 if service == "steerer" else 0.0)
-    assert waiting.starts["a"] == 110.0
-
-
 def estimated(plan: Plan, rates: Rates | None = None, **cluster: object) -> Estimate:
     return estimate(plan, list(plan.tasks.values()), (), rates or Rates(), Cluster(**cluster))  # type: ignore[arg-type]
 
 
+def recorded(plan: Plan, *, on_gpu: bool) -> Rates:
+    """Return rates of every kind of work of a plan: of half to twice the time, and of 100 bytes per unit."""
+    rates = {}
+    for amount in amounts_of(plan).values():
+        assert amount.work is not None
+        group = Group(amount.task.kind, amount.work.unit, amount.work.variant, on_gpu)
+        rates[group] = Rate(Range.around(SECONDS[amount.task.kind], 0.5, 2.0), Range.around(100.0, 1.0, 1.0), 5)
+    return Rates(rates)
+
+
+def seconds_by_service(plan: Plan) -> dict[str, float]:
+    by_service = dict[str, float]()
+    for amount in amounts_of(plan).values():
+        service = amount.task.service
+        assert amount.work is not None
+        by_service[service] = by_service.get(service, 0.0) + SECONDS[amount.task.kind] * amount.work.amount
+    return by_service
+
+
+def test_times_are_work_times_rate_over_replicas() -> None:
+    plan = plan_of()
+    seconds = seconds_by_service(plan)
+    by_task = {name: SECONDS[own.task.kind] * own.work.amount for name, own in amounts_of(plan).items() if own.work}
+    chain_s = max(chains(plan.tasks.values(), by_task).values())
+    assert max(seconds, key=seconds.__getitem__) == "prober" and seconds["prober"] > 2 * chain_s
+
+    one = estimated(plan, recorded(plan, on_gpu=False))
+    assert one.elapsed_hours is not None and one.gpu_hours is None and one.money is None
+    assert one.elapsed_hours.expected * 3600 == pytest.approx(seconds["prober"])
+    assert one.elapsed_hours.low * 3600 == pytest.approx(0.5 * seconds["prober"])
+    assert one.elapsed_hours.high * 3600 == pytest.approx(2 * (seconds["prober"] + chain_s))
+    probes = next(stage for stage in one.stages if stage.kind == "prober.probe")
+    assert probes.hours is not None and probes.num_bytes.expected == pytest.approx(100 * work_of(plan, "prober.probe"))
+    assert probes.hours.expected * 3600 == pytest.approx(0.002 * work_of(plan, "prober.probe"))
+
+    many = {"prober": 100, "pooler": 100, "steerer": 100, "scorer": 100, "extractor": 100}
+    fast = estimated(plan, recorded(plan, on_gpu=False), named_replicas=many)
+    assert fast.elapsed_hours is not None and fast.elapsed_hours.expected * 3600 == pytest.approx(chain_s)
+
+    shared = estimated(plan, recorded(plan, on_gpu=True), gpus=1, named_replicas=many)
+    on_gpu_s = sum(seconds[name] for name in ("extractor", "scorer", "steerer"))
+    assert on_gpu_s > chain_s
+    assert shared.elapsed_hours is not None and shared.elapsed_hours.expected * 3600 == pytest.approx(on_gpu_s)
+
+
+def test_rates_of_cpus_are_not_those_of_gpus() -> None:
+    plan = plan_of()
+    on_gpus = estimated(plan, recorded(plan, on_gpu=False), gpus=4)
+    assert on_gpus.elapsed_hours is None and "steerer.generate" in on_gpus.reason
+    timed = {stage.kind for stage in on_gpus.stages if stage.hours}
+    assert timed == {"pooler.annotate", "prober.directions", "prober.nulls", "prober.probe"}
+
+
 def test_money_is_gpu_hours_at_the_price() -> None:
-    found = as_json(estimated(plan_of(), gpus=4, gpu=H100, price_per_gpu_hour=2.5))
+    plan = plan_of()
+    found = as_json(estimated(plan, recorded(plan, on_gpu=True), gpus=4, price_per_gpu_hour=2.5))
     whole = found["total"]
     on_gpus = [stage for stage in found["stages"] if stage["gpu_hours"]]
     assert {stage["kind"].partition(".")[0] for stage in on_gpus} == {"extractor", "steerer", "scorer"}
@@ -178,9 +185,10 @@ def test_money_is_gpu_hours_at_the_price() -> None:
 
 
 def test_a_text_shows_each_stage_with_its_range() -> None:
-    found = estimated(plan_of(), gpus=4, gpu=H100, price_per_gpu_hour=2.5)
+    plan = plan_of()
+    found = estimated(plan, recorded(plan, on_gpu=True), gpus=4, price_per_gpu_hour=2.5)
     shown = {row["stage"]: row for row in rows(found)}
-    assert shown["steer (D2, D3)"]["from"] == "model" and " to " in shown["steer (D2, D3)"]["GPU hours"]
+    assert " to " in shown["steer (D2, D3)"]["GPU hours"]
     assert "money for all GPUs" in "\n".join(notes(found)) and "build passages" in shown
     assert (size(999), size(1234567), size(2e15)) == ("999 B", "1.23 MB", "2 PB")
 
@@ -189,18 +197,19 @@ def test_a_dry_run_prints_the_estimate(driver: Driver, environment: dict[str, st
     arguments = ("run", "--preset", "demo", "--concepts", "contrast", "--dry-run", "--gpus", "2")
     text = driver(environment, *arguments, "--price-per-gpu-hour", "3")
     assert text.returncode == 0, text.stderr
-    assert "tasks to do" in text.stdout and "from start to end" in text.stdout and "model" in text.stdout
+    assert "tasks to do" in text.stdout and "from start to end: unknown" in text.stdout
+    assert "has not executed this work yet" in text.stdout
     found = json.loads(driver(environment, *arguments, "--display", "json", "--replicas", "prober=3").stdout)
     assert found["tasks"] == found["tasks_to_do"] > 10
-    assert found["estimate"]["replicas"]["prober"] == 3 and found["estimate"]["gpu"] == "h100"
-    assert found["estimate"]["total"]["gpu_hours"]["expected"] > 0
+    assert found["estimate"]["replicas"]["prober"] == 3
+    total = found["estimate"]["total"]
+    assert total["gpu_hours"] is None and total["bytes"]["expected"] > 0 and "steerer.generate" in total["reason"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (("--gpus", "-1"), "--gpus -1"),
-        (("--gpus", "1", "--gpu-type", "h10"), "did you mean h100"),
         (("--price-per-gpu-hour", "-2"), "give a price of 0 or more"),
         (("--replicas", "prober"), "prober=<number>"),
         (("--replicas", "prober=0"), "a number from 1"),

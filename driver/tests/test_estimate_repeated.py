@@ -149,7 +149,6 @@ def test_a_repeated_run_takes_what_its_estimate_says(tmp_path: Path) -> None:
     committed = [key for task in first.tasks.values() for key in task.outputs.values()]
     rates = read_rates(cluster.artifacts, committed, {task.kind for task in todo})
     estimated = estimate_tasks(second, todo, rates, Cluster())
-    assert {each.source for each in estimated.values()} == {"recorded"}
     cluster.execute(second)
     recorded = cluster.recorded_s(second)
     expected: dict[str, float] = defaultdict(float)

@@ -227,7 +227,7 @@ def other_model(tmp_path: Path) -> str:
 
 def test_a_dry_run_sums_the_models(driver: Driver, environment: dict[str, str], other_model: str) -> None:
     def found(models: str) -> dict[str, Any]:
-        arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run", "--gpus", "1")
+        arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run")
         done = driver(environment, *arguments, "--display", "json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -238,7 +238,7 @@ def test_a_dry_run_sums_the_models(driver: Driver, environment: dict[str, str], 
     shared = demo["tasks_to_do"] + other["tasks_to_do"] - both["tasks_to_do"]
     tasks = {stage["kind"]: stage["tasks"] for stage in demo["estimate"]["stages"]}
     assert shared == tasks["pooler.annotate"] + tasks["scorer.train"]  # they do not depend on the model
-    totals = [each["estimate"]["total"]["gpu_hours"]["expected"] for each in (*both["runs"], both)]
+    totals = [each["estimate"]["total"]["bytes"]["expected"] for each in (*both["runs"], both)]
     assert totals[2] == pytest.approx(sum(totals[:2]), rel=1e-3)
 
 

@@ -18,7 +18,6 @@ from poolbench_driver.cli.display import print_table
 from poolbench_driver.config import Assignment
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
-from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
 from poolbench_driver.suites.needs import Need, lines
 from poolbench_driver.suites.registry import SUITES
@@ -31,13 +30,13 @@ _MAX_REPLICAS = 100_000
 _TEXTS = {"null": "along null directions"}
 
 
-def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, replicas: str | None) -> Cluster:
+def cluster_of(gpus: int, price_per_gpu_hour: float | None, replicas: str | None) -> Cluster:
     """Return the cluster that the options describe. Raise ConfigError or UnknownNameError for a wrong one."""
     if not 0 <= gpus <= _MAX_REPLICAS:
         raise ConfigError(f"--gpus {gpus}: give a number from 0 to {_MAX_REPLICAS:,}")
     if price_per_gpu_hour is not None and not 0 <= price_per_gpu_hour < float("inf"):
         raise ConfigError(f"--price-per-gpu-hour {price_per_gpu_hour}: give a price of 0 or more")
-    return Cluster(gpus, get_gpu(gpu_type) if gpus else None, price_per_gpu_hour, _replicas(replicas))
+    return Cluster(gpus, price_per_gpu_hour, _replicas(replicas))
 
 
 def show_dry_run(

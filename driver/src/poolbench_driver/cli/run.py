@@ -157,7 +157,6 @@ def run(
         ),
     ] = False,
     gpus: Annotated[int, typer.Option(help="GPUs of the cluster.", rich_help_panel=_DRY_RUN)] = 0,
-    gpu_type: Annotated[str, typer.Option(help="a100, b200, h100, h200 or l40s.", rich_help_panel=_DRY_RUN)] = "h100",
     price_per_gpu_hour: Annotated[
         float | None, typer.Option(help="Price of one GPU hour.", rich_help_panel=_DRY_RUN)
     ] = None,
@@ -174,7 +173,7 @@ def run(
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
 
-        return _dry_run(configs, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), named, display)
+        return _dry_run(configs, cluster_of(gpus, price_per_gpu_hour, replicas), named, display)
     return _run(configs, output, display, max_failures, detach=detach)
 
 

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from poolbench.contracts.tasks import Task
 from poolbench.steps import get_step
 from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized, Work
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.estimate.quantities import Range
 from poolbench_driver.stages.stage import Plan, PlanFacts
 
 #: Compression moves the size of a table between these factors.
 _LOW, _HIGH = 0.5, 1.5
+
+
+class Range(NamedTuple):
+    """An expected value, and the bounds that it should lie within."""
+
+    expected: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, expected: float, low: float, high: float) -> Range:
+        """Return a range from factors of the expected value."""
+        return cls(expected, expected * low, expected * high)
+
+    def times(self, factor: float) -> Range:
+        """Return the quantity multiplied by a known number."""
+        return Range(self.expected * factor, self.low * factor, self.high * factor)
+
+    def rounded(self) -> dict[str, float]:
+        """Return the values with four significant digits, as JSON output shows them."""
+        return {name: float(f"{value:.4g}") for name, value in self._asdict().items()}
+
+
+def total(ranges: Iterable[Range]) -> Range:
+    """Return the sum. Its bounds are the sums of the bounds, because errors of an estimate are rarely independent."""
+    parts = list(ranges)
+    return Range(*(sum(getattr(part, name) for part in parts) for name in Range._fields))
 
 
 @dataclass(frozen=True)
@@ -31,17 +59,17 @@ class Amount:
 
 def amounts_of(plan: Plan) -> dict[str, Amount]:
     """Return the amount of each task by id. A task is planned after those that make its inputs."""
-    known: dict[str, Shape] = {key: Shape(step.count()) for key, step in plan.local.items()}
-    found: dict[str, Amount] = {}
+    shapes: dict[str, Shape] = {key: Shape(step.count()) for key, step in plan.local.items()}
+    amounts: dict[str, Amount] = {}
     for task in plan.tasks.values():
-        inputs = {role: known[key] for role, key in task.inputs.items() if key in known}
+        inputs = {role: shapes[key] for role, key in task.inputs.items() if key in shapes}
         step = get_step(task.kind)
         sized = step.sized(task, inputs, plan.facts.model.width, plan.facts.passage_tokens)
         outputs = step.shapes_of(sized)
-        known |= {task.outputs[role]: shape for role, shape in outputs.items()}
-        written = Range.around(sum(shape.num_bytes for shape in outputs.values()), _LOW, _HIGH)
-        found[task.task_id] = Amount(sized, step.work_of(task, inputs), written)
-    return found
+        shapes |= {task.outputs[role]: shape for role, shape in outputs.items()}
+        num_bytes = Range.around(sum(shape.num_bytes for shape in outputs.values()), _LOW, _HIGH)
+        amounts[task.task_id] = Amount(sized, step.work_of(task, inputs), num_bytes)
+    return amounts
 
 
 def local_bytes(facts: PlanFacts, step: LocalStep) -> Range:

@@ -14,7 +14,7 @@ from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError
 from poolbench.steps import get_step
 from poolbench.storage import Artifacts, Manifest
-from poolbench_driver.estimate.quantities import Range
+from poolbench_driver.estimate.amounts import Range
 
 #: Manifests that are read per kind of artifact. A key ends with a hash, so the first ones are a random sample.
 MAX_MANIFESTS = 1_000
@@ -92,24 +92,24 @@ class _Seen:
 class Rates:
     """The rates of a cluster by group."""
 
-    found: Mapping[Group, Rate] = field(default_factory=dict)
+    by_group: Mapping[Group, Rate] = field(default_factory=dict)
 
     def get(self, kind: str, unit: str, variant: str, *, on_gpu: bool) -> Rate | None:
         """Return the rate of a group; None if this cluster has executed no task of it."""
-        return self.found.get(Group(kind, unit, variant, on_gpu))
+        return self.by_group.get(Group(kind, unit, variant, on_gpu))
 
     def of(self, kind: str) -> list[Group]:
         """Return the groups of one kind of task that this cluster has executed."""
-        return [group for group in self.found if group.kind == kind]
+        return [group for group in self.by_group if group.kind == kind]
 
 
 def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[str]) -> Rates:
     """Return rates of tasks of these kinds, from the committed artifacts; with many artifacts, from a sample."""
-    wanted = set(kinds)
+    names = _artifact_names(kinds)
     by_name: dict[str, list[str]] = defaultdict(list)
     for key in committed:
         name = key.rpartition(".")[0].removeprefix(RESTRICTED_PREFIX)
-        if name in _artifact_names(wanted):
+        if name in names:
             by_name[name].append(key)
     sample = list[str]()
     for keys in by_name.values():

@@ -6,53 +6,41 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from poolbench.steps import label_of
+from poolbench_driver.estimate.amounts import Range
 from poolbench_driver.estimate.estimate import LOCAL, Estimate, StageEstimate
-from poolbench_driver.estimate.quantities import Range
 
-COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "written", "money", "from")
+COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "written", "money")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def rows(found: Estimate) -> list[dict[str, str]]:
+def rows(run: Estimate) -> list[dict[str, str]]:
     """Return one row per stage, and one of the sums."""
-    made = [_row(stage) for stage in found.stages]
-    busy = found.gpu_hours if found.cluster.gpus else None
-    return [*made, {"stage": "total", "GPU hours": _shown(busy, _hours), "written": _shown(found.num_bytes, size)}]
+    busy = run.gpu_hours if run.cluster.gpus else None
+    sums = {"stage": "total", "GPU hours": _shown(busy, _hours), "written": _shown(run.num_bytes, size)}
+    return [*map(_row, run.stages), sums]
 
 
-def notes(found: Estimate) -> list[str]:
+def notes(run: Estimate) -> list[str]:
     """Return what is known of the whole run, and why figures are missing."""
-    cluster = found.cluster
-    replicas = ", ".join(f"{number} {name}" for name, number in cluster.capacity.replicas.items())
-    gpus = f"{cluster.gpus} GPUs ({cluster.gpu.name})" if cluster.gpus and cluster.gpu else "no GPU"
-    lines = [f"cluster: {gpus}; replicas: {replicas}"]
-    if found.elapsed_hours is None:
-        lines.append(f"from start to end: unknown; {found.reason}")
+    cluster = run.cluster
+    replicas = ", ".join(f"{number} {name}" for name, number in cluster.replicas.items())
+    lines = [f"cluster: {f'{cluster.gpus} GPUs' if cluster.gpus else 'no GPU'}; replicas: {replicas}"]
+    if run.elapsed_hours is None:
+        lines.append(f"from start to end: unknown; {run.reason}")
     else:
-        lines.append(f"from start to end: {_shown(found.elapsed_hours, _hours)} hours")
-    if found.held_gpu_hours is not None:
-        lines.append(f"GPU hours from start to end, at work or not: {_shown(found.held_gpu_hours, _hours)}")
-    if found.money is not None:
+        lines.append(f"from start to end: {_shown(run.elapsed_hours, _hours)} hours")
+    if run.held_gpu_hours is not None:
+        lines.append(f"GPU hours from start to end, at work or not: {_shown(run.held_gpu_hours, _hours)}")
+    if run.money is not None:
         price = f"{cluster.price_per_gpu_hour:g} per GPU hour"
-        lines.append(f"money for all GPUs from start to end, at {price}: {_shown(found.money, _amount)}")
-    return [*lines, *_sources(found), *_reasons(found)]
+        lines.append(f"money for all GPUs from start to end, at {price}: {_shown(run.money, _amount)}")
+    return [*lines, *_reasons(run)]
 
 
-def _sources(found: Estimate) -> Iterator[str]:
-    """Yield what the column `from` means, for the sources that occur."""
-    sources = {stage.source for stage in found.stages}
-    if {"recorded", "both"} & sources:
-        machines = "GPUs, where a service has them, and CPUs" if found.cluster.gpus else "CPUs"
-        yield f"recorded: times that tasks of the same kind took on this cluster, on {machines}"
-    if {"model", "both"} & sources:
-        gpu = f", for {found.cluster.gpu.name}" if found.cluster.gpu else ""
-        yield f"model: computed from figures of other machines{gpu} (docs/operations/sizing.md)"
-
-
-def _reasons(found: Estimate) -> Iterator[str]:
+def _reasons(run: Estimate) -> Iterator[str]:
     """Yield each reason for missing times once, with the stages that it holds for."""
     stages = defaultdict[str, list[str]](list)
-    for stage in found.stages:
+    for stage in run.stages:
         if stage.reason:
             stages[stage.reason].append(_name(stage))
     for reason, names in sorted(stages.items()):
@@ -72,14 +60,15 @@ def _row(stage: StageEstimate) -> dict[str, str]:
         _shown(stage.gpu_hours, _hours),
         _shown(stage.num_bytes, size),
         _shown(stage.money, _amount),
-        stage.source if stage.source != "none" else "",
     )
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def _shown(found: Range | None, form: Callable[[float], str]) -> str:
+def _shown(quantity: Range | None, form: Callable[[float], str]) -> str:
     """Return a quantity with its range; a dash if there is none."""
-    return "-" if found is None else f"{form(found.expected)} ({form(found.low)} to {form(found.high)})"
+    if quantity is None:
+        return "-"
+    return f"{form(quantity.expected)} ({form(quantity.low)} to {form(quantity.high)})"
 
 
 def _hours(value: float) -> str:

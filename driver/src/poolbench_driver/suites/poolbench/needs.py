@@ -16,7 +16,6 @@ from poolbench_corpora.io import concept_folder
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 from poolbench_driver.doctor.finding import free_bytes_at
-from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.suites.needs import Need
 from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
@@ -26,8 +25,9 @@ from poolbench_driver.suites.poolbench.presets import PUBLISHED_CORPUS
 GPU_DEVICE = Path("/dev/nvidiactl")
 #: Makes the published corpus.
 IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS} --sensitive"
-#: `decoder_parameters` leaves out embeddings, and current models have more than it says.
-_MORE_WEIGHTS = 1.25
+#: Bytes of a decoder's weights for one block and squared width: attention has 4 matrices and the feed-forward layers
+#: have 8, in 2 bytes each; embeddings, and what current models have more, are another quarter.
+_BYTES_PER_BLOCK = 12 * 2 * 1.25
 
 
 def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
@@ -104,7 +104,8 @@ def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
         stops=offline,
     )
     if not there and ref and ref.shape:
-        gib = decoder_parameters(*ref.shape) * 2 * _MORE_WEIGHTS / 2**30
+        num_blocks, width = ref.shape
+        gib = _BYTES_PER_BLOCK * num_blocks * width**2 / 2**30
         free = free_bytes_at(hub_cache()) / 2**30
         what = f"{gib:.0f} GiB of disk at {hub_cache()} for them ({free:.0f} are free)"
         yield Need(what, free >= gib, "set HF_HOME to a folder on a larger disk")
