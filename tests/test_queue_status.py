@@ -52,5 +52,5 @@ def test_status_of_the_cluster(queue: TaskQueue, tmp_path: Path, monkeypatch: py
         patched.setattr(apps, "states", lambda: [apps.AppState("prober", "RUNNING", 1)])
         cluster.status(tmp_path)
     (line,) = [line for line in captured.get().splitlines() if "RUNNING" in line]
-    assert line.split() == ["prober", "RUNNING", "1", str(len(POISON) + 2), str(len(POISON) + 1), "4"]
+    assert line.split() == ["prober", "RUNNING", "1", str(len(POISON) + 1), str(len(POISON)), "4"]
     assert "the \\x1b[31mstore\\nis away" in captured.get().replace("\n", "")
