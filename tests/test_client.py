@@ -181,6 +181,6 @@ def test_doctor_checks_what_a_client_uses(logged_in: Client) -> None:
     assert "FAIL" not in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("command", [("run", "--preset", "demo"), ("gc",), ("claim-broker",)])
+@pytest.mark.parametrize("command", [("run", "--preset", "demo"), ("gc",)])
 def test_other_commands_say_what_they_need(logged_in: Client, command: tuple[str, ...]) -> None:
     refused(logged_in(*command), 2, "set POOLBENCH_STORE and POOLBENCH_BROKER too")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from tests.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
-from tests.poison import QUEUE, echo
+from tests.poison import echo
 from tests.servers import redis as redis_server
 
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import BrokerError
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES
-from poolbench.queue.letters import MAX_LETTER_BYTES
 from poolbench_driver.cluster.dead_letters import Verdict
 
 
@@ -104,7 +101,7 @@ def test_commands_at_once_drop_each_letter_once_and_no_other(bench: Bench) -> No
 def test_only_one_of_several_removals_of_one_letter_counts(bench: Bench) -> None:
     """The removal is atomic by itself, should a lease have ended too early."""
     bench.bury(echo(1))
-    bench.put(b" " * (MAX_LETTER_BYTES + 1), 1)
+    bench.put(b" " * (MAX_MESSAGE_BYTES + 1), 1)
     for each in bench.letters().select(ALL):
         removed = bench.at_once(lambda letters, each=each: [letters.queue.remove_letter(each)])  # type: ignore[misc]
         assert sorted(one for many in removed for one in many) == [False] * (NUM_COMMANDS - 1) + [True]
@@ -114,7 +111,7 @@ def test_what_no_service_would_take_stays_and_says_why(bench: Bench) -> None:
     task = echo(1).model_dump(mode="json")
     for changed in ({"kind": "nothing.do"}, {"schema_version": 99}, {"params": {"x": "y" * MAX_MESSAGE_BYTES}}):
         bench.queue.bury("prober", task | changed, "no luck")
-    for number, raw in enumerate([b"garbage", b"\xff", b"[1]", b" " * (MAX_LETTER_BYTES + 1)]):
+    for number, raw in enumerate([b"garbage", b"\xff", b"[1]", b" " * (MAX_MESSAGE_BYTES + 1)]):
         bench.put(raw, number)
     letters = bench.letters()
     reports = list(letters.retry(letters.select(ALL)))
@@ -136,31 +133,3 @@ def test_equal_letters_have_one_id_and_go_together(bench: Bench) -> None:
     name = letters.select(ALL)[0].letter.letter_id
     assert len(letters.find([name, name[:6]])) == 3
     assert verdicts(letters.drop(letters.find([name]))) == [Verdict.DROPPED] * 3
-
-
-def test_a_value_that_is_no_list_is_one_letter(bench: Bench) -> None:
-    if not bench.url.startswith("redis"):
-        pytest.skip("Redis only")
-    redis.Redis.from_url(bench.url).set(f"{QUEUE}.failed", "a text")
-    letters = bench.letters()
-    (found,) = letters.select(ALL)
-    bench.bury(echo(1))  # moves the value away and makes a list
-    assert verdicts(letters.drop([found])) == [Verdict.GONE] and bench.queue.num_dead_letters("prober") == 2
-    redis.Redis.from_url(bench.url).set(f"{QUEUE}.failed", "a text")
-    assert verdicts(letters.drop(letters.select(ALL))) == [Verdict.DROPPED]
-    assert bench.queue.num_dead_letters("prober") == 0
-
-
-def test_what_is_no_file_is_dropped_too(tmp_path: Path) -> None:
-    bench = Bench(f"filesystem://{tmp_path}/queue", tmp_path)
-    dead = tmp_path / "queue" / "dead"
-    os.mkfifo(dead / f"pipe1.{QUEUE}.msg")
-    os.mkfifo(dead / f"pipe2.{QUEUE}.msg")
-    (dead / f"link.{QUEUE}.msg").symlink_to("/etc/passwd")
-    (dead / f"folder.{QUEUE}.msg").mkdir()
-    (dead / f"folder.{QUEUE}.msg" / "file").write_text("x")
-    letters = bench.letters()
-    found = letters.select(ALL)
-    assert len({each.letter.letter_id for each in found}) == 4
-    assert verdicts(letters.drop(found)) == [Verdict.DROPPED] * 4
-    assert not list(dead.iterdir()) and Path("/etc/passwd").exists()

@@ -23,9 +23,8 @@ def test_health_gives_details_to_the_token_only(door: Door) -> None:
 
 
 def test_a_body_sent_to_health_goes_nowhere(door: Door) -> None:
-    reply = door.ask(request("/prober/health", body=b"x" * 1000, token=TOKEN))
-    assert reply.status == 400 and "no body" in reply.body.decode()
-    assert door.behind.seen == []
+    door.ask(request("/prober/health", body=b"x" * 1000, token=TOKEN))
+    assert [each["bytes"] for each in door.behind.seen] == [0]
 
 
 def test_health_of_a_busy_service_is_what_it_last_said(door: Door) -> None:

@@ -213,7 +213,7 @@ def test_the_id_of_a_request_is_in_responses_and_logs(gated: Gated) -> None:
 
 
 def test_the_gate_stands_in_the_proxy(gated: Gated) -> None:
-    """One refusal of each part: protocol, headers, body."""
+    """One refusal of each part: token, body, protocol."""
     assert gated.client.post("/echo", json={}, headers={"Authorization": "Bearer wrong"}).status_code == 401
     with gated.connect() as client:
         client.sendall(request("/prober/echo", f"Content-Length: {2**31}", method="POST", token=gated.token))
@@ -221,7 +221,9 @@ def test_the_gate_stands_in_the_proxy(gated: Gated) -> None:
     with gated.connect() as client:
         upgrade = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
         client.sendall(request("/prober/echo", *upgrade).replace(b"Connection: close", b"Connection: Upgrade"))
-        assert read_reply(client).code == "upgrade"
+        assert read_reply(client).code == "unauthorized"
+    with gated.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-Endless: " + b"x" * 2**17)
         assert closed(client)
     nobody = httpx.get(f"http://127.0.0.1:{gated.port}/nobody", headers=gated.client.headers, timeout=SOON_S)
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (404, "not_found")

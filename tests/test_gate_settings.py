@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError
-from poolbench.http.gate.clients import address_of
 from poolbench.settings import GateSettings
 
 OPERATIONS = Path(__file__).resolve().parents[1] / "docs" / "operations" / "settings.md"
@@ -30,21 +29,11 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert GateSettings.load().max_json_mib == 64
 
 
-@pytest.mark.parametrize(("name", "value"), [("MAX_JSON_MIB", "0"), ("MAX_JSON_MIB", "much"), ("MAX_JSN_MIB", "8")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MAX_JSON_MIB", "0"), ("MAX_JSON_MIB", "much"), ("MAX_JSN_MIB", "8"), ("TOKEN_BURST", "9")],
+)
 def test_wrong_settings_are_refused_by_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"POOLBENCH_GATE_{name}", value)
     with pytest.raises(ConfigError, match=f"POOLBENCH_GATE_{name}.*docs/operations/settings.md"):
         GateSettings.load()
-
-
-@pytest.mark.parametrize(
-    ("host", "client"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("testclient", "testclient"),
-    ],
-)
-def test_one_ipv6_network_is_one_client(host: str, client: str) -> None:
-    assert address_of((host, 1)) == client
-    assert address_of(None) == ""

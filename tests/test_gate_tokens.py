@@ -1,4 +1,4 @@
-"""The bearer tokens at the gate: replaced while it runs, and each with a rate of its own."""
+"""The bearer tokens at the gate, replaced while it runs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.servers.door import TOKEN, Door, request, serving
+from tests.servers.door import Door, request, serving
 from tests.waiting import wait_until
 
 from poolbench.errors import ConfigError
 from poolbench.http import tokens as tokens_module
-from poolbench.http.gate.rates import Rates
-from poolbench.http.gate.refusal import RefusalError
 from poolbench.http.tokens import Tokens
-from poolbench.settings import GateSettings
 
 OLD, NEW = "the-first-token", "the-second-token"
 
@@ -109,14 +106,14 @@ def test_a_file_that_cannot_be_read_changes_nothing(
     tokens = Tokens.of_cluster()
     (secrets / "POOLBENCH_TOKEN").write_text("")
     (secrets / "POOLBENCH_TOKEN_NEXT").write_text(NEW)
-    assert tokens.holder(OLD.encode()) and not tokens.holder(NEW.encode())
+    assert tokens.accept(OLD.encode()) and not tokens.accept(NEW.encode())
     (secrets / "POOLBENCH_TOKEN").write_text(NEW)
     (secrets / "POOLBENCH_TOKEN_NEXT").rename(secrets / "POOLBENCH_TOKEN_NXT")
     for _ in range(3):
-        assert tokens.holder(OLD.encode()) and not tokens.holder(NEW.encode())
+        assert tokens.accept(OLD.encode()) and not tokens.accept(NEW.encode())
     assert caplog.text.count("POOLBENCH_TOKEN_NXT") == 1, "the same problem is logged once"
     (secrets / "POOLBENCH_TOKEN_NXT").unlink()
-    assert tokens.holder(NEW.encode()) and not tokens.holder(OLD.encode())
+    assert tokens.accept(NEW.encode()) and not tokens.accept(OLD.encode())
     assert OLD not in caplog.text and NEW not in caplog.text
 
 
@@ -126,40 +123,3 @@ def test_no_token_is_no_start() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_TOKEN is empty"):
         Tokens(lambda: ("", NEW))
     assert Tokens(lambda: (OLD, OLD)).valid() == (OLD,)
-
-
-def test_each_token_has_a_rate_of_its_own() -> None:
-    both = Tokens(lambda: (TOKEN, NEW))
-    with serving(both, token_requests_per_s=0.01, token_burst=3, open_documentation=True) as door:
-        assert [status(door, TOKEN) for _ in range(4)] == [200, 200, 200, 429]
-        refused = door.ask(request("/prober/probe", "Content-Length: 1000000", method="POST", token=TOKEN) + b"{")
-        assert (refused.status, refused.code) == (429, "busy"), "before the body has come"
-        assert 90 < int(refused.headers["retry-after"]) <= 100
-        assert status(door, NEW) == 200
-        assert status(door, "wrong") == 401
-        assert door.ask(request("/prober/health", token=TOKEN)).status == 200
-        assert door.ask(request("/prober/docs")).status == 200
-
-
-def test_the_allowance_refills_and_is_bounded() -> None:
-    now_s = 0.0
-    rates = Rates(GateSettings(token_requests_per_s=2, token_burst=4), lambda: now_s)
-
-    def sent() -> int:
-        """How many requests pass before one is refused."""
-        for count in range(100):
-            try:
-                rates.spend("a", closes=False)
-            except RefusalError as refusal:
-                assert (refusal.status, refusal.retry_after_s) == (429, 1)
-                return count
-        raise AssertionError("no request was refused")
-
-    assert sent() == 4
-    now_s = 1.0
-    assert sent() == 2
-    now_s = 1000.0
-    assert sent() == 4
-    for number in range(1000):
-        rates.spend(f"token {number}", closes=False)
-    assert len(rates._left) <= 64

@@ -20,7 +20,7 @@ class Consumer:
     def __init__(self, url: str, loaded: str) -> None:
         self.loaded, self.now_s, self.crowded = loaded, 0.0, False
         affinity = Affinity(lambda: self.loaded, lambda: self.now_s, sleep=lambda _: None, crowded=lambda: self.crowded)
-        app = Broker(url).celery_app("steerer", affinity)
+        app = Broker(url).celery_app(affinity)
         self._channel = app.connection_for_read().default_channel
 
     def take(self) -> str:

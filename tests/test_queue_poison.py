@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -39,7 +38,6 @@ class Running:
     url: str
     root: Path
     consumer: subprocess.Popen[bytes]
-    num_strange: int = 0
 
     def __post_init__(self) -> None:
         self.queue = TaskQueue(Broker(self.url))
@@ -91,7 +89,6 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         stack.callback(started.consumer.kill)
         for number, (raw, _) in enumerate(POISON.values()):
             started.put(raw, number)
-        started.num_strange = _send_strange_things(started)
         started.queue.send(AWAY)  # its retries take some seconds
         started.queue.send(echo(1))
         started.wait(lambda: started.done(1))
@@ -103,25 +100,6 @@ def _start_consumer(url: str, root: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.servers.consumer"]
     with (root / "consumer.log").open("wb") as log:
         return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
-
-
-def _send_strange_things(running: Running) -> int:
-    """What is no message at all; returns how many dead letters it makes."""
-    if running.url.startswith("redis"):
-        for key in (f"{QUEUE}\x06\x163", "unacked", "unacked_index"):
-            running.redis.set(key, "a text, where something else should be")
-        return 3
-    folder = running.messages
-    os.mkfifo(folder / f"00-pipe.{QUEUE}.msg")
-    (folder / f"00-link.{QUEUE}.msg").symlink_to("/etc/passwd")
-    (folder / f"00-nowhere.{QUEUE}.msg").symlink_to("nowhere")
-    (folder / f"00-folder.{QUEUE}.msg").mkdir()
-    (folder / f"00-folder.{QUEUE}.msg" / "kept").write_text("kept")
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(folder)  # names of sockets are at most 107 bytes long
-        listener.bind(f"00-socket.{QUEUE}.msg")
-        os.chdir(REPOSITORY)
-    return 5
 
 
 @both_brokers
@@ -142,50 +120,9 @@ def test_nothing_else_is_lost_or_invented(running: Running) -> None:
     assert running.consumer.poll() is None
     assert running.queue.depth("prober") == 0
     letters = [letter for letter in running.letters() if letter.task_id != AWAY.task_id]
-    assert len(letters) == len(POISON) + running.num_strange
+    assert len(letters) == len(POISON)
     log = (running.root / "consumer.log").read_text()
     assert sum("dead letter of prober: " in line for line in log.splitlines()) == len(running.letters())
-
-
-@pytest.mark.parametrize("running", ["folder"], indirect=True, scope="module")
-def test_what_is_no_file_becomes_a_dead_letter_and_a_folder_is_kept(running: Running) -> None:
-    reasons = [letter.reason for letter in running.letters() if not letter.num_bytes and letter.body == ""]
-    for kind, count in (("a pipe", 1), ("a link", 2), ("a folder", 1), ("a socket", 1)):
-        assert sum(f"{kind}, not a file" in reason for reason in reasons) == count
-    assert [path.read_text() for path in (running.root / "queue" / "taken").rglob("kept")] == ["kept"]
-    assert Path("/etc/passwd").exists()
-
-
-@pytest.mark.parametrize("running", [pytest.param("redis", marks=redis_server.NEEDED)], indirect=True, scope="module")
-@pytest.mark.parametrize("key", [QUEUE, f"{QUEUE}.failed", "unacked", "unacked_index"])
-def test_a_value_of_another_type_becomes_a_dead_letter(running: Running, key: str) -> None:
-    before = running.queue.num_dead_letters("prober")
-    kept = running.redis.lrange(key, 0, -1) if key.endswith("failed") else []
-    running.redis.delete(key)
-    running.redis.set(key, "a text")
-    assert running.queue.dead_letters("prober")  # an observer shows it, and does not fail
-    value = time.time_ns()
-    running.queue.send(echo(value))
-    running.wait(lambda: running.done(value))
-    if key.endswith("failed"):
-        running.put(b"after", 0)
-        running.wait(lambda: running.queue.num_dead_letters("prober") >= 2)
-        running.redis.rpush(key, *kept)
-    running.wait(lambda: any(f"the key '{key}' held a string" in each.reason for each in running.letters()))
-    assert running.queue.num_dead_letters("prober") >= before
-    assert running.consumer.poll() is None
-
-
-@pytest.mark.parametrize("running", [pytest.param("redis", marks=redis_server.NEEDED)], indirect=True, scope="module")
-def test_a_damaged_record_of_a_message_in_work_becomes_a_dead_letter(running: Running) -> None:
-    running.redis.hset("unacked", "t1", "garbage")
-    running.redis.zadd("unacked_index", {"t1": 0})
-    good = Message(echo(5).model_dump(mode="json")).envelope(QUEUE)
-    running.redis.hset("unacked", "t2", json.dumps([good, "", QUEUE]))
-    running.redis.zadd("unacked_index", {"t2": 0})
-    running.wait(lambda: any("no record of a message in work" in each.reason for each in running.letters()))
-    running.wait(lambda: running.done(5))
-    running.wait(lambda: running.redis.hlen("unacked") == 0)
 
 
 @both_brokers

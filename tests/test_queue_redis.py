@@ -54,7 +54,7 @@ def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
     assert queue.depth("prober") == 0
 
 
-def test_an_observer_reads_the_start_of_what_is_too_large(url: str) -> None:
+def test_an_observer_keeps_the_start_of_what_is_too_large(url: str) -> None:
     queue = TaskQueue(Broker(url))
     redis.Redis.from_url(url).lpush("poolbench-scorer", b"x" * (MAX_MESSAGE_BYTES + 1))
     (found,) = queue.misunderstood("scorer")

@@ -206,7 +206,7 @@ class Replica:
         """Take messages and execute them, until the simulation ends."""
         crowded, no_pause = (lambda: self._device.num_in_work > 0), (lambda _: None)  # `Switchboard.wait` pauses
         affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=no_pause, crowded=crowded)
-        channel = queue.broker.celery_app(self.service, affinity).connection_for_read().default_channel
+        channel = queue.broker.celery_app(affinity).connection_for_read().default_channel
         worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:
             waits = self._switchboard.any_waiting(self.service)

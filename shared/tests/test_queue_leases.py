@@ -99,10 +99,3 @@ def test_leases_on_an_unreachable_redis_are_a_broker_error() -> None:
         leases.acquire("job")
     with pytest.raises(BrokerError, match="does not answer"):
         leases.alive("job")
-
-
-def test_what_is_no_file_is_no_lease(leases: FolderLeases) -> None:
-    os.mkfifo(leases._path("pipe"))
-    leases._path("link").symlink_to("/etc/passwd")
-    leases._path("folder").mkdir()
-    assert not any(leases.alive(name) for name in ("pipe", "link", "folder"))

@@ -35,7 +35,7 @@ def _make_message(rng: random.Random) -> bytes:
 @cache
 def _channel(root: Path) -> Any:
     """The channel of a real consumer on a folder broker."""
-    return Broker(f"filesystem://{root}").celery_app("prober").connection().default_channel
+    return Broker(f"filesystem://{root}").celery_app().connection().default_channel
 
 
 def _read_from_folder(data: bytes, folder: Path) -> None:

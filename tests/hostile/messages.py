@@ -23,7 +23,6 @@ _KINDS = {
     "steerer": ("generate", "continue"),
 }
 _TASK_SHARE = 0.35
-_FILE_SHARE = 0.02
 _BOMBS = (gzip.compress(b" " * 10_000_000, mtime=0), zlib.compress(b" " * 10_000_000))
 
 
@@ -33,8 +32,7 @@ class Message:
 
     Attributes:
         kind: Class of hostility.
-        raw: Its bytes; of a special file none.
-        special: `pipe`, `folder`, `link` or `sparse`, which only a folder broker can hold; empty for bytes.
+        raw: Its bytes.
         is_task: Whether its envelope is a proper one. Then the task may be understood, and fail on record;
             everything else becomes a dead letter.
     """
@@ -43,25 +41,19 @@ class Message:
     service: str
     kind: str
     raw: bytes = b""
-    special: str = ""
     is_task: bool = False
 
     @property
     def shown(self) -> str:
         """The message in one line."""
-        return f"#{self.number} {self.kind} for the {self.service}: {self.special or repr(self.raw[:120])}"
+        return f"#{self.number} {self.kind} for the {self.service}: {self.raw[:120]!r}"
 
 
-def message(seed: int, number: int, *, files: bool) -> Message:
-    """The message of this number; special files only where the broker is a folder."""
+def message(seed: int, number: int) -> Message:
+    """The message of this number."""
     rng = random.Random(f"{seed}/message/{number}")
     service = SERVICES[number % len(SERVICES)]
-    draw = rng.random()
-    if draw < _FILE_SHARE:
-        special = rng.choice(("pipe", "folder", "link", "sparse"))
-        if files:
-            return Message(number, service, "special file", special=special)
-    if draw < _FILE_SHARE + _TASK_SHARE:
+    if rng.random() < _TASK_SHARE:
         task = _hostile_task(service, rng)
         return Message(number, service, "hostile task", envelope(task, service), is_task=True)
     name, make = rng.choice(_NO_MESSAGES if rng.random() < 0.5 else _ENVELOPES)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
@@ -29,7 +28,6 @@ _SIGN_EVERY = 50
 _DEADLINE_S = 60.0
 _POLL_S = 0.5
 _READ_S = 10.0
-_SPARSE_BYTES = 5 * 2**30
 
 
 @dataclass
@@ -65,23 +63,8 @@ class Post:
         folder = self.broker.folder / "messages"
         target = folder / f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue_name(each.service)}.msg"
         partial = folder / f"{target.name}.partial"
-        _make(partial, each)
+        partial.write_bytes(each.raw)
         os.replace(partial, target)
-
-
-def _make(path: Path, each: Message) -> None:
-    if each.special == "pipe":
-        os.mkfifo(path)
-    elif each.special == "folder":
-        path.mkdir()
-        (path / "x").write_bytes(b"x")
-    elif each.special == "link":
-        path.symlink_to("/etc/passwd")
-    elif each.special == "sparse":
-        with path.open("wb") as file:
-            file.truncate(_SPARSE_BYTES)
-    else:
-        path.write_bytes(each.raw)
 
 
 def deliver(broker: Broker, artifacts: Artifacts, settings: Settings) -> Delivered:
@@ -92,9 +75,9 @@ def deliver(broker: Broker, artifacts: Artifacts, settings: Settings) -> Deliver
     numbers: Sequence[int] = settings.only or range(settings.num_messages)
     signs: list[str] = []
     for place, number in enumerate(numbers):
-        each = message(settings.seed, number, files=broker.is_folder)
+        each = message(settings.seed, number)
         post.put(each)
-        made.sent["task" if each.is_task else each.special or "no message"] += 1
+        made.sent["task" if each.is_task else "no message"] += 1
         if place % _SIGN_EVERY == 0:
             signs += [_sign(post, artifacts, name, place) for name in SERVICES]
     signs += [_sign(post, artifacts, name, -1 - settings.num_messages) for name in SERVICES]
@@ -145,7 +128,7 @@ def _count_letters(queue: TaskQueue, service: str) -> int:
 
 
 def _within(work: Callable[[], int]) -> int:
-    """The result of some work; a pipe among the messages must not hold up the trial too."""
+    """The result of some work; a reader that hangs must not hold up the trial too."""
     result: Queue[int | Exception] = Queue()
 
     def do() -> None:

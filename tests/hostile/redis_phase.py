@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import redis
 from tests.hostile.messages import message
@@ -19,7 +16,6 @@ from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.owner import KEY as OWNER_KEY
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,9 +50,8 @@ def strangers(url: str) -> list[str]:
 
 
 def holders(url: str, folder: Path, settings: Settings) -> list[str]:
-    """Return what becomes of a consumer whose broker holds hostile keys and messages."""
+    """Return what becomes of a consumer whose broker holds hostile messages."""
     client = redis.Redis.from_url(url)
-    _spoil(client, random.Random(settings.seed))
     numbers = range(SERVICES.index("prober"), NUM_MESSAGES * len(SERVICES), len(SERVICES))
     log, good = folder / "consumer.log", echo(1)
     artifacts, queue = Artifacts(open_store(str(folder / "store"))), TaskQueue(Broker(url))
@@ -65,9 +60,8 @@ def holders(url: str, folder: Path, settings: Settings) -> list[str]:
         command = [sys.executable, "-m", "tests.servers.consumer"]
         consumer = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=file)
     try:
-        wait_until(lambda: client.type(QUEUE) in (b"none", b"list") or consumer.poll() is not None)
         for number in numbers:
-            client.lpush(QUEUE, message(settings.seed, number, files=False).raw)
+            client.lpush(QUEUE, message(settings.seed, number).raw)
         queue.send(good)
         wait_until(lambda: artifacts.exists(good.outputs["out"]) or consumer.poll() is not None)
     except AssertionError as error:
@@ -81,17 +75,3 @@ def holders(url: str, folder: Path, settings: Settings) -> list[str]:
     for place, text in (("the log", log.read_text()), ("a dead letter", letters)):
         findings += [f"{place} holds the password"] if redis_server.PASSWORD in text else []
     return findings
-
-
-def _spoil(client: Any, rng: random.Random) -> None:
-    """Put values of wrong types, and large ones, in the place of our keys."""
-    wrong: list[Callable[[str], Any]] = [
-        lambda key: client.set(key, b"x" * (5 << 20)),
-        lambda key: client.hset(key, "a", "b"),
-        lambda key: client.sadd(key, "a"),
-        lambda key: client.zadd(key, {"a": 1.0}),
-    ]
-    for key in (QUEUE, f"{QUEUE}.failed", OWNER_KEY):
-        rng.choice(wrong)(key)
-    client.set("unacked", b"x")
-    client.lpush("unacked_index", b"x")

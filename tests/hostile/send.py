@@ -12,7 +12,7 @@ import httpx
 from tests.hostile import wire
 from tests.hostile.case import Case, Outcome, judge
 
-#: Limits per client count hostile clients, control and health separately, because each has its own address.
+#: Hostile clients, control and health have addresses of their own.
 CONTROL_SOURCE = "127.0.0.2"
 HEALTH_SOURCE = "127.0.0.3"
 _HOSTILE_SOURCES = tuple(f"127.0.0.{number}" for number in range(11, 19))

@@ -14,23 +14,13 @@ from typing import Any
 import uvicorn
 from tests.waiting import PATIENCE_S
 
-from poolbench.http.gate.clients import Connections
 from poolbench.http.gate.gate import Gate
-from poolbench.http.gate.protocol import protocol_class
+from poolbench.http.gate.serve import protocol_class
 from poolbench.http.tokens import Tokens
 from poolbench.settings import GateSettings
 
 TOKEN = "only-for-this-test"
-QUICK = {
-    "header_timeout_s": 1.0,
-    "body_grace_s": 1.0,
-    "body_timeout_s": 5.0,
-    "answer_timeout_s": 2.0,
-    "max_body_mib": 2,
-    "max_json_mib": 1,
-    "max_bodies_mib": 3,
-    "health_wait_s": 0.3,
-}
+SMALL = {"max_body_mib": 2, "max_json_mib": 1, "max_bodies_mib": 3}
 
 
 @dataclass
@@ -82,16 +72,10 @@ class Door:
     port: int
     behind: Behind
     gate: Gate
-    connections: Connections
 
-    def connect(self, receive_buffer: int = 0) -> socket.socket:
+    def connect(self) -> socket.socket:
         """A connection of a client."""
-        client = socket.socket()
-        if receive_buffer:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.settimeout(PATIENCE_S)
-        client.connect(("127.0.0.1", self.port))
-        return client
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def ask(self, raw: bytes) -> Reply:
         """Sends bytes on a connection of its own and reads until it is closed."""
@@ -122,6 +106,11 @@ def request(path: str, *headers: str, method: str = "GET", body: bytes = b"", to
     if body:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def kept_open(raw: bytes) -> bytes:
+    """The same request on a connection that stays open."""
+    return raw.replace(b"Connection: close\r\n", b"")
 
 
 def read_reply(client: socket.socket) -> Reply:
@@ -158,18 +147,18 @@ def closed(client: socket.socket, within_s: float = PATIENCE_S) -> bool:
 
 @contextlib.contextmanager
 def serving(tokens: Tokens | None = None, tls: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Door]:
-    """A gate with quick limits; `tls` has uvicorn's options of that name."""
-    limits, behind = GateSettings(**{**QUICK, **settings}), Behind()
+    """A gate with small limits; `tls` has uvicorn's options of that name."""
+    limits, behind = GateSettings(**{**SMALL, **settings}), Behind()
     gate = Gate(behind, tokens or Tokens.fixed(TOKEN), limits, deadline_s=20.0, asleep=lambda: set(behind.asleep))
     protocol = protocol_class(limits)
-    config = uvicorn.Config(gate, http=protocol, log_level="critical", lifespan="off", **(tls or {}))  # type: ignore[arg-type]
+    config = uvicorn.Config(gate, http=protocol, log_level="critical", lifespan="off", **(tls or {}))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        yield Door(listener.getsockname()[1], behind, gate, protocol.registry)
+        yield Door(listener.getsockname()[1], behind, gate)
         behind.held.clear()
         server.should_exit = server.force_exit = True
         thread.join(20)

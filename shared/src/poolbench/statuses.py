@@ -92,7 +92,6 @@ class Code(StrEnum):
     FORBIDDEN = "forbidden"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     HTTP = "http"  # any other error of the protocol
-    TOO_SLOW = "too_slow"
     BUSY = "busy"
     DEADLINE = "deadline"
     UNAVAILABLE = "unavailable"

@@ -90,7 +90,7 @@ for command in (
     ),
     *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
-    *(upkeep.gc, upkeep.copy_store, upkeep.claim_broker, doctor.doctor),
+    *(upkeep.gc, upkeep.copy_store, doctor.doctor),
 ):
     app.command()(command)
 for group, name in (

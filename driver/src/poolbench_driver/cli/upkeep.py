@@ -1,4 +1,4 @@
-"""Upkeep: gc, copy-store, claim-broker."""
+"""Upkeep: gc and copy-store."""
 
 from __future__ import annotations
 
@@ -150,28 +150,3 @@ def copy_store(
         raise NotFoundError(f"there is no object store in {folder}")
     made = copy(open_store(source, NO_ACCESS), open_store(target, NO_ACCESS))
     typer.echo(f"{made.objects} objects, {made.num_bytes / 1e6:.1f} MB copied; {made.present} were there already")
-
-
-def claim_broker(
-    drop_messages: Annotated[
-        bool, typer.Option("--drop-messages", help="Remove the tasks and dead letters of the other cluster.")
-    ] = False,
-) -> None:
-    """Let this cluster use a broker that belonged to a cluster with another object store, which must have ended."""
-    from poolbench.contracts.wire import SERVICES
-    from poolbench.queue.owner import claim
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.doctor.fitness import owner_of
-
-    session = open_session()
-    session.queue.ping()
-    waiting = sum(session.queue.depth(name) + session.queue.num_dead_letters(name) for name in SERVICES)
-    if waiting and not drop_messages:
-        raise ConfigError(
-            f"the broker {session.queue.broker.shown} holds {waiting} tasks and dead letters, perhaps of another "
-            "cluster; --drop-messages removes them"
-        )
-    dropped = sum(session.queue.purge(name) for name in SERVICES)
-    claim(session.queue.broker, owner_of(session.settings, session.artifacts))
-    gone = f"; {dropped} messages removed" if dropped else ""
-    typer.echo(f"the broker {session.queue.broker.shown} belongs to {session.settings.store_uri}{gone}")

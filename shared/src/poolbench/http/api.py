@@ -39,7 +39,7 @@ def build_api(service: Service, token: str | Tokens, folders: Mapping[str, str] 
     tokens = Tokens.fixed(token) if isinstance(token, str) else token
 
     def holds_token(credentials: Credentials) -> bool:
-        return credentials is not None and tokens.holder(credentials.credentials.encode()) is not None
+        return credentials is not None and tokens.accept(credentials.credentials.encode())
 
     def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
         if not valid:

@@ -7,11 +7,9 @@ from typing import Any
 from poolbench.contracts.wire import ERROR_HEADERS, JSON_TYPE
 
 
-def json_headers(http_status: int, size: int, retry_after_s: int | None = None) -> list[tuple[bytes, bytes]]:
+def json_headers(http_status: int, size: int) -> list[tuple[bytes, bytes]]:
     """Return the headers of a JSON response of `size` bytes, in ASGI form."""
     headers = {"content-type": JSON_TYPE, "content-length": str(size), **ERROR_HEADERS.get(http_status, {})}
-    if retry_after_s is not None:
-        headers["Retry-After"] = str(retry_after_s)
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 

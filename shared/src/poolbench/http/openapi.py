@@ -17,13 +17,12 @@ Responses = dict[int | str, dict[str, Any]]
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 _COMMON = (401, 429, 500, 503, 504)
-_WITH_BODY = (400, 408, 413, 422)
+_WITH_BODY = (400, 413, 422)
 _MEANINGS = {
     400: "The body is not JSON, or its values do not fit together.",
     401: "The bearer token is missing or wrong.",
     403: "The request asks for something of a sensitive concept.",
     404: "A name in the request is not known here.",
-    408: "The body did not arrive in time.",
     409: "Another concept has the name.",
     413: "The body, or the work that it asks for, is too large.",
     415: "The verb does not read bodies of this content type.",

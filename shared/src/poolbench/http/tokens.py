@@ -50,18 +50,15 @@ class Tokens:
         self._reread()
         return self._valid
 
-    def holder(self, sent: bytes) -> str | None:
-        """Return a name for the token that a client sent, or None if it is not valid.
+    def accept(self, sent: bytes) -> bool:
+        """Return whether a client sent a valid token.
 
-        Hashes are compared, and all of them, so that the time tells nothing about a token. The name is made from the
-        hash: requests are counted by it.
+        Hashes are compared, and all of them, so that the time tells nothing about a token.
         """
         self._reread()
-        digest, name = _digest(sent), None
-        for known in self._digests:
-            if hmac.compare_digest(known, digest):
-                name = known.hex()[:12]
-        return name
+        digest = _digest(sent)
+        matches = [hmac.compare_digest(valid, digest) for valid in self._digests]
+        return any(matches)
 
     def _reread(self) -> None:
         """Read the tokens again if that was long ago. One thread at a time: an older result must not come last."""

@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from poolbench.errors import ConfigError
 from poolbench.queue.affinity import Affinity
-from poolbench.queue.envelope import Misunderstood
 from poolbench.queue.letters import DeadLetter, Stored
 from poolbench.settings import BrokerSettings, PlaceSettings
 
@@ -64,7 +63,7 @@ class Spool(Protocol):
     def count(self, queue: str, limit: int | None = None) -> int:
         """Return the number of waiting messages, including those that nothing can parse; stop counting at `limit`."""
 
-    def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
+    def waiting(self, queue: str) -> Iterator[bytes]:
         """Yield the waiting messages, oldest first."""
 
     def oldest(self, queue: str) -> float | None:
@@ -194,19 +193,18 @@ class Broker:
 
         return RedisSpool(self.redis_client())
 
-    def celery_app(self, consumer: str = "", affinity: Affinity | None = None) -> Celery:
+    def celery_app(self, affinity: Affinity | None = None) -> Celery:
         """Return a Celery application without a result store.
 
         Args:
-            consumer: The service that consumes.
-            affinity: Its choice among the tasks that wait; None to take the first one.
+            affinity: The choice of a consumer among the tasks that wait; None to take the first one.
         """
         from celery import Celery
         from kombu.transport import TRANSPORT_ALIASES
 
         TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "poolbench.queue.redis_transport:Transport"))
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
-        options = self.transport_options() | {"service": consumer, "affinity": affinity}
+        options = self.transport_options() | {"affinity": affinity}
         app.conf.update(SETTINGS, broker_transport_options=options)
         if tls := self.tls_options():
             app.conf.broker_use_ssl = tls

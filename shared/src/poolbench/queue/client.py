@@ -134,8 +134,7 @@ class TaskQueue:
 
     def _waiting(self, service: str) -> list[Message | Misunderstood]:
         with self._reachable():
-            found = self._spool.waiting(queue_name(service))
-            return [raw if isinstance(raw, Misunderstood) else understand(raw) for raw in found]
+            return [understand(raw) for raw in self._spool.waiting(queue_name(service))]
 
     def _publish(
         self, service: str, task: dict[str, Any], headers: Mapping[str, Any] | None = None, **options: Any

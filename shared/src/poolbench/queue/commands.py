@@ -6,7 +6,7 @@ from poolbench.queue.broker import Broker
 #: The youngest of them is LPOS, of Redis 6.0.6; queue, leases and dead letters of ours and of kombu need the others.
 NEEDED = (
     "brpop", "del", "eval", "hdel", "hget", "hset", "hsetnx", "lindex", "llen", "lpos", "lpush", "lrange", "lrem",
-    "mget", "multi", "rename", "rpush", "set", "type", "zadd", "zrange", "zrem",
+    "mget", "multi", "rpush", "set", "zadd", "zrange", "zrem",
 )  # fmt: skip
 
 

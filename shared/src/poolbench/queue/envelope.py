@@ -123,23 +123,22 @@ class Message:
 
 @dataclass(frozen=True)
 class Misunderstood:
-    """A message that is none of ours: why, its first bytes, their number, and whether they could be read."""
+    """A message that is none of ours: why, its first bytes, and the number of all."""
 
     reason: str
     raw: bytes = field(default=b"", repr=False)
     num_bytes: int = 0
-    readable: bool = True
 
     @classmethod
-    def of(cls, reason: str, raw: bytes, num_bytes: int | None = None) -> "Misunderstood":
+    def of(cls, reason: str, raw: bytes) -> "Misunderstood":
         """Keep the first 64 KiB of a message."""
-        return cls(reason, raw[:KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
+        return cls(reason, raw[:KEPT_BYTES], len(raw))
 
 
 def understand(raw: bytes) -> Message | Misunderstood:
     """Parse a message from the broker. Nothing is raised, whatever the bytes are."""
     if len(raw) > MAX_MESSAGE_BYTES:
-        return too_large(raw, len(raw))
+        return Misunderstood.of(f"{len(raw)} bytes; at most {MAX_MESSAGE_BYTES} are allowed", raw)
     try:
         envelope = _validated(Envelope.model_validate, parse_json(raw, "message", dict))
         body = _validated(_BODY.validate_python, parse_json(_decode(envelope.body), "body", list), "body")
@@ -152,11 +151,6 @@ def understand(raw: bytes) -> Message | Misunderstood:
     headers, priority = envelope.headers, envelope.properties.priority
     timing = (headers.retries, headers.pause_s, priority, headers.poolbench_sent_at)
     return Message(task, *timing, headers.traceparent, headers.poolbench_step, headers.poolbench_store)
-
-
-def too_large(start: bytes, num_bytes: int) -> Misunderstood:
-    """Return the record of a message beyond the bound, of which `start` was read."""
-    return Misunderstood.of(f"{num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed", start, num_bytes)
 
 
 class _Strict(BaseModel):

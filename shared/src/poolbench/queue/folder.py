@@ -3,12 +3,9 @@
 import logging
 import os
 import re
-import shutil
-import stat
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,18 +15,9 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.errors import shown
 from poolbench.queue.affinity import Affinity
-from poolbench.queue.envelope import (
-    MAX_MESSAGE_BYTES,
-    MAX_PAUSE_S,
-    Message,
-    Misunderstood,
-    service_of,
-    understand,
-)
-from poolbench.queue.files import read_file
-from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
+from poolbench.queue.envelope import MAX_PAUSE_S, Message, Misunderstood, service_of, understand
+from poolbench.queue.letters import DeadLetter, Stored
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1
@@ -53,10 +41,7 @@ def transport_options(root: Path) -> dict[str, Any]:
 
 
 class FolderSpool:
-    """The messages and dead letters of all queues below a folder.
-
-    Pipes, links, folders or unreadable files may lie there; a reader must neither wait for them nor fail.
-    """
+    """The messages and dead letters of all queues below a folder."""
 
     def __init__(self, root: Path) -> None:
         self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
@@ -65,9 +50,9 @@ class FolderSpool:
         with os.scandir(self.messages) as entries:
             return sum(1 for _ in islice((entry for entry in entries if _queue_of(entry.name) == queue), limit))
 
-    def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
-        read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
-        return (each for each in read if each is not None)
+    def waiting(self, queue: str) -> Iterator[bytes]:
+        contents = (_read(path) for path in _files(self.messages, queue))
+        return (raw for raw in contents if raw is not None)
 
     def oldest(self, queue: str) -> float | None:
         """Return when the oldest message was written: its name begins with the time."""
@@ -82,42 +67,32 @@ class FolderSpool:
 
     def dead_letters(self, queue: str, limit: int | None) -> Iterator[Stored]:
         for path in _files(self.dead, queue)[-limit if limit else 0 :]:
-            if (found := read_file(path, MAX_LETTER_BYTES)) is not None:
-                yield Stored(found, path.name)
+            if (raw := _read(path)) is not None:
+                yield Stored(raw, path.name)
 
     def has_dead(self, queue: str, stored: Stored) -> bool:
-        return os.path.lexists(self.dead / stored.place)
+        return (self.dead / stored.place).exists()
 
     def remove_dead(self, queue: str, stored: Stored) -> bool:
-        path, aside = self.dead / stored.place, self.taken / uuid.uuid4().hex
         try:
-            path.unlink()
+            (self.dead / stored.place).unlink()
         except FileNotFoundError:
             return False
-        except (IsADirectoryError, PermissionError):  # a folder; removing one is not atomic, but renaming is
-            try:
-                os.rename(path, aside)
-            except FileNotFoundError:
-                return False
-            _remove(aside)
         return True
 
     def clear(self, queue: str) -> int:
         paths = _files(self.messages, queue) + _files(self.dead, queue)
         for path in paths:
-            _remove(path)
+            path.unlink(missing_ok=True)
         return len(paths)
 
     def take(self, path: Path) -> Path | None:
-        """Move a message out of the queue; None if another consumer was faster. Raise OSError if it cannot be moved."""
+        """Move a message out of the queue; None if another consumer was faster."""
         taken = self.taken / uuid.uuid4().hex
         try:
             os.rename(path, taken)
         except FileNotFoundError:
-            if not os.path.lexists(path):
-                return None
-            self.taken.mkdir(exist_ok=True)  # the folder itself was removed
-            os.rename(path, taken)
+            return None
         return taken
 
     def paths(self, queue: str) -> list[Path]:
@@ -127,6 +102,14 @@ class FolderSpool:
 
 def _files(folder: Path, queue: str) -> list[Path]:
     return [folder / name for name in sorted(os.listdir(folder)) if _queue_of(name) == queue]
+
+
+def _read(path: Path) -> bytes | None:
+    """Return the bytes of a message; None if another process has taken it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _queue_of(filename: str) -> str | None:
@@ -149,23 +132,15 @@ def _write(folder: Path, queue: str, raw: bytes, pause_s: float = 0.0) -> None:
 
 
 def _task_of(path: Path) -> dict[str, Any] | None:
-    found = understand(raw) if isinstance(raw := read_file(path, MAX_MESSAGE_BYTES), bytes) else raw
-    return found.task if isinstance(found, Message) else None
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError, PermissionError):
-        if stat.S_ISDIR(path.lstat().st_mode):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
+    message = understand(_read(path) or b"")
+    return message.task if isinstance(message, Message) else None
 
 
 class Channel(filesystem.Channel):
     """Kombu's folder channel with atomic writes and reads, which delivers only understood messages.
 
     The stock channel creates a message under its final name before filling it, so a consumer may take an
-    empty file and stop on it; it stops on pipes, and on anything else that is not JSON.
+    empty file and stop on it; it stops on anything else that is not JSON.
     """
 
     supports_fanout = False  # no file of bindings to read; a queue is addressed by its name
@@ -200,39 +175,23 @@ class Channel(filesystem.Channel):
 
     def _take(self, queue: str, path: Path) -> Message | None:
         """Take a message out of the queue; None if it was none of ours, or another consumer was faster."""
-        try:
-            taken = self._spool.take(path)
-        except OSError as error:
-            self._stuck.add(path)
-            self._bury(queue, Misunderstood(f"{shown(path.name)} cannot be moved away: {error.strerror}"))
+        taken = self._spool.take(path)
+        if taken is None:
             return None
-        raw = read_file(taken, MAX_MESSAGE_BYTES) if taken else None
-        if taken is None or raw is None:
-            return None
-        found = understand(raw) if isinstance(raw, bytes) else raw
-        if isinstance(found, Message):
-            taken.unlink()
-            return found
-        self._refuse(queue, path, taken, found)
-        return None
-
-    def _refuse(self, queue: str, path: Path, taken: Path, found: Misunderstood) -> None:
-        """Make a dead letter of what was taken. Files and folders that could not be read are kept."""
-        kept = not found.readable and stat.S_IFMT(taken.lstat().st_mode) in (stat.S_IFDIR, stat.S_IFREG)
-        if kept:
-            found = Misunderstood(f"{found.reason}; it is kept as {taken}")
-        if not self._bury(queue, found):
+        message = understand(taken.read_bytes())
+        if isinstance(message, Misunderstood) and not self._bury(queue, message):
             self._stuck.add(path)
             os.rename(taken, path)
-        elif not kept:
-            taken.unlink()
+            return None
+        taken.unlink()
+        return message if isinstance(message, Message) else None
 
-    def _bury(self, queue: str, found: Misunderstood) -> bool:
+    def _bury(self, queue: str, misunderstood: Misunderstood) -> bool:
         """Write a dead letter. Return False if that fails, e.g. on a full disk, and the message has to stay."""
         service = service_of(queue)
-        _LOG.error("dead letter of %s: %s", service, found.reason)
+        _LOG.error("dead letter of %s: %s", service, misunderstood.reason)
         try:
-            self._spool.bury(queue, DeadLetter.of_message(service, found))
+            self._spool.bury(queue, DeadLetter.of_message(service, misunderstood))
         except OSError as error:
             _LOG.error("the dead letter of %s cannot be written: %s", service, error)
             return False

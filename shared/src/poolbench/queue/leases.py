@@ -1,11 +1,9 @@
 """Leases: who is working on a task right now. A lease ends with its holder, however the holder ends."""
 
-import errno
 import fcntl
 import hashlib
 import json
 import os
-import stat
 import threading
 import time
 import uuid
@@ -78,8 +76,7 @@ class FolderLeases:
     def acquire(self, task_id: str) -> Lease | None:
         path = self._path(task_id)
         for _ in range(_ACQUIRE_ATTEMPTS):
-            _clear(path)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             if not _try_lock(descriptor, fcntl.LOCK_EX):
                 os.close(descriptor)
                 time.sleep(0.01)  # `alive` of another process holds the lock for an instant
@@ -91,13 +88,9 @@ class FolderLeases:
 
     def alive(self, task_id: str) -> bool:
         try:
-            descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(self._path(task_id), os.O_RDONLY)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link or a socket: no lease of ours
-                return False
-            raise
         try:
             return not _try_lock(descriptor, fcntl.LOCK_SH)
         finally:
@@ -145,13 +138,6 @@ def _forget_in_child() -> None:
 
 # A forked child would keep its parent's lock alive after the parent is killed.
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _clear(path: Path) -> None:
-    """Rename whatever is not a file in the place of a lease, such as a folder or a link."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.lstat().st_mode):
-            path.rename(path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:6]}"))
 
 
 def _try_lock(descriptor: int, mode: int) -> bool:

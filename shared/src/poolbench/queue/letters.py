@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 import re
 import uuid
 from dataclasses import dataclass
@@ -15,11 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.contracts.tasks import Task, concerns_sensitive, parse_task
 from poolbench.errors import InputError, shown
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, queue_name, understand
+from poolbench.queue.envelope import Message, Misunderstood, queue_name, understand
 from poolbench.queue.strict import shown_text
-
-MAX_LETTER_BYTES = 2 * MAX_MESSAGE_BYTES
-"""A letter holds at most a message, once as JSON or its start as base64."""
 
 NEWEST_SHOWN = 3
 """How many dead letters of each service the status pages show."""
@@ -164,17 +160,12 @@ class DeadLetter(BaseModel):
 class Stored:
     """What lies among the dead letters of a queue, and in which file of a folder broker."""
 
-    found: bytes | Misunderstood
+    raw: bytes
     place: str = ""
 
     def id_in(self, service: str) -> str:
         """Return the id of the letter: a hash of what is stored, so equal letters have equal ids."""
-        found = self.found
-        if isinstance(found, bytes):
-            size, start = len(found), found
-        else:  # entries that cannot be read differ by their place
-            size, start = found.num_bytes, found.raw if found.readable else os.fsencode(self.place)
-        return hashlib.sha256(f"{service}\n{size}\n".encode() + start).hexdigest()[:32]
+        return hashlib.sha256(f"{service}\n{len(self.raw)}\n".encode() + self.raw).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -187,14 +178,12 @@ class StoredLetter:
 
 def read_letter(stored: Stored, service: str) -> DeadLetter:
     """Parse a dead letter. Other bytes are wrapped as a letter, because a reader must not fail on them."""
-    found = stored.found
-    ours = {"service": service, "letter_id": stored.id_in(service)}
-    if isinstance(found, bytes):
-        try:
-            return DeadLetter.model_validate_json(found).model_copy(update=ours)
-        except (ValidationError, RecursionError):
-            found = Misunderstood.of(f"no dead letter of ours: {shown(found[:40])}", found)
-    return DeadLetter.of_message(service, found).model_copy(update=ours | {"at": UNDATED})
+    fields = {"service": service, "letter_id": stored.id_in(service)}
+    try:
+        return DeadLetter.model_validate_json(stored.raw).model_copy(update=fields)
+    except (ValidationError, RecursionError):
+        misunderstood = Misunderstood.of(f"no dead letter of ours: {shown(stored.raw[:40])}", stored.raw)
+    return DeadLetter.of_message(service, misunderstood).model_copy(update=fields | {"at": UNDATED})
 
 
 def task_of(letter: DeadLetter) -> Task:

@@ -45,7 +45,7 @@ class QueueConsumer(TaskProcessorAdapter):
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
         """Prepare the Celery application; the concurrency comes from our configuration, not Serve's."""
-        self._app: Celery = self._broker.celery_app(self._service)
+        self._app: Celery = self._broker.celery_app()
         self._app.conf.update(
             worker_pool="threads",
             worker_concurrency=int(self._config.adapter_config["tasks_at_once"]),

@@ -1,9 +1,8 @@
 """The HTTP gate of the cluster: every request is checked before it reaches a service.
 
-It runs inside Ray Serve's HTTP proxy, as an ASGI middleware (`gate`) and as the protocol of its server (`protocol`).
-The protocol bounds what comes before a request exists: connections, headers, bytes that belong to no request, unread
-responses. The middleware checks the token before it reads a body, reads the body itself, and answers `/health` without
-waiting for a busy service.
+It runs inside Ray Serve's HTTP proxy, as an ASGI middleware (`gate`) on uvicorn's h11 protocol (`serve`). It checks the
+token before it reads a body, reads the body itself and bounds its size, and answers `/health` without waiting for a
+busy service. Rates, slow clients and floods are bounded by a proxy in front of it (`deploy/haproxy.cfg`).
 """
 
 CALLBACK_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"

@@ -1,29 +1,27 @@
-"""The middleware: headers and token first, then the rate of the token, then the body, then the services."""
+"""The middleware: the token first, then the body and its size, then the services."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poolbench.http.gate.bodies import Bodies, Body, ClientGoneError
-from poolbench.http.gate.clients import Clients, address_of
-from poolbench.http.gate.headers import (
-    health_of,
-    holder_of,
-    require_token_or_open_page,
-    sends_body,
-    without_control,
-)
+from poolbench.http.gate.headers import declared_bytes, has_token, health_of, is_json, is_open_page, without_control
 from poolbench.http.gate.health import HealthDesk
-from poolbench.http.gate.rates import Rates
-from poolbench.http.gate.refusal import Answer, RefusalError, in_our_form
+from poolbench.http.gate.refusal import RefusalError, Reply, in_our_form
 from poolbench.http.tokens import Tokens
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
 from poolbench.telemetry.catalog import HTTP_REFUSALS
 
 _LOG = logging.getLogger("poolbench.http")
+_MIB = 1 << 20
+_UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
+
+
+class ClientGoneError(Exception):
+    """The client left before its request was complete."""
 
 
 class Gate:
@@ -47,12 +45,10 @@ class Gate:
     ) -> None:
         self._app = app
         self._tokens = tokens
-        self._open_documentation = settings.open_documentation
+        self._settings = settings
         self._deadline_s = deadline_s
-        self._clients = Clients(settings)
-        self._rates = Rates(settings)
         self._health = HealthDesk(app, tokens, settings, asleep)
-        self.bodies = Bodies(settings)
+        self.body_bytes = 0  # of all requests in progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or forward it."""
@@ -62,52 +58,83 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = Answer(scope["path"], receive, send)
+        reply = Reply(scope["path"], send)
         try:
-            await self._pass(scope, answer)
+            await self._answer(scope, receive, reply)
         except RefusalError as refusal:
             HTTP_REFUSALS.add(code=refusal.code)
-            await answer.refuse(refusal)
+            await reply.refuse(refusal)
         except ClientGoneError:
             return
 
-    async def _pass(self, scope: Scope, answer: Answer) -> None:
-        holder, closes = holder_of(scope, self._tokens), sends_body(scope)
-        holds = holder is not None
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        authorized = has_token(scope, self._tokens)
         if (service := health_of(scope)) is not None:
-            if closes:
-                raise RefusalError(400, Code.INPUT, "`/health` takes no body; send none", closes=True)
-            await answer.json(*await self._health.look(service, holds))
+            await reply.json(*await self._health.look(service, authorized))
             return
-        require_token_or_open_page(scope, holds, self._open_documentation)
-        if holder is not None:
-            self._rates.spend(holder, closes=closes)
-        with self._clients.request(address_of(scope.get("client")), holds, closes):
-            body = Body()
-            try:
-                await self.bodies.read(scope, answer, body)
-                await self._forward(without_control(scope), body, answer)
-            finally:
-                self.bodies.release(body)
+        if not authorized and not is_open_page(scope, self._settings.open_documentation):
+            raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED)
+        async with self._body(scope, receive) as body:
+            await self._forward(without_control(scope), body, receive, reply)
 
-    async def _forward(self, scope: Scope, body: Body, answer: Answer) -> None:
-        handed_on = False
+    @asynccontextmanager
+    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+        """Read the whole body, so that no service waits for a slow client. Its bytes count until the block ends.
 
-        async def receive() -> Message:
-            nonlocal handed_on
-            if handed_on:
-                return await answer.until_gone()
-            handed_on = True
-            return {"type": "http.request", "body": body.take(), "more_body": False}
+        Raise RefusalError (413 or 429), or ClientGoneError.
+        """
+        limit_mib = self._settings.max_json_mib if is_json(scope) else self._settings.max_body_mib
+        _require_size(declared_bytes(scope), limit_mib)
+        chunks: list[bytes] = []
+        size, more = 0, True
+        try:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunk = message.get("body", b"")
+                _require_size(size + len(chunk), limit_mib)
+                self._require_room(len(chunk))
+                chunks.append(chunk)
+                size += len(chunk)
+                self.body_bytes += len(chunk)
+                more = message.get("more_body", False)
+            body = b"".join(chunks)
+            chunks.clear()
+            yield body
+        finally:
+            self.body_bytes -= size
+
+    def _require_room(self, size: int) -> None:
+        limit_mib = self._settings.max_bodies_mib
+        if self.body_bytes + size > limit_mib * _MIB:
+            message = f"the bodies of all requests under way together exceed {limit_mib:g} MiB; try again later"
+            raise RefusalError(429, Code.BUSY, message)
+
+    async def _forward(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> None:
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_body_or_end() -> Message:
+            if messages:
+                return messages.pop()
+            while (message := await receive())["type"] != "http.disconnect":
+                pass
+            return message
 
         limit = asyncio.timeout(self._deadline_s)
         try:
             async with limit:
-                await self._app(scope, receive, in_our_form(scope["path"], answer.send))
+                await self._app(scope, receive_body_or_end, in_our_form(scope["path"], reply.send))
         except Exception as error:
             if not limit.expired():
                 _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)
         if limit.expired():  # Serve's proxy ends quietly when it is cancelled
             raise RefusalError(504, Code.DEADLINE, f"no answer within {self._deadline_s:g} s")
-        if not answer.started:
+        if not reply.started:
             raise RefusalError(503, Code.UNAVAILABLE, "the service broke off; it may be restarting: try again")
+
+
+def _require_size(size: int, limit_mib: float) -> None:
+    if size > limit_mib * _MIB:
+        message = f"the body has {size} bytes or more; at most {limit_mib:g} MiB are allowed: send it in parts"
+        raise RefusalError(413, Code.TOO_LARGE, message)

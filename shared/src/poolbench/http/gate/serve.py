@@ -1,14 +1,13 @@
 """Callback of Ray Serve's HTTP proxy at its start: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`.
 
-Serve accepts middlewares, but no protocol for its server. The protocol is looked up by name in a table of uvicorn, so
-the entry of that table is replaced in the proxy's process.
+Serve accepts middlewares, but no options for its server. uvicorn looks its protocol up by name in a table, so the entry
+of that table is replaced in the proxy's process.
 """
 
 from __future__ import annotations
 
-import os
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poolbench.http.gate.gate import Gate
 from poolbench.http.gate.request_ids import RequestIds
@@ -19,25 +18,22 @@ from poolbench.telemetry import record_to_ray
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Seconds that the gate waits beyond the deadline of the services, for those that are lost.
 EXTRA_DEADLINE_S = 30.0
 
 
 def middlewares() -> list[Middleware]:
-    """Return the gate and the ids of requests; install bounded connections for the server that is about to start.
+    """Return the gate and the ids of requests; install the protocol of the server that is about to start.
 
     Raise ConfigError if there is no token, or a setting is wrong.
     """
     import uvicorn.config
     from starlette.middleware import Middleware
 
-    from poolbench.http.gate.protocol import protocol_class
-
     settings, tokens = GateSettings.load(), Tokens.of_cluster()
     uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_class(settings)  # type: ignore[assignment]
-    # Otherwise every client on this machine could name itself another address, with `X-Forwarded-For`.
-    os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
@@ -45,6 +41,23 @@ def middlewares() -> list[Middleware]:
         QueueMonitor(ClusterSettings.load().broker_url).start()
     gate = Middleware(Gate, tokens=tokens, settings=settings, deadline_s=deadline_s, asleep=asleep_services)
     return [gate, Middleware(RequestIds)]  # the last one is the outermost
+
+
+def protocol_class(settings: GateSettings) -> type[H11Protocol]:
+    """Return uvicorn's h11 protocol with a limit of connections and without WebSockets.
+
+    h11 bounds headers and trailers (64 KiB), refuses what is not valid HTTP/1.1, and reads no request ahead. httptools,
+    which uvicorn prefers, does none of this.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class GateProtocol(H11Protocol):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.limit_concurrency = settings.max_connections
+            self.ws_protocol_class = None
+
+    return GateProtocol
 
 
 def asleep_services() -> set[str]:
