@@ -17,7 +17,7 @@ import typer
 from tests.pages import NAMES, PAGES, REPOSITORY
 
 from poolbench_driver.cli import app
-from poolbench_driver.suites.metrics import SUFFIXES, all_metrics
+from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")

@@ -27,7 +27,7 @@ from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
 from poolbench_driver.cli.run import RunCommand
-from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.contract.load import load_run_config
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120

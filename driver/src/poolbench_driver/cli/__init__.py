@@ -32,7 +32,6 @@ from poolbench_driver.cli import (
     login,
     model,
     planning,
-    reproduce,
     run,
     runs,
     status,
@@ -88,7 +87,7 @@ for command in (
         attach.cancel,
         attach.forget,
     ),
-    *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
+    *(comparing.compare, comparing.ranks, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.claim_broker, doctor.doctor),
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from poolbench_driver.contract.suite import Description
 from poolbench_driver.stages.probes import (
     Components,
     Directions,
@@ -18,7 +19,6 @@ from poolbench_driver.stages.scorers import Scorers, Scores, plan_scorers, plan_
 from poolbench_driver.stages.stage import Plan, Stage, joined
 from poolbench_driver.stages.steering import SteeredTexts, Unsteered, plan_steering, plan_unsteered
 from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, plan_vectors
-from poolbench_driver.suites.suite import Description
 
 
 class SteeringStages(NamedTuple):
