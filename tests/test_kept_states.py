@@ -35,7 +35,8 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, committed_keys
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.poolbench.release import Export, export_activations
+from poolbench_driver.suites.poolbench.release.activations import export_activations
+from poolbench_driver.suites.poolbench.release.source import Export
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]

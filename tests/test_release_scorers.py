@@ -23,7 +23,8 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
-from poolbench_driver.suites.poolbench.release import Export, export_scorers
+from poolbench_driver.suites.poolbench.release.scorers import export_scorers
+from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_scorer.models.scorer import load_scorer
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer

@@ -17,8 +17,9 @@ from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptE
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.poolbench.release import Export, export_steered_outputs, releasable_concepts
 from poolbench_driver.suites.poolbench.release.commands import of_concepts
+from poolbench_driver.suites.poolbench.release.source import Export, releasable_concepts
+from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
 from poolbench_driver.suites.poolbench.release.texts import RELEASE
 
 

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.steps.roles import Cell
-from poolbench_driver.suites.poolbench.release import export_directions
 from poolbench_driver.suites.poolbench.release.commands import of_concepts
+from poolbench_driver.suites.poolbench.release.directions import export_directions
 from poolbench_driver.suites.poolbench.release.source import model_folder
 
 RESTRICTED = "restricted: sensitive concepts are part of its common component"

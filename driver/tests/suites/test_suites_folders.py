@@ -28,7 +28,7 @@ def named_in(pattern: str) -> list[str]:
         (r"suites\.holmes|suites/holmes|Holmes(Config|Plan|Scope)", (f"{SUITES}holmes/",)),
         (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
         # The package has the suite's name too; `planted` is a subclass of the suite.
-        (r"suites\.poolbench|suites/poolbench|PoolBenchPlan|POOLBENCH\b", (f"{SUITES}poolbench/", f"{SUITES}planted/")),
+        (r"suites\.poolbench|suites/poolbench|PoolBenchPlan", (f"{SUITES}poolbench/", f"{SUITES}planted/")),
     ],
     ids=("humanoid", "ce-bench", "holmes", "planted", "poolbench"),
 )

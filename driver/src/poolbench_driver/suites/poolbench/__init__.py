@@ -9,6 +9,7 @@ from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Description, Report, Suite, Tables
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
+from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,14 +35,10 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset."""
-        from poolbench_driver.suites.poolbench.presets import preset
-
-        return preset(name, given)
+        return preset_settings(name, given)
 
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return how the reference reads and steers, for protocol `published`."""
-        from poolbench_driver.suites.poolbench.presets import PUBLISHED
-
         return PUBLISHED if protocol == "published" else {}
 
     def check(self, config: ConceptsConfig) -> None:
@@ -104,4 +101,4 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         return app
 
 
-POOLBENCH = SUITES.add(PoolBench())
+SUITES.add(PoolBench())

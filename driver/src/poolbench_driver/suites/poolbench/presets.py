@@ -49,7 +49,7 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
-def preset(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a named preset (`demo`, `small`, `card`, `full`).
 
     Raise ConfigError for the card without a model in what file and command line say.

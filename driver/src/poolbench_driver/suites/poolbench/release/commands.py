@@ -12,7 +12,7 @@ import typer
 from poolbench_driver.cli.export import Licence, Output, Run, Runs, command_line, show_written, with_progress
 
 if TYPE_CHECKING:
-    from poolbench_driver.suites.poolbench.release import Export
+    from poolbench_driver.suites.poolbench.release.source import Export
 
 app = typer.Typer()
 
@@ -56,10 +56,14 @@ def of_concepts(what: str) -> Callable[..., int]:
         concepts: Concepts = None,
         licence: Licence = None,
     ) -> int:
-        from poolbench_driver.suites.poolbench import release
+        from poolbench_driver.suites.poolbench.release.activations import export_activations
+        from poolbench_driver.suites.poolbench.release.directions import export_directions
+        from poolbench_driver.suites.poolbench.release.scorers import export_scorers
+        from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
 
+        writers = (export_activations, export_directions, export_scorers, export_steered_outputs)
+        write = dict(zip(_OF_CONCEPTS, writers, strict=True))[what]
         export = _export(what, run, runs, concepts, licence)
-        write = getattr(release, f"export_{what.replace('-', '_')}")
         manifest = with_progress(
             lambda on_part: write(replace(export, on_part=on_part), output), output, num_parts(export)
         )
@@ -85,7 +89,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-    from poolbench_driver.suites.poolbench.release import Export, licence_of, releasable_concepts
+    from poolbench_driver.suites.poolbench.release.source import Export, licence_of, releasable_concepts
 
     session, folder = open_session(), find_run(runs, run)
     folder.recall_concepts()
