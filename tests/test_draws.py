@@ -95,7 +95,7 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.ce_bench.agreement:_shares": "autoencoders",
     "poolbench_driver.suites.ce_bench.claims:_exponent": "autoencoders of the same stories, model, hook, architecture",
     "poolbench_driver.suites.ce_bench.claims:_order": "autoencoders of one architecture",
-    "poolbench_driver.suites.ce_bench.view:Entrant.beats": "subjects",
+    "poolbench_driver.suites.ce_bench.entrant:Entrant.beats": "subjects",
     "poolbench_driver.suites.poolbench.measures.disentangle:Shifts.__init__": "openings",
     "poolbench_driver.suites.poolbench.measures.response:halves": "openings",
     "poolbench_driver.suites.poolbench.measures.steering:opening_weights": "openings, within each half",

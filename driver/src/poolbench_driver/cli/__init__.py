@@ -51,7 +51,7 @@ EXTRAS = {
 }
 
 app = typer.Typer(
-    name="poolbench-driver",
+    name=help.PROGRAM,
     cls=help.Group,
     context_settings=help.CONTEXT_SETTINGS,
     rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style

@@ -8,6 +8,7 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_group
 
+PROGRAM = "poolbench-driver"
 #: Of the whole command line; groups and commands take it over.
 CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
@@ -20,7 +21,7 @@ class Group(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        for name, command in _of_suites(ctx).items():
+        for name, command in _of_suites(self.name).items():
             self.commands.setdefault(name, command)
         return super().list_commands(ctx)
 
@@ -37,19 +38,13 @@ class Group(TyperGroup):
             formatter.write_dl([(name, summary.partition("\n\n")[0]) for name, summary in summaries])
 
 
-def _of_suites(ctx: Any) -> dict[str, Any]:
-    """Return the commands that suites add to the group of a context."""
+def _of_suites(group: str | None) -> dict[str, Any]:
+    """Return the commands that suites add to a group of this name, or to the command line itself."""
     from poolbench_driver.contract.registry import SUITES
 
-    path: list[str] = []
-    while ctx.parent is not None:
-        path.insert(0, ctx.info_name)
-        ctx = ctx.parent
     commands: dict[str, Any] = {}
     for suite in SUITES.all():
         if (app := suite.commands()) is not None:
-            group: Any = get_group(app)
-            for name in path:
-                group = getattr(group, "commands", {}).get(name)
-            commands |= getattr(group, "commands", {})
+            added = get_group(app).commands
+            commands |= added if group == PROGRAM else getattr(added.get(group or ""), "commands", {})
     return commands

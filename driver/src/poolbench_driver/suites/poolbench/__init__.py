@@ -78,9 +78,20 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def describe(self, plan: PoolBenchPlan) -> Description:
         """Return what a dry run says about a plan."""
-        from poolbench_driver.suites.poolbench.plan import describe
+        from poolbench_driver.suites.poolbench.plan import num_texts
 
-        return describe(plan)
+        scope = plan.scope
+        steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
+        lines = [
+            f"concepts {', '.join(scope.config.concepts)}",
+            f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
+        ]
+        fields = {
+            "concepts": list(scope.config.concepts),
+            "strategies": [spec.id for spec in scope.strategies],
+            "layers": scope.layers,
+        }
+        return Description(lines, fields, num_texts(scope))
 
     def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan."""
