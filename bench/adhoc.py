@@ -22,10 +22,10 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import PoolbenchError
 from poolbench.settings import PlaceSettings
 from poolbench_driver.cluster.session import Session, open_session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.load import load_run_config
 
 RUN: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "strategies": ["A1_mean", "L1_pos_filtered"]}
 

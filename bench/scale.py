@@ -30,7 +30,7 @@ from poolbench_driver.estimate import read_rates
 from poolbench_driver.estimate.estimate import GPU_SERVICES
 from poolbench_driver.estimate.order import chains
 from poolbench_driver.estimate.rates import Rates
-from poolbench_driver.loop import committed_keys
+from poolbench_driver.stages.stage import committed_keys
 
 LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
 #: The bar of memory for a driver with many tasks.

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from common import Parser, write_report
 
-from poolbench_driver.cluster.session import Services, open_session
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.cluster.session import open_session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import describe_model
-from poolbench_driver.suites.load import load_run_config
 
 #: Small beside the residual norms of a middle block, so that the texts stay texts.
 STRENGTH = 0.05

@@ -8,7 +8,7 @@ from schemas import FieldBounds, describe, fields_of, schema_of
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS
-from poolbench_driver.suites.markdown import table
+from poolbench_driver.pages.markdown import table
 from poolbench_extractor.config import EmbedRequest
 from poolbench_pooler.cluster import RunName
 from poolbench_pooler.concepts import ConceptRequest

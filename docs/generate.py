@@ -21,7 +21,7 @@ from poolbench.pooling.signals import SIGNALS
 from poolbench.settings import GateSettings, Settings, SteererSettings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.pages.markdown import paragraph, table
 
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from poolbench.concepts import CONCEPTS
-from poolbench_driver.reproduction import check_rows, disagreement_rows
-from poolbench_driver.suites.markdown import paragraph, table
+from poolbench_driver.pages.markdown import paragraph, table
 from poolbench_driver.suites.poolbench.official import (
     Check,
     Meaning,
@@ -15,6 +14,7 @@ from poolbench_driver.suites.poolbench.official import (
     official_table,
     same_cells,
 )
+from poolbench_driver.suites.poolbench.reproduction.render import check_rows, disagreement_rows
 
 #: The check whose disagreements have a table of their own, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"

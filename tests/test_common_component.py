@@ -17,9 +17,9 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 LAYER = 3

@@ -16,9 +16,9 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.service import load_service
 from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.load import load_run_config
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,8 @@ import typer
 from tests.pages import NAMES, PAGES, REPOSITORY
 
 from poolbench_driver.cli import app
-from poolbench_driver.suites.metrics import SUFFIXES, all_metrics
+from poolbench_driver.cli.help import Group
+from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")
@@ -65,7 +66,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def subcommands(command: Any) -> dict[str, Any]:
     """The commands of a group by name; none of a plain command."""
-    return getattr(command, "commands", {})
+    return {name: command.commands[name] for name in command.list_commands(None)} if isinstance(command, Group) else {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -18,7 +18,7 @@ from poolbench.http import api as http
 from poolbench.machine import about
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 from poolbench_driver.doctor import Level, machine
 from poolbench_driver.doctor.finding import Finding, clock, free_space
 from poolbench_extractor.service import create as extractor

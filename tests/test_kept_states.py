@@ -26,17 +26,17 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.record import imported_model
-from poolbench_driver.loop import committed_keys
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release import Export, export_activations
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.stages.stage import Plan, committed_keys
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
+from poolbench_driver.suites.poolbench.release.activations import export_activations
+from poolbench_driver.suites.poolbench.release.source import Export
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]

@@ -26,8 +26,9 @@ from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
+from poolbench_driver.cli.help import Group
 from poolbench_driver.cli.run import RunCommand
-from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.contract.load import load_run_config
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120
@@ -68,7 +69,8 @@ def parse(command: Any, arguments: list[str], parent: Any = None) -> dict[str, A
     context = command.context_class(command, info_name=command.name, parent=parent)
     if isinstance(command, RunCommand):
         arguments = command.with_settings(list(arguments))
-    nested = getattr(command, "commands", {})
+    names = command.list_commands(context) if isinstance(command, Group) else []
+    nested = {name: command.commands[name] for name in names}
     options, rest, _ = command.make_parser(context).parse_args(args=list(arguments))
     if nested and rest:
         assert rest[0] in nested, f"No such command: {rest[0]}; there are {', '.join(nested)}"

@@ -15,10 +15,10 @@ from poolbench.steps.pooler import ANNOTATE
 from poolbench.worker.worker import Worker
 from poolbench_driver.cli import app
 from poolbench_driver.cluster.session import open_session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.job import prepare
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_pooler.service import create
 
 SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"]}

@@ -27,8 +27,8 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.service import load_service
 from poolbench.worker.worker import Failure
 from poolbench_driver.cli import app
+from poolbench_driver.contract.source import opaque, redacted
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.source import opaque, redacted
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, measures_table

@@ -15,11 +15,11 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.probing import PROBING_SETS
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.suites.ce_bench.concepts import concept_rows, readers
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.source import RowSource
 
 NAME = "planted-number"
 SETTINGS = {"suite": "ce-bench", "saes": ["topk-512"], "sets": [NAME], "budget": {"num_bootstrap": 50}}

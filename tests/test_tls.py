@@ -24,7 +24,7 @@ from poolbench.http.tls import client_context, server_files
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from poolbench.config import ModelRef
 from poolbench.steps.pooler import ANNOTATE
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate import Cluster
 from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.order import ordered
@@ -18,7 +19,6 @@ from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan, PlannedWork, joined
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 from scaling.cluster import Times
 

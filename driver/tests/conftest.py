@@ -24,11 +24,11 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.steering import NULLS, UNSTEERED
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 WIDTH = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.suites.poolbench.report.answer import (
     QUESTIONS,
     Best,

@@ -24,9 +24,9 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver import load
 from poolbench_driver.cli.upkeep import needs_of, unneeded
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.records import Publisher, RunFolder, RunRecords, Runs
-from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 

@@ -13,8 +13,8 @@ from driver.tests.conftest import Driver
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS
 from poolbench.pooling.registry import strategies_of
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.stages.scope import resolve_names
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.official import official_table
 
 MODELS = official_table("official").models

@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from poolbench_driver.cli import app
-from poolbench_driver.cli.help import CONTEXT_SETTINGS
+from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
 from poolbench_driver.cli.suite_options import help_rows
 from poolbench_driver.config.assignments import setting_paths
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.contract.registry import SUITES
 
 NARROW, ROOM = 80, 40
 
@@ -26,8 +26,9 @@ def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -
     context = command.context_class(command, info_name=name, parent=parent, **settings)
     context.meta["suite"] = None
     yield command, context
-    for inner, each in getattr(command, "commands", {}).items():
-        yield from commands(each, context, inner)
+    if isinstance(command, Group):
+        for inner in command.list_commands(context):
+            yield from commands(command.commands[inner], context, inner)
 
 
 ALL = {context.command_path: (command, context) for command, context in commands(typer.main.get_command(app))}

@@ -17,9 +17,9 @@ from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundEr
 from poolbench.statistics import paired_permutation_test
 from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.boards.ranking import rank_board
-from poolbench_driver.suites.load import load_run_config
 
 Rows = list[dict[str, Any]]
 STRATEGIES, CONCEPTS = ("A1_mean", "P1_last_token", "W1_first_k"), tuple(f"c{k}" for k in range(8))

@@ -12,7 +12,7 @@ from poolbench.errors import ConfigError, LayerError, UnknownModelError, Unknown
 from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench_driver.config import ConceptsConfig, read_assignments
-from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.contract.load import load_run_config
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:

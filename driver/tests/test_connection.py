@@ -12,7 +12,7 @@ import pytest
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster import connection
 from poolbench_driver.cluster.connection import WAIT_AT_MOST_S, PatientTransport, TokenAuth
-from poolbench_driver.cluster.session import ServiceError, Services, TokenRefusedError
+from poolbench_driver.cluster.services import ServiceError, Services, TokenRefusedError
 
 ADDRESS = "http://services.test"
 Answering = Callable[[httpx.Request], httpx.Response]

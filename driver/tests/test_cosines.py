@@ -19,13 +19,13 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_report
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.report.cosines import build_cosines, short
 

@@ -14,7 +14,7 @@ from poolbench.errors import ConfigError, EndpointError, InputError
 from poolbench_driver.adhoc.embedding import Embedder, Reference
 from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cli.embed import parse_params
-from poolbench_driver.cluster.session import ServiceError
+from poolbench_driver.cluster.services import ServiceError
 
 
 class Spoiled:

@@ -30,15 +30,15 @@ from poolbench.storage.erasure import erase_texts
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.loop import Pace, RunLoop, committed_keys, remaining
+from poolbench_driver.loop import Pace, RunLoop, remaining
 from poolbench_driver.loop.erasure import Erasure, scored_texts
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.stage import PlannedWork
+from poolbench_driver.stages.stage import PlannedWork, committed_keys
 from poolbench_driver.stages.steering import NULLS
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 SECRET = "SECRET-STEERED-TEXT"

@@ -10,6 +10,7 @@ from driver.tests.conftest import Driver
 from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import select_strategies
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
 from poolbench_driver.estimate.amounts import Amount, Range, amounts_of
 from poolbench_driver.estimate.order import chains, ordered
@@ -18,7 +19,6 @@ from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)

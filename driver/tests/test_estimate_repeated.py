@@ -29,6 +29,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, read_rates
 from poolbench_driver.estimate.amounts import amounts_of
@@ -36,7 +37,6 @@ from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 #: Seconds that the simulated services take for one unit of work: every task takes some hundredths of a second.

@@ -26,11 +26,11 @@ from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_digest
 from poolbench_driver.assemble import assemble
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import run_id
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 

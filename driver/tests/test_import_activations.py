@@ -16,10 +16,10 @@ from poolbench.errors import ConfigError, InputError, LayerError, NotFoundError,
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.record import imported_keys, imported_model, load_import
-from poolbench_driver.suites.load import load_run_config
 
 WIDTH, LENGTHS = 4, {"a0": 7, "a1": 5, "b0": 6, "b1": 3}
 STATES = {

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.listing import NARROW
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.load import load_run_config
 
 
 def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:

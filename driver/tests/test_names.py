@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from poolbench.errors import ConfigError, UnknownNameError
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
-from poolbench_driver.suites.load import load_run_config
 
 
 def test_an_unusable_direction_is_named_before_anything_is_planned() -> None:

@@ -25,10 +25,10 @@ from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.records import RunFolder, run_id
-from poolbench_driver.release import releasable_concepts
-from poolbench_driver.release.source import passages_source
+from poolbench_driver.release.facts import passages_source
 from poolbench_driver.stages.scope import neighbours_of
-from poolbench_driver.suites.poolbench import POOLBENCH
+from poolbench_driver.suites.poolbench.metrics import BOARD
+from poolbench_driver.suites.poolbench.release.source import releasable_concepts
 
 WORDS = [f"word{number}" for number in range(4000)]
 
@@ -186,9 +186,9 @@ def rows(*values: float | None, metric: str = "d1.auroc") -> pa.Table:
 
 
 def test_a_run_without_any_figure_says_why() -> None:
-    assert why_empty(rows(None, None), POOLBENCH.board.ranked) == "few (too_few)"
-    assert why_empty(rows(None, 0.5), POOLBENCH.board.ranked) == ""
-    assert why_empty(rows(None, metric="scorer.gate"), POOLBENCH.board.ranked) == ""
+    assert why_empty(rows(None, None), BOARD.ranked) == "few (too_few)"
+    assert why_empty(rows(None, 0.5), BOARD.ranked) == ""
+    assert why_empty(rows(None, metric="scorer.gate"), BOARD.ranked) == ""
 
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "messages"

@@ -13,11 +13,11 @@ from poolbench.errors import ConfigError
 from poolbench.pooling.registry import STRATEGIES, select_strategies, strategies_of
 from poolbench.readouts import READOUTS
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, left_out
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.stages.steering import NULLS
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)

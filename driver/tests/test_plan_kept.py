@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)

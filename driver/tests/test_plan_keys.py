@@ -8,10 +8,10 @@ import pytest
 
 from poolbench.config import ModelRef
 from poolbench.contracts.keys import digest
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 DEMO = ModelInfo(ModelRef("demo", "/models/demo", "local-0123456789ab"), 6, 256)

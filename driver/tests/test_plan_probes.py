@@ -20,13 +20,13 @@ from poolbench.queue.leases import FolderLeases
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 WIDTH = 4

@@ -8,12 +8,12 @@ import pytest
 
 from poolbench.config import ModelRef
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import plan_components, plan_probes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.stages.vectors import plan_vectors
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)

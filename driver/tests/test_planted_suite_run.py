@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,11 @@ from poolbench.errors import ConfigError
 from poolbench.library import Library
 from poolbench.storage import open_store
 from poolbench_driver.config import RunConfig
-from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.suites.planted import register as planted
 from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import TEXTS
-from poolbench_driver.suites.registry import SUITES
 
 
 @pytest.fixture(autouse=True)
@@ -66,12 +64,11 @@ def test_concepts_of_an_earlier_version_are_replaced(tmp_path: Path) -> None:
 def test_what_does_not_hold_is_named(tmp_path: Path) -> None:
     planted.register(config(), open_store(str(tmp_path / "store")))
     found = config(strategies=["P1_last_token"])
-    folder = RunFolder.create(tmp_path, found)
     row = {"metric": "d1.auroc", "layer": 0, "strategy": "P1_last_token", "status": "ok"}
     rows = [{**row, "concept": "planted_end", "value": 0.7}, {**row, "concept": "planted_edge", "value": 0.5}]
-    concluded = SUITES.get("planted").conclude(found, folder, {"results": pa.Table.from_pylist(rows)})
+    concluded = SUITES.get("planted").conclude({"results": pa.Table.from_pylist(rows)}, found)
     assert "P1_last_token must win on end and has 0.700" in concluded.wrong
     assert not any("on edge" in line for line in concluded.wrong)
     assert "| end | 0 | P1_last_token | win | 0.700 | WRONG |" in concluded.shown
-    listed = json.loads(folder.file("planted.json").read_text())
+    listed = concluded.files["planted.json"]
     assert {entry["signal"]: entry["holds"] for entry in listed}["edge"]

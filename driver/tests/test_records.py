@@ -22,8 +22,8 @@ from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Publisher, Rhythm, RunFolder, RunRecords, Runs, record
-from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)

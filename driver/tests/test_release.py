@@ -16,10 +16,11 @@ from poolbench.contracts.keys import is_restricted
 from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptError, RestrictedError
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
-from poolbench_driver.cli.export import of_concepts
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release import Export, export_steered_outputs, releasable_concepts
-from poolbench_driver.release.texts import RELEASE
+from poolbench_driver.suites.poolbench.release.commands import of_concepts
+from poolbench_driver.suites.poolbench.release.source import Export, releasable_concepts
+from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
+from poolbench_driver.suites.poolbench.release.texts import RELEASE
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:

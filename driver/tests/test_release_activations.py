@@ -18,7 +18,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_corpora.io import read_concept
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
-from poolbench_driver.release import export_activations
+from poolbench_driver.suites.poolbench.release.activations import export_activations
 
 WIDTH = 4
 

@@ -16,9 +16,9 @@ from safetensors.numpy import load_file
 
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.steps.roles import Cell
-from poolbench_driver.cli.export import of_concepts
-from poolbench_driver.release import export_directions
-from poolbench_driver.release.source import model_folder
+from poolbench_driver.suites.poolbench.release.commands import of_concepts
+from poolbench_driver.suites.poolbench.release.directions import export_directions
+from poolbench_driver.suites.poolbench.release.source import model_folder
 
 RESTRICTED = "restricted: sensitive concepts are part of its common component"
 

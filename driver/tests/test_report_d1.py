@@ -12,12 +12,12 @@ import pytest
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
+from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_page, write_report
 from poolbench_driver.suites.poolbench.report import report_of
-from poolbench_driver.suites.poolbench.report.answer import summary
+from poolbench_driver.suites.poolbench.report.markdown import summary
 from poolbench_driver.suites.poolbench.report.means import build_d1, build_published
-from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 from poolbench_driver.suites.poolbench.report.views import build_view
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
@@ -125,7 +125,7 @@ def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[R
 
 def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any]) -> None:
     folder = finished[0]
-    view = build_view(folder)
+    view = build_view(folder.tables)
     assert view.columns[0] == "d1.auroc"
     page = write_page(folder, report_of(view)).read_text("utf-8")
     page = page[page.index("<body>") : page.index('<h2 id="made">')]  # below are all settings of the run
@@ -166,7 +166,7 @@ def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> 
     page, markdown, said = (
         write_report(folder).read_text("utf-8"),
         leaderboard_markdown(folder),
-        build_view(folder),
+        build_view(folder.tables),
     )
     why = "One concept has no board of ranks, because strategies are compared over concepts."
     for text in (page[page.index("<h1>") :], markdown, summary(said)):
@@ -188,7 +188,7 @@ def test_a_page_has_the_columns_that_so_many_concepts_can_fill(
     ]
     of = json.dumps({"of": "d1.auroc", "board": "all"})
     rows.append({**shared, "strategy": "A1_mean", "concept": "", "value": 1.0, "metric": "rank.mean", "params": of})
-    view = replace(build_view(finished[0]), ranks=build_ranks(rows))
+    view = replace(build_view(finished[0].tables), ranks=build_ranks(rows, "d1.auroc"))
     page = write_page(finished[0], report_of(view)).read_text("utf-8")
     ranks = page[page.index('<h2 id="ranks">') : page.index('<h2 id="maps">')]
     tests, standings, pairs, *_ = map(widths_of, re.findall(r"<table.*?</table>", ranks, re.DOTALL))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from poolbench_driver.pages.boards.ranks import build_ranks, letters, rank_text, ranks_markdown
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams
-from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
-from poolbench_driver.suites.poolbench.report.ranks import build_ranks, letters, rank_text
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
 CONCEPTS = ("causation", "contrast", "hedging", "imdb_sentiment", "planning", "deference")
+
+d1_ranks = partial(build_ranks, primary="d1.auroc")
 
 
 def row(strategy: str, concept: str, value: float | None, **columns: Any) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_standings_name_the_best_and_compare_the_others_with_it(rows: list[dict[str, Any]]) -> None:
-    view = build_ranks(rows)
+    view = d1_ranks(rows)
     assert [line["strategy"] for line in view.standings] == list(GOODNESS)
     best, *others = view.standings
     assert (best["best"], best["winning_rate"]) == (None, 1)
@@ -50,7 +52,7 @@ def test_standings_name_the_best_and_compare_the_others_with_it(rows: list[dict[
 
 
 def test_families_models_and_layers(rows: list[dict[str, Any]]) -> None:
-    view = build_ranks(rows)
+    view = d1_ranks(rows)
     assert {family.family for family in view.strategy_families} == {"uniform", "position", "window"}
     assert view.strategy_families[0].family == "uniform"
     assert view.concept_families is not None and view.models is not None
@@ -63,12 +65,12 @@ def test_families_models_and_layers(rows: list[dict[str, Any]]) -> None:
 
 
 def test_one_model_and_one_family_need_no_table_of_their_own() -> None:
-    view = build_ranks([*(row(s, "causation", v) for s, v in GOODNESS.items()), ranked()])
+    view = d1_ranks([*(row(s, "causation", v) for s, v in GOODNESS.items()), ranked()])
     assert view.models is None and view.concept_families is None and view.layers == []
 
 
 def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
-    view = build_ranks([*(row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
+    view = d1_ranks([*(row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
     assert view.pairs == [] and {test["critical_difference"] for test in view.tests} == {None}
     title, why, table = ranks_markdown(view)
     assert title == "\n## d1.auroc on causation\n" and why.startswith("One concept has no board of ranks, because")
@@ -79,7 +81,7 @@ def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
 
 
 def test_four_concepts_say_what_they_cannot_show_and_leave_out_tests(rows: list[dict[str, Any]]) -> None:
-    view = build_ranks([line for line in rows if line["concept"] in (*CONCEPTS[:4], "")])
+    view = d1_ranks([line for line in rows if line["concept"] in (*CONCEPTS[:4], "")])
     said = "With 4 concepts no two strategies can be distinguished: a paired test of two strategies cannot give"
     assert view.limit == f"{said} a p below 0.125."
     assert min(pair["p"] for pair in view.pairs) == 0.125, "which the data reach: all concepts agree"
@@ -92,27 +94,27 @@ def test_four_concepts_say_what_they_cannot_show_and_leave_out_tests(rows: list[
 
 
 def test_a_correction_that_no_p_can_survive_is_left_out(rows: list[dict[str, Any]]) -> None:
-    view = build_ranks(rows)  # six pairs on six concepts: 6 / 32
+    view = d1_ranks(rows)  # six pairs on six concepts: 6 / 32
     shown = "\n".join(ranks_markdown(view))
     assert not view.limit and not view.shows_holm and "p (Holm)" not in shown and "critical difference" in shown
-    two = build_ranks([line for line in rows if line["strategy"] in ("A1_mean", "W1_first_k")])
+    two = d1_ranks([line for line in rows if line["strategy"] in ("A1_mean", "W1_first_k")])
     assert two.shows_holm and "effect and p (Holm) of the best against it" in "\n".join(ranks_markdown(two))
 
 
 def test_nothing_ranked_leaves_an_empty_view() -> None:
-    assert build_ranks([]).boards == {}
-    assert build_ranks([row("A1_mean", "causation", 0.9), ranked()]).standings == []
+    assert d1_ranks([]).boards == {}
+    assert d1_ranks([row("A1_mean", "causation", 0.9), ranked()]).standings == []
 
 
 def test_other_metrics_have_boards_but_no_standings(rows: list[dict[str, Any]]) -> None:
     other = [{**line, "metric": "d2.scp"} for line in rows if line["metric"] == "d1.auroc"]
-    view = build_ranks([*other, ranked("d2.scp")])
+    view = d1_ranks([*other, ranked("d2.scp")])
     assert list(view.boards) == ["d2.scp"] and view.standings == []
     assert [test["board"] for test in view.tests] == ["all", "complete"]
 
 
 def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) -> None:
-    view = build_ranks(rows)
+    view = d1_ranks(rows)
     board = view.boards["d1.auroc"]
     shared = letters(board)
     assert shared["A1_mean"] != shared["W1_first_k"]
@@ -127,7 +129,7 @@ def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) ->
 def test_no_diagram_without_a_critical_difference() -> None:
     holes = [row("A1_mean", "causation", 0.9), row("A2_max", "causation", 0.8), row("A2_max", "contrast", 0.7)]
     holes += [row("P1_last_token", "contrast", 0.6), ranked()]
-    view = build_ranks(holes)
+    view = d1_ranks(holes)
     assert view.boards["d1.auroc"].summary["num_blocks"] == 0
     assert rank_diagrams(view.boards) == {}
 

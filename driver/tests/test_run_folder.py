@@ -11,9 +11,9 @@ import pytest
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder, list_runs
-from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})

@@ -23,6 +23,7 @@ from poolbench_driver.cli.outcome import show_outcome
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needs_of
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Job, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
@@ -30,7 +31,6 @@ from poolbench_driver.records import Run, RunFolder, RunRecords, run_id
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODELS = {"first": 6, "second": 8}

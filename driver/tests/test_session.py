@@ -12,7 +12,8 @@ from poolbench.errors import EndpointError
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench_driver.cli import status
-from poolbench_driver.cluster.session import ServiceError, SlowServiceError, TokenRefusedError, try_health
+from poolbench_driver.cluster.services import ServiceError, SlowServiceError, TokenRefusedError
+from poolbench_driver.cluster.session import try_health
 
 
 @pytest.mark.parametrize(

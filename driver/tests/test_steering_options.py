@@ -15,10 +15,10 @@ from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES, strategies_of
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 

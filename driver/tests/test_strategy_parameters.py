@@ -10,12 +10,12 @@ import pytest
 
 from poolbench.config import ModelRef
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
-from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 NAMED = ["W2_last_k", "W2_last_k:k=32", "W2_last_k:k=8"]
@@ -63,7 +63,9 @@ def test_each_combination_is_a_row_of_results_and_boards(steered_in: Any, tmp_pa
     assert len({row["cell_id"] for row in rows}) == len(rows)
     ranked = {row["strategy"] for row in rows if row["metric"] == "rank.mean" and '"d1.auroc"' in row["params"]}
     assert ranked == set(NAMED)
-    (family,) = build_ranks([{**row, "params": row["params"] or json.dumps({})} for row in rows]).strategy_families
+    (family,) = build_ranks(
+        [{**row, "params": row["params"] or json.dumps({})} for row in rows], "d1.auroc"
+    ).strategy_families
     assert (family.family, sorted(family.strategies)) == ("window", sorted(NAMED))
 
 

@@ -9,16 +9,16 @@ import numpy as np
 
 from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
+from poolbench_driver.pages.drawing import VARIABLES
+from poolbench_driver.pages.markdown import paragraph, table
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.drawing import VARIABLES
-from poolbench_driver.suites.holmes import SCORE
 from poolbench_driver.suites.holmes.flash import HEAD, agreement, chosen
+from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.pictures import by_layer
 from poolbench_driver.suites.holmes.rates import score_matrix
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
 from poolbench_driver.suites.holmes.report import carried_table
 from poolbench_driver.suites.holmes.view import Entrant, View, view_over
-from poolbench_driver.suites.markdown import paragraph, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"
 #: Entrants that the board shows of each model: its best, and its last.
@@ -34,7 +34,7 @@ def page(runs: Sequence[RunFolder], compared: Sequence[RunFolder]) -> str:
         runs: Of several models, on equal sets.
         compared: Of one model: in whole, with a share of train, and with a share of dev and test too.
     """
-    view = view_over(runs)
+    view = view_over([run.finished() for run in runs])
     return "\n".join([*_head(runs, view), *_board(view), *_pooling(runs), *_controls(view), *_flash(compared)])
 
 
@@ -99,7 +99,7 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     )
     yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
     for run in runs:
-        view = view_over([run])
+        view = view_over([run.finished()])
         yield f"### {view.model}\n"
         yield carried_table(view)
         yield ""
@@ -132,7 +132,7 @@ def _controls(view: View) -> Iterator[str]:
 
 def picture(run: RunFolder) -> str:
     """Return which pooling carries what in one run, as an SVG with colours of its own."""
-    drawn = str(by_layer(view_over([run])))
+    drawn = str(by_layer(view_over([run.finished()])))
     for colour, name in VARIABLES.items():
         drawn = drawn.replace(f"var(--{name})", colour)
     return drawn

@@ -16,11 +16,11 @@ from recipes.real_text.pairs import Judged
 
 from poolbench_corpora.io import read_concept
 from poolbench_corpora.real import real_concepts
+from poolbench_driver.pages.boards.ranks import build_ranks
+from poolbench_driver.pages.markdown import paragraph, table
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown
-from poolbench_driver.suites.markdown import paragraph, table
-from poolbench_driver.suites.poolbench.report.answer import answers, best_of
-from poolbench_driver.suites.poolbench.report.ranks import build_ranks
+from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of
 
 _CANNOT = (
     "**Labels come from rules**, not from readers. A figure says how well a strategy finds what the rule finds.",
@@ -70,7 +70,7 @@ def page(measured: Measured) -> str:
         ),
         _items(
             [
-                *answers(best_of(build_ranks(rows).boards, {row["metric"] for row in rows})),
+                *answers(best_of(build_ranks(rows, SEPARATION).boards, {row["metric"] for row in rows})),
                 *(f"Compared with the published table, {said}" for said in published_orders(rows)),
                 *moved,
             ]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 
 ARCHIVE, MEMBER = "probing.tar.xz", "probing/blimp/BLiMP.zip"
 TASK = "blimp_pairs"

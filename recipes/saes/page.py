@@ -8,10 +8,10 @@ from pathlib import Path
 
 from recipes.saes.plans import PRETRAINED
 
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.pages.markdown import paragraph
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.markdown import paragraph
-from poolbench_driver.suites.registry import SUITES
 
 _SOURCES = {
     True: ("Planted stories", "The stories of `--stories planted`."),
@@ -36,7 +36,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
     )
     for folder in folders:
         config = folder.config()
-        report = SUITES.get("ce-bench").report(folder)
+        report = SUITES.get("ce-bench").report(folder.tables, config)
         assert report is not None
         assert isinstance(config, CeBenchConfig)
         name, source = _SOURCES[config.stories == "planted"]

@@ -20,7 +20,7 @@ from poolbench.errors import ConfigError, UnknownConceptError, UnknownNameError,
 from poolbench.pooling import STRATEGIES
 from poolbench.readouts import READOUTS
 from poolbench.registry import Registry
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.contract.registry import SUITES
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path
 from poolbench.storage.writer import TABLE_FILE, table_to_bytes
 from poolbench_driver.adhoc.arrays import load_array
-from poolbench_driver.cluster.session import table_of_stream
+from poolbench_driver.cluster.services import table_of_stream
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_steerer.http.vectors import parse_safetensors
 

@@ -24,10 +24,10 @@ from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_
 from poolbench.storage.scorers import named_scorers
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.adhoc.texts import read_lines
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop.outcomes import DamagedRecordError, read_failure
 from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys
-from poolbench_driver.suites.load import load_run_config
 
 KEY = "fuzz.0"
 _TASK = Task(kind="prober.probe", outputs={"measures": KEY})

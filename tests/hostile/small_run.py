@@ -15,9 +15,9 @@ import yaml
 
 from poolbench.storage import Artifacts
 from poolbench_driver.cluster.session import open_session
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.load import load_run_config
 
 _TIMEOUT_S = 1200
 #: A corpus seed that nobody else uses: no artifact of another run is ever damaged.

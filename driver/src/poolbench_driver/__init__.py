@@ -4,18 +4,20 @@
 
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
+    suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
     api         the same for Python: `run` and `load`
     series      the runs of one command, one for each model
     job         a run in order: scope, plan, loop, tables, page; an outcome
     assemble    the tables of a run: a suite's rows, what all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
-    release     artifacts and tables to publish reproduction  an official table beside a run
+    release     a run to publish
+    pages       the page kit: boards, figures, tables and texts
     records     folders of runs, and their records in the object store
-    suites      one folder each, their contract, registry and boards
+    contract    what a suite is, how it is found, its settings and metrics, and the source of its rows
     estimate    time, bytes and money of a run before it starts
     loop        the loop, its display, the deletion of sensitive texts
-    stages      scope to keys and tasks of vectors, probes, texts and scores; pure
+    stages      settings to a scope; scope to keys and tasks of vectors, probes, texts and scores
     imports     activations, scorers and autoencoders from elsewhere
     models      depth, width and revision       corpora       passages and prompts of a run
     adhoc       files and requests of the commands that ask one service

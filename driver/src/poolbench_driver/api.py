@@ -8,11 +8,11 @@ from typing import Any
 
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.records import RunFolder, find_run
 from poolbench_driver.series import prepare_all
-from poolbench_driver.suites.load import load_run_config
 
 
 def run(

@@ -13,14 +13,14 @@ from poolbench import __version__
 from poolbench.contracts import Row
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
+from poolbench_driver.contract.metrics import metric_info
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.source import RowSource, redacted
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import Failure, FoundDamageError
+from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 from poolbench_driver.records import now
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
-from poolbench_driver.suites.metrics import metric_info
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.source import RowSource, redacted
-from poolbench_driver.suites.suite import BoardSpec
 
 
 def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +16,17 @@ from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.estimate.order import ordered
-from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
+from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, remaining
 from poolbench_driver.loop.erasure import Erasure
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.loop.recording import Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Publisher, RunFolder
 from poolbench_driver.report import report_of, write_page
-from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import Conclusion
+from poolbench_driver.stages.stage import Plan, committed_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +147,9 @@ class _Attempt:
             return Outcome(folder, RunState.CANCELLED, failures)
         suite = SUITES.get(config.suite)
         empty = why_empty(tables["results"], suite.board.ranked)
-        conclusion = suite.conclude(config, folder, tables)
+        conclusion = suite.conclude(tables, config)
+        for name, content in conclusion.files.items():
+            folder.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(list(failures))

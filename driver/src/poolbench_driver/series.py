@@ -18,16 +18,15 @@ from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.needs import Need, lines, require_all
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
+from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics, ranks_markdown
+from poolbench_driver.pages.plain import plain_report
 from poolbench_driver.records import RunFolder, run_id
-from poolbench_driver.report.plain import plain_report
-from poolbench_driver.suites.needs import Need, lines, require_all
-from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
-from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -152,7 +151,7 @@ class Board:
             }
             for folder, rows in zip(folders, found, strict=True)
         ]
-        return cls(runs, join_rows(found), spec, suite.joined(folders))
+        return cls(runs, join_rows(found), spec, suite.joined([folder.finished() for folder in folders]))
 
     @property
     def id(self) -> str:

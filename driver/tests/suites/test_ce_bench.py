@@ -23,18 +23,19 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.imports.sae_folders import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.markup import marked
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import write_report
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.entrant import Entrant
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
-from poolbench_driver.suites.ce_bench.view import Entrant, View, agreement
-from poolbench_driver.suites.markup import marked
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.ce_bench.view import View, agreement
 from poolbench_prober.service import create
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
@@ -393,7 +394,7 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
 ) -> None:
     folder = run(plan_of(saes / "one", saes / "two", stories=stories, protocol="published"))
     page = write_report(folder).read_text("utf-8")
-    report = SUITES.get("ce-bench").report(folder)
+    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
     assert report is not None
     assert report.answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
     assert "All 2 autoencoders beat random directions of equal width and L0" in report.answer
@@ -440,7 +441,7 @@ def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], 
     found = figures(folder)
     assert found["one", "ce.interpretability"]["status"] == Status.TOO_FEW
     assert found["one", "ce.contrastive"]["status"] == Status.OK
-    report = SUITES.get("ce-bench").report(folder)
+    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
     assert report is not None and report.answer.startswith("No autoencoder has a score.")
     assert "one: no score, too_few" in report.markdown and "only the subject" in report.markdown
     assert "No autoencoder has a score." in write_report(folder).read_text("utf-8")
@@ -457,7 +458,7 @@ def test_the_board_has_the_loss_that_is_recovered_and_dense_features(
     run: Callable[..., RunFolder], saes: Path, stories: str
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories))
-    report = SUITES.get("ce-bench").report(folder)
+    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
     assert report is not None
     head, _, *lines = ([cell.strip() for cell in line.split("|")] for line in report.answer.splitlines() if "|" in line)
     cells = {line[1]: dict(zip(head, line, strict=True)) for line in lines}
@@ -479,7 +480,7 @@ def test_runs_on_the_same_stories_share_a_board(
     run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
-    said = SUITES.get("ce-bench").joined(folders)
+    said = SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
     assert said is not None
     lines = said.splitlines()[2:]
     assert sorted(line.split("|")[1].strip() for line in lines) == [
@@ -487,7 +488,9 @@ def test_runs_on_the_same_stories_share_a_board(
     ]  # fmt: skip
     other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
     with pytest.raises(ConfigError, match="different stories"):
-        SUITES.get("ce-bench").joined([folders[0], run(plan_of(saes / "two", stories=other))])
+        SUITES.get("ce-bench").joined(
+            [each.finished() for each in (folders[0], run(plan_of(saes / "two", stories=other)))]
+        )
 
 
 def entrant(name: str, values: list[float], kind: str = "autoencoder", **others: float) -> Entrant:

@@ -14,6 +14,8 @@ from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
@@ -21,8 +23,6 @@ from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, CeBenchScope, plan
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.source import RowSource
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 LAYER = 3

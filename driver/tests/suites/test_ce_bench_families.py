@@ -8,11 +8,12 @@ import pytest
 from driver.tests.suites import test_ce_bench as base
 from driver.tests.suites.test_ce_bench import SUBJECTS, pair, plan_of, put_sae, put_stories
 
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
+from poolbench_driver.suites.ce_bench.entrant import Entrant
 from poolbench_driver.suites.ce_bench.families import families_of
-from poolbench_driver.suites.ce_bench.view import Entrant, View
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.ce_bench.view import View
 
 run, stories = base.run, base.stories
 ONE_TRAINING = "the figures of one training say nothing about another"
@@ -99,7 +100,7 @@ def test_the_page_and_the_leaderboard_show_a_family(
     for number, name in enumerate(("own", "own-s1", "other")):
         put_sae(tmp_path / "saes" / name, number, **(_metadata(number) if name != "other" else {}))
     folder = run(plan_of(tmp_path / "saes", stories=stories))
-    report = SUITES.get("ce-bench").report(folder)
+    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
     page = write_report(folder).read_text("utf-8")
     assert report is not None
     score = next(
@@ -117,12 +118,15 @@ def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_pat
     folders = [
         run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
     ]
-    assert ONE_TRAINING in (SUITES.get("ce-bench").report(folders[0]) or pytest.fail()).markdown
-    assert "| own-s0 | 0, 1 | " in SUITES.get("ce-bench").joined(folders)
+    assert (
+        ONE_TRAINING
+        in (SUITES.get("ce-bench").report(folders[0].tables, folders[0].config()) or pytest.fail()).markdown
+    )
+    assert "| own-s0 | 0, 1 | " in SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
 
 
 def test_runs_of_earlier_versions_have_no_families(run: Callable[..., RunFolder], stories: str, tmp_path: Path) -> None:
     folder = run(plan_of(put_sae(tmp_path / "own", 0, **_metadata(0)), stories=stories))
     folder.write_table("entrants", folder.read_table("entrants").drop_columns(["family", "seed"]))
-    report = SUITES.get("ce-bench").report(folder)
+    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
     assert report is not None and ONE_TRAINING in report.markdown

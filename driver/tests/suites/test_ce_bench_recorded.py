@@ -13,9 +13,9 @@ import pytest
 
 from poolbench.errors import InputError
 from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.suites.ce_bench.claims import claims_markdown
 from poolbench_driver.suites.ce_bench.recorded import Entry, architecture_of, board, read_tree, width_of
-from poolbench_driver.suites.registry import SUITES
 
 FOLDER = os.environ.get("POOLBENCH_REAL_TEXT", "")
 needs_table = pytest.mark.skipif(

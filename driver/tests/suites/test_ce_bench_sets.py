@@ -14,12 +14,12 @@ from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
 from poolbench_driver.suites.ce_bench.sets import read_sets
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.source import RowSource
 
 TWO = ("planted-number", "planted-random")
 

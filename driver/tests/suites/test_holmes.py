@@ -19,6 +19,8 @@ from poolbench.steps.extractor import EXTRACT
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
 from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
@@ -26,8 +28,6 @@ from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, chosen_
 from poolbench_driver.suites.holmes.rates import published_rates, winning_rates
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.registry import SUITES
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")

@@ -16,13 +16,13 @@ from poolbench.contracts.measures import Measure
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble
+from poolbench_driver.pages.markup import marked
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report.page import report_of, write_page
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
 from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.view import view_of, view_over
-from poolbench_driver.suites.markup import marked
 
 SETTINGS: dict[str, Any] = {
     "strategies": ("A1_mean", "P1_last_token"),
@@ -112,7 +112,7 @@ def test_published_rows_are_in_a_table_of_their_own(folder: RunFolder) -> None:
 def test_the_leader_is_tested_against_every_other_entrant(folder: RunFolder) -> None:
     rows = folder.read_table("comparisons").to_pylist()
     assert {row["entrant"] for row in rows} == {"demo A1_mean final"} and len(rows) == 7 * 3
-    view = view_of(folder)
+    view = view_of(folder.tables)
     found = {each.name: view.tested(each) for each in view.entrants}
     assert found["demo A1_mean final"] == "" and found["demo/random_weights A1_mean final"] == "2 : 0"
     assert "beats demo P1_last_token embedding significantly in 2 of 3 sets, and loses in 0" in view.certainty()
@@ -168,12 +168,12 @@ def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) ->
         assert part in page
     assert "0.820 ± 0.016" in page  # two sets at .97 and one at .52, each over five values .01 apart
     assert "| syntax | P1_last_token" in report.markdown
-    problems = view_of(folder).problems
+    problems = view_of(folder.tables).problems
     assert any("predict one label for all instances" in line for line in problems)
 
 
 def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:
-    found = [line for line in view_of(folder).problems if line.startswith("random weights win as much")]
+    found = [line for line in view_of(folder.tables).problems if line.startswith("random weights win as much")]
     assert not found
 
 
@@ -187,7 +187,7 @@ def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
 
 def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None:
     """Of one run it is the run's own; of two, the entrants of both are compared on all sets."""
-    alone, own = view_over([folder]), view_of(folder)
+    alone, own = view_over([folder.finished()]), view_of(folder.tables)
     for kind in ("", *own.types):
         assert {each.name: each.value(kind) for each in alone.entrants} == {
             each.name: each.value(kind) for each in own.entrants
@@ -200,17 +200,19 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
             rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), "model": "second"} for row in rows]
             table = pa.Table.from_pylist([{**row, "value": 0.1} for row in rows], table.schema)
         other.write_table(name, table)
-    both = view_over([folder, other])
+    both = view_over([folder.finished(), other.finished()])
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
-    assert "second A1_mean final" in joined([folder, other])
+    assert "second A1_mean final" in joined([folder.finished(), other.finished()])
     predictions = [
         {**row, "entrant": row["entrant"].replace("demo", "second", 1)}
         for row in folder.read_table("predictions").to_pylist()
     ]
     other.write_table("predictions", pa.Table.from_pylist(predictions, folder.read_table("predictions").schema))
-    tested = view_over([folder, other])  # models are compared on the test instances that both have
+    tested = view_over(
+        [folder.finished(), other.finished()]
+    )  # models are compared on the test instances that both have
     found = {each.name: tested.tested(each) for each in tested.entrants}
     assert found["second A1_mean final"] == "0 : 0" and found["second P1_last_token embedding"] == "2 : 0"
 
@@ -230,7 +232,7 @@ def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path
     other.write_table("results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
     for name in ("sets", "notes"):
         other.write_table(name, folder.read_table(name))
-    view = view_over([other])
+    view = view_over([other.finished()])
     assert view.entrants[-1].name == leader and view.entrants[-1].value() == 1.0
     assert view.carried()["all sets"]["final"][0] == ("P1_last_token",)
     assert f"scores on less than half of the sets, and so not said to lead: {leader}" in view.problems

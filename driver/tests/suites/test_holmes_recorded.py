@@ -13,10 +13,10 @@ import pytest
 
 from poolbench.errors import ConfigError, InputError
 from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.suites.holmes.claims import DECODERS, ENCODERS, Rates, claims_markdown
 from poolbench_driver.suites.holmes.flash import main
 from poolbench_driver.suites.holmes.recorded import TYPES, board, read_scores
-from poolbench_driver.suites.registry import SUITES
 
 #: The example of the definitions: models A, B and C on three sets. One of the sets is unknown to the public suite.
 BY_HAND = """,probing dataset,linguistic subfield,linguistic phenomena,probe type,train portion,probe,A,B,C

@@ -17,6 +17,9 @@ from poolbench.statuses import Status
 from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import rank_rows
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
@@ -25,9 +28,6 @@ from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, c
 from poolbench_driver.suites.humanoid.report import Line, View, arrows
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble
 from poolbench_driver.suites.humanoid.words import read_words
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.source import RowSource
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)

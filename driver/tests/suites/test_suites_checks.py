@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from poolbench.contracts.measures import Measure
-from poolbench_driver.suites.boards.layer_stability import layer_stability
+from poolbench_driver.pages.boards.layer_stability import layer_stability
 from poolbench_driver.suites.poolbench.measures.concept_checks import concept_check_rows
 
 

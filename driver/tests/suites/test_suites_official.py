@@ -18,7 +18,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.suites.metrics import all_metrics
+from poolbench_driver.contract.metrics import all_metrics
 from poolbench_driver.suites.poolbench import official
 from poolbench_driver.suites.poolbench.official import Meaning, check_table, d1_board, official_table, same_cells
 from poolbench_driver.suites.poolbench.official.significance import block_values, rank_bounds

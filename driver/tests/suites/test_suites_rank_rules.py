@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.pages.boards.ranking import rank_board
 
 STATUSES = ["ok"] * 12 + [
     "failed",

@@ -32,7 +32,6 @@ from poolbench_driver.cli import (
     login,
     model,
     planning,
-    reproduce,
     run,
     runs,
     status,
@@ -52,7 +51,7 @@ EXTRAS = {
 }
 
 app = typer.Typer(
-    name="poolbench-driver",
+    name=help.PROGRAM,
     cls=help.Group,
     context_settings=help.CONTEXT_SETTINGS,
     rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style
@@ -88,7 +87,7 @@ for command in (
         attach.cancel,
         attach.forget,
     ),
-    *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
+    *(comparing.compare, comparing.ranks, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, doctor.doctor),
 ):

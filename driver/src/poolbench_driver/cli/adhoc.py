@@ -15,7 +15,7 @@ from poolbench_driver.adhoc.texts import TextLine, read_texts
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 
 TASKS = ("concept", "classification", "regression")

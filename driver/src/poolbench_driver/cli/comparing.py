@@ -71,10 +71,9 @@ def ranks(
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows, read_results
+    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics, ranks_markdown
     from poolbench_driver.records import find_run
-    from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
-    from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
-    from poolbench_driver.suites.registry import SUITES
 
     rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
     metric = metric or SUITES.get(rows[0]["suite"]).board.primary

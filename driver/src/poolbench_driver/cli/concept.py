@@ -16,7 +16,7 @@ from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from poolbench_corpora.own import Definition, Made
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 

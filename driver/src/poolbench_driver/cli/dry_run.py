@@ -16,12 +16,12 @@ from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 from poolbench_driver.config import Assignment
+from poolbench_driver.contract.needs import Need, lines
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Description
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
-from poolbench_driver.suites.needs import Need, lines
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import Description
 
 if TYPE_CHECKING:
     from poolbench_driver.job import Job

@@ -1,22 +1,18 @@
-"""export: the parts of a run that may be published."""
+"""export: what may be published of a run; suites add what they write of theirs."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from poolbench.concepts import exportable
 from poolbench.contracts.wire import Exit
-
-if TYPE_CHECKING:
-    from poolbench_driver.release import Export
 
 app = typer.Typer(
     help="Write what others may have of a run: never passages, vectors, texts or scorers of sensitive concepts.",
@@ -26,65 +22,7 @@ app = typer.Typer(
 Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export of the same run there is replaced.")]
 Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
 Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
-Concepts = Annotated[
-    str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
-]
 Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
-
-#: The exports of concepts: what each writes, how many parts that has, and how its manifest counts them.
-_OF_CONCEPTS: dict[str, tuple[str, Callable[[Export], int], Callable[[dict[str, Any]], str]]] = {
-    "activations": (
-        "Write kept states per token, as object arrays per layer in the published layout, with their passages.",
-        lambda export: 2 * len(export.concepts) * len(export.scope.layers_with_steering),
-        lambda manifest: f"states of {_sum(manifest, 'num_passages')} passages and layers, ",
-    ),
-    "directions": (
-        "Write the directions of concepts as .npy files in the published layout and as safetensors.",
-        lambda export: len(export.concepts) * len(export.scope.layers_with_steering),
-        lambda manifest: f"{manifest['num_directions']} directions, ",
-    ),
-    "scorers": (
-        "Write the scorers of concepts as folders that Transformers loads as sequence classifiers.",
-        lambda export: len(export.concepts),
-        lambda manifest: "scorers, ",
-    ),
-    "steered-outputs": (
-        "Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused.",
-        lambda export: len(export.concepts) * (len(export.scope.strategies) + 2),
-        lambda manifest: f"{_sum(manifest, 'num_rows')} texts of ",
-    ),
-}
-
-
-def of_concepts(what: str) -> Callable[..., int]:
-    """Return the command that exports something of each concept of a run."""
-    _, num_parts, counted = _OF_CONCEPTS[what]
-
-    def command(
-        output: Output,
-        run: Run = "latest",
-        runs: Runs = Path("runs"),
-        concepts: Concepts = None,
-        licence: Licence = None,
-    ) -> int:
-        from poolbench_driver import release
-
-        export = _export(what, run, runs, concepts, licence)
-        write = getattr(release, f"export_{what.replace('-', '_')}")
-        manifest = _written(lambda on_part: write(replace(export, on_part=on_part), output), output, num_parts(export))
-        return _report(
-            manifest, f"{output}: {counted(manifest)}{len(export.concepts)} concepts, licence {export.licence}"
-        )
-
-    return command
-
-
-def _sum(manifest: dict[str, Any], count: str) -> int:
-    return sum(entry.get(count, 0) for entry in manifest["files"].values())
-
-
-for _name, (_help, *_) in _OF_CONCEPTS.items():
-    app.command(_name, help=_help)(of_concepts(_name))
 
 
 @app.command("run")
@@ -92,50 +30,22 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.records import RunRecords, find_run
-    from poolbench_driver.release import export_run
+    from poolbench_driver.release.run import export_run
 
     artifacts, folder = open_artifacts(), find_run(runs, run)
     folder.recall_concepts()
     keys = RunRecords(artifacts.store).keys(folder.id)
-    command = _command("run", folder.id, licence=licence)
+    command = command_line("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
-    manifest = _written(write, output, len(keys))
+    manifest = with_progress(write, output, len(keys))
     if sensitive := [name for name in folder.config().concept_ids if not exportable([name])]:
         typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
-    return _report(
+    return show_written(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
     )
 
 
-def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
-    """Return the run that is exported, planned again; say which of its concepts stay, because they are sensitive."""
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.config import of_concepts
-    from poolbench_driver.job import prepare
-    from poolbench_driver.records import find_run
-    from poolbench_driver.release import Export, licence_of, releasable_concepts
-    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-
-    session, folder = open_session(), find_run(runs, run)
-    folder.recall_concepts()
-    config = of_concepts(folder.config())
-    asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
-    chosen = releasable_concepts(config.concepts, asked)
-    if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
-        typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-    plan = prepare(config, session, folder.model()).plan
-    assert isinstance(plan, PoolBenchPlan)
-    return Export(
-        folder,
-        plan,
-        session.artifacts,
-        chosen,
-        licence or licence_of(what, config),
-        _command(what, folder.id, concepts=asked, licence=licence),
-    )
-
-
-def _command(what: str, run: str, *, concepts: list[str] | None = None, licence: str | None = None) -> str:
+def command_line(what: str, run: str, *, concepts: list[str] | None = None, licence: str | None = None) -> str:
     """Return the command that makes an export, for its card."""
     words = ["poolbench-driver", "export", what, run, "--output", "FOLDER"]
     words += ["--concepts", ",".join(concepts)] if concepts else []
@@ -143,7 +53,7 @@ def _command(what: str, run: str, *, concepts: list[str] | None = None, licence:
     return shlex.join(words)
 
 
-def _written(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> dict[str, Any]:
+def with_progress(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> dict[str, Any]:
     """Call `write` below a progress bar and return its manifest; after an interrupt, say that nothing changed."""
     try:
         with typer.progressbar(length=parts, label="exporting", file=sys.stderr) as bar:
@@ -153,7 +63,7 @@ def _written(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> 
         raise SystemExit(Exit.INTERRUPTED) from None
 
 
-def _report(manifest: dict[str, Any], line: str) -> int:
+def show_written(manifest: dict[str, Any], line: str) -> int:
     """Print what was written, and the parts that the run lacks; return the exit code."""
     typer.echo(line)
     for gap in manifest["missing"]:

@@ -6,16 +6,45 @@ from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperGroup
+from typer.main import get_group
 
+PROGRAM = "poolbench-driver"
 #: Of the whole command line; groups and commands take it over.
 CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 class Group(TyperGroup):
-    """A group of commands that is listed with whole summaries; by default long ones are cut."""
+    """A group of commands, listed with whole summaries; by default long ones are cut.
+
+    The commands that suites add to it are loaded where its own are not enough: for help, and for another name.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        for name, command in _of_suites(self.name).items():
+            self.commands.setdefault(name, command)
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None if there is none of this name."""
+        if cmd_name not in self.commands:
+            self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
-        summaries = [(name, cleandoc(command.help or "")) for name, command in self.commands.items()]
+        summaries = [(name, cleandoc(self.commands[name].help or "")) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary.partition("\n\n")[0]) for name, summary in summaries])
+
+
+def _of_suites(group: str | None) -> dict[str, Any]:
+    """Return the commands that suites add to a group of this name, or to the command line itself."""
+    from poolbench_driver.contract.registry import SUITES
+
+    commands: dict[str, Any] = {}
+    for suite in SUITES.all():
+        if (app := suite.commands()) is not None:
+            added = get_group(app).commands
+            commands |= added if group == PROGRAM else getattr(added.get(group or ""), "commands", {})
+    return commands

@@ -12,7 +12,7 @@ import typer
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
-from poolbench_driver.suites.markdown import listed
+from poolbench_driver.pages.markdown import listed
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, RunRecords
@@ -62,7 +62,7 @@ def _models(_: Path) -> Rows:
 
 
 def _suites(_: Path) -> Rows:
-    from poolbench_driver.suites.registry import SUITES
+    from poolbench_driver.contract.registry import SUITES
 
     return [_row(each, "id", "summary") for each in SUITES.all()]
 

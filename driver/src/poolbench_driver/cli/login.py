@@ -21,7 +21,7 @@ def login(
     """Keep the address and the token of a cluster, after a check, so that other commands reach it over HTTP."""
     from poolbench.settings import ClusterSettings
     from poolbench.settings.login import Login, keep_login
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
     address, token = _address(url), _token(token_file)
     asked = ClusterSettings("", "", address, token, http_from="the command line", token_from="the token given")

@@ -18,7 +18,8 @@ def show_outcome(found: Outcome) -> int:
     if found.state == RunState.CANCELLED:
         return Exit.FAILURES
     if found.conclusion.shown:
-        typer.echo(found.conclusion.shown)
+        files = ", ".join(str(found.folder.file(name)) for name in found.conclusion.files)
+        typer.echo(f"{found.conclusion.shown}: {files}" if files else found.conclusion.shown)
     typer.echo(f"{found.answer}\n\nreport: {found.report}\nresults digest: {found.digest}")
     if failures := found.failures:
         blocked = sum(failure.blocked for failure in failures)

@@ -43,14 +43,15 @@ class RunCommand(TyperCommand):
         """Return arguments with `--set` in place of the options that are settings of the suite."""
         known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
         if any(each.startswith("--") and each.partition("=")[0] not in known for each in args):
-            from poolbench_driver.suites.registry import SUITES
+            from poolbench_driver.config import DEFAULT_SUITE
+            from poolbench_driver.contract.registry import SUITES
 
-            return with_settings(args, SUITES.get(named_suite(args) or "poolbench").config, known)
+            return with_settings(args, SUITES.get(named_suite(args) or DEFAULT_SUITE).config, known)
         return args
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in groups: those of the named suite, or how to see those of each."""
-        from poolbench_driver.suites.registry import SUITES
+        from poolbench_driver.contract.registry import SUITES
 
         suite, suites = (SUITES.get(ctx.meta["suite"]), []) if ctx.meta["suite"] else (None, SUITES.all())
         groups: dict[str, list[Any]] = {}
@@ -163,6 +164,8 @@ def run(
     replicas: Annotated[str | None, typer.Option(help="Such as prober=8,scorer=2.", rich_help_panel=_DRY_RUN)] = None,
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
+    from poolbench_driver.config import scorer_settings
+
     flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
@@ -206,7 +209,7 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
 
 def _checked(configs: list[RunConfig]) -> Session:
     """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
-    from poolbench_driver.suites.registry import SUITES
+    from poolbench_driver.contract.registry import SUITES
 
     for config in configs:
         SUITES.get(config.suite).check(config)
@@ -235,16 +238,6 @@ def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
-def scorer_settings(name: str | None) -> dict[str, Any]:
-    """Return the settings of a kind of scorers; none for None. Raise UnknownNameError for another kind."""
-    from poolbench.errors import UnknownNameError
-    from poolbench_driver.suites.poolbench.presets import SCORERS
-
-    if name is not None and name not in SCORERS:
-        raise UnknownNameError("kind of scorers", name, SCORERS)
-    return SCORERS[name] if name else {}
-
-
 def _models(text: str | None) -> list[str]:
     """Return the models of a command, each once. A folder may have a comma in its name."""
     from poolbench.config import local_folder
@@ -263,7 +256,7 @@ def _configs(
     """
     from poolbench.errors import ConfigError
     from poolbench_driver.config import read_assignments
-    from poolbench_driver.suites.load import load_run_config
+    from poolbench_driver.contract.load import load_run_config
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")

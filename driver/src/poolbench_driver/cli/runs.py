@@ -12,8 +12,8 @@ import typer
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from poolbench_driver.contract.suite import Recorded
     from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.suite import Recorded
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
@@ -59,7 +59,7 @@ def leaderboard(
 
 def _recorded(table: Path, suite: str | None, folders: Sequence[RunFolder]) -> Recorded:
     """Return the board of a recorded table, read by the suite that is named, or else by that of the first run."""
-    from poolbench_driver.suites.registry import SUITES
+    from poolbench_driver.contract.registry import SUITES
 
     if suite is None and not folders:
         raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")

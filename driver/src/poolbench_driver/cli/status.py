@@ -23,7 +23,7 @@ from poolbench_driver.cli.runs import Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
@@ -37,7 +37,8 @@ def status(
     output: Output = Path("runs"), as_json: Json = False, watch: Watch = False, interval_s: Interval = 2.0
 ) -> int:
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
-    from poolbench_driver.cluster.session import TokenRefusedError, open_services
+    from poolbench_driver.cluster.services import TokenRefusedError
+    from poolbench_driver.cluster.session import open_services
 
     connected = open_services()
     look = partial(_look, connected, output)

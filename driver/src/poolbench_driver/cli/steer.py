@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from poolbench.config import ModelRef
     from poolbench.settings import ClusterSettings
     from poolbench.storage.directions import NamedDirection
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}

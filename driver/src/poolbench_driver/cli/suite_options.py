@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poolbench_driver.config import RunConfig
-    from poolbench_driver.suites.suite import Suite
+    from poolbench_driver.contract.suite import Suite
 
 #: The preset of a command that names none. Help shows its values as defaults.
 PRESET = "demo"

@@ -30,9 +30,9 @@ def gc(
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import imported_keys
-    from poolbench_driver.loop import committed_keys
     from poolbench_driver.loop.erasure import scored_texts
     from poolbench_driver.records import RunRecords, Runs
+    from poolbench_driver.stages.stage import committed_keys
 
     session = open_session()
     runs = Runs(output, RunRecords(session.artifacts.store)).all()

@@ -23,7 +23,7 @@ from poolbench.storage import Artifacts
 
 if TYPE_CHECKING:
     from poolbench.queue import LeaseStore, TaskQueue
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 _AGE = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -6,7 +6,8 @@ from typing import Any
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.storage.damage import described_damage
-from poolbench_driver.cluster.session import Services, open_artifacts
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.cluster.session import open_artifacts
 
 
 def cluster_state(services: Services) -> dict[str, Any]:

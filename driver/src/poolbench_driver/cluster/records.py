@@ -12,7 +12,7 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 from poolbench.storage.base import ObjectInfo
 
 if TYPE_CHECKING:
-    from poolbench_driver.cluster.session import Services
+    from poolbench_driver.cluster.services import Services
 
 _SERVICE = "pooler"
 

@@ -21,10 +21,10 @@ from poolbench_driver.comparison.pairing import (
     pair_cells,
     status_changes,
 )
-from poolbench_driver.suites.boards.cell_table import DROP_STATUSES, WORST_STATUSES
-from poolbench_driver.suites.boards.parts import rank_agreements, ranks_of
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
-from poolbench_driver.suites.metrics import metric_info
+from poolbench_driver.contract.metrics import metric_info
+from poolbench_driver.pages.boards.cell_table import DROP_STATUSES, WORST_STATUSES
+from poolbench_driver.pages.boards.parts import rank_agreements, ranks_of
+from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from poolbench.contracts.results import LATER, RESULT_SCHEMA
 from poolbench.errors import InputError
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.registry import SUITES
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:

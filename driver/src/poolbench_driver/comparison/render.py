@@ -9,8 +9,8 @@ from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.comparison.changes import RunChanges
 from poolbench_driver.comparison.pairing import SAME_VALUE
-from poolbench_driver.suites.boards.ranking import LEVEL
-from poolbench_driver.suites.markdown import table
+from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.pages.markdown import table
 
 Titled = tuple[str, Sequence[str], list[Row]]
 

@@ -4,16 +4,20 @@ from poolbench_driver.config.assignments import Assignment, read_assignments
 from poolbench_driver.config.concepts import (
     NO_FOLDER,
     OF_STEERING,
+    SCORERS,
     ConceptsConfig,
     CorpusConfig,
     SaeConfig,
     of_concepts,
+    scorer_settings,
 )
-from poolbench_driver.config.run import RunConfig
+from poolbench_driver.config.run import DEFAULT_SUITE, RunConfig
 
 __all__ = [
+    "DEFAULT_SUITE",
     "NO_FOLDER",
     "OF_STEERING",
+    "SCORERS",
     "Assignment",
     "ConceptsConfig",
     "CorpusConfig",
@@ -21,4 +25,5 @@ __all__ = [
     "SaeConfig",
     "of_concepts",
     "read_assignments",
+    "scorer_settings",
 ]

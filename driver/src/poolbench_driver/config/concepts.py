@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from poolbench.config import LayerChoice, StrictModel
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.config.run import RunConfig
 
 D2_DEPTH = 0.5
@@ -21,6 +21,16 @@ OF_STEERING = frozenset(
         *("budget.opening_set", "budget.max_tokens", "budget.num_nulls", "budget.num_continuations"),
     )
 )
+#: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
+SCORERS: dict[str, dict[str, Any]] = {
+    "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
+    "published": {
+        "scorer_base": "nips234678/poolbench-bert-scorers",
+        "scorer_mode": "import",
+        "scorer_positive_label": "1",  # by index: the reference trains them with 1 for the concept
+    },
+    "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
+}
 
 
 class CorpusConfig(StrictModel):
@@ -162,6 +172,13 @@ class ConceptsConfig(RunConfig):
             if section[name] is None:  # a later field
                 del section[name]
         return settings
+
+
+def scorer_settings(name: str | None) -> dict[str, Any]:
+    """Return the settings of a kind of scorers; none for None. Raise UnknownNameError for another kind."""
+    if name is not None and name not in SCORERS:
+        raise UnknownNameError("kind of scorers", name, SCORERS)
+    return SCORERS[name] if name else {}
 
 
 def of_concepts(config: RunConfig) -> ConceptsConfig:

@@ -6,6 +6,9 @@ from poolbench.config import BUDGETS, Budget, StrictModel
 from poolbench.contracts.bounds import Seed
 from poolbench.contracts.keys import digest
 
+#: What is measured where nothing names a suite.
+DEFAULT_SUITE = "poolbench"
+
 
 class RunConfig(StrictModel):
     """One run. What is not named here, or in the settings of its suite, has no influence on results.
@@ -16,7 +19,7 @@ class RunConfig(StrictModel):
 
     unread: ClassVar[frozenset[str]] = frozenset()
 
-    suite: str = "poolbench"
+    suite: str = DEFAULT_SUITE
     """What is measured; its settings are a subclass of these."""
     protocol: Literal["corrected", "published"] = "corrected"
     """`published` also makes rows by the reference's own definitions, beside the corrected ones, in a table of their

@@ -8,7 +8,7 @@ from pathlib import Path
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench.storage import open_store
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 from poolbench_driver.doctor import machine, parts, services
 from poolbench_driver.doctor.finding import Finding, Level
 from poolbench_driver.doctor.models import model

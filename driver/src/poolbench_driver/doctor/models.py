@@ -10,7 +10,7 @@ import numpy as np
 from poolbench.errors import PoolbenchError
 from poolbench.models.folders import list_folder
 from poolbench.texts import load_calibration
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 from poolbench_driver.doctor.finding import Finding, Level
 
 #: Largest relative change of a vector by its neighbours in a batch.

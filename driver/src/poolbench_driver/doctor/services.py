@@ -10,7 +10,7 @@ from typing import Any
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
 from poolbench.models.folders import list_folder
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 from poolbench_driver.doctor.finding import Finding, Level, checked, clock, free_space
 from poolbench_driver.doctor.fitness import other_version
 

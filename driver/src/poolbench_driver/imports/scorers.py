@@ -9,7 +9,7 @@ from typing import Any
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import InputError
-from poolbench_driver.cluster.session import ServiceError, Services
+from poolbench_driver.cluster.services import ServiceError, Services
 
 LABEL_NEEDED = "label_needed"
 

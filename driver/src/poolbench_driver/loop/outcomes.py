@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from poolbench.contracts.tasks import Task
-from poolbench.contracts.wire import MANIFEST_FILE, failure_path
+from poolbench.contracts.wire import failure_path
 from poolbench.errors import CellError, NotFoundError
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
@@ -79,11 +79,6 @@ class DamagedRecordError(Exception):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
-
-
-def committed_keys(artifacts: Artifacts) -> set[str]:
-    """Return the keys of all committed artifacts, with one listing instead of one request per key."""
-    return {key for key, info in artifacts.objects() if info.path.endswith(f"/{MANIFEST_FILE}")}
 
 
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from poolbench.config import LayerChoice, ModelRef, StrictModel, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError, shown
-from poolbench_driver.cluster.session import Services
+from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,9 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.dataset_folder import lives
-from poolbench_driver.suites.load import load_run_config
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,6 +173,15 @@ class RunFolder:
             remedy = "the same `poolbench-driver run` command writes it again, from the object store"
             raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {remedy}") from None
 
+    @property
+    def tables(self) -> Mapping[str, pa.Table]:
+        """Return the tables by name; each is read when it is asked for, as `read_table` does."""
+        return _TablesOfFolder(self)
+
+    def finished(self) -> FinishedRun:
+        """Return what a suite reads of the run."""
+        return FinishedRun(self.id, self.config(), self.tables)
+
     def write_manifest(self, **facts: Any) -> None:
         """Write `manifest.json`: the run's facts, and size and hash of every file, so that a copy can be checked."""
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
@@ -197,6 +207,25 @@ class RunFolder:
         text = [(name, pa.string()) for name in ("task_id", "kind", "status", "reason")]
         schema = pa.schema([*text, ("blocked", pa.bool_())])
         self.write_table("failures", pa.Table.from_pylist([asdict(each) for each in failures], schema))
+
+
+class _TablesOfFolder(Mapping[str, "pa.Table"]):
+    """The tables of a run by name, read when they are asked for."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._folder.read_table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return self._folder.file(f"{name}.parquet").is_file()
+
+    def __iter__(self) -> Iterator[str]:
+        return (file.stem for file in sorted(self._folder.path.glob("[!.]*.parquet")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 #: Files that change after the manifest is written.

@@ -18,10 +18,10 @@ from typing import Any
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release.source import origin, release_facts
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.release.facts import origin, release_facts
 
 KIND = "poolbench-run"
 ENVIRONMENT = "environment.json"

@@ -13,11 +13,11 @@ from markupsafe import Markup, escape
 from poolbench.contracts import Row
 from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Report
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.pages.plain import plain_report
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report.plain import plain_report
-from poolbench_driver.suites.markdown import table
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import Report
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -27,8 +27,9 @@ def write_report(folder: RunFolder) -> Path:
 
 def report_of(folder: RunFolder) -> Report:
     """Return what the suite of a run says about it, or else the board of its entrants."""
-    suite = SUITES.get(folder.config().suite)
-    if (report := suite.report(folder)) is not None:
+    config = folder.config()
+    suite = SUITES.get(config.suite)
+    if (report := suite.report(folder.tables, config)) is not None:
         return report
     rows = folder.read_table("results").to_pylist()
     return plain_report(f"{suite.id}: {rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)

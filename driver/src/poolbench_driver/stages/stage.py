@@ -10,7 +10,9 @@ from typing import TypeVar
 from poolbench.config.base import StrictModel
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import MANIFEST_FILE
 from poolbench.steps.base import Keys, Step
+from poolbench.storage import Artifacts
 from poolbench_driver.config import RunConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
@@ -54,6 +56,11 @@ class Draft:
     def done(self) -> PlannedWork:
         """Return what was collected."""
         return PlannedWork(dict(self._tasks), dict(self._local))
+
+
+def committed_keys(artifacts: Artifacts) -> set[str]:
+    """Return the keys of all committed artifacts, with one listing instead of one request per key."""
+    return {key for key, info in artifacts.objects() if info.path.endswith(f"/{MANIFEST_FILE}")}
 
 
 #: Notes that a run prints before it starts.

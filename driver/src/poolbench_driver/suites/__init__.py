@@ -1,1 +1,1 @@
-"""The suites, one folder each, and the contract between a suite and the frame."""
+"""The suites, one folder each; the frame finds them by `poolbench_driver.contract.registry`."""

@@ -10,14 +10,14 @@ from poolbench.config import BUDGETS
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.source import RowSource, measured
+from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import Probes, plan_components, plan_probes
+from poolbench_driver.stages.resolve import resolve
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, joined
 from poolbench_driver.stages.vectors import plan_vectors
-from poolbench_driver.suites.poolbench.resolve import resolve
-from poolbench_driver.suites.source import RowSource, measured
-from poolbench_driver.suites.suite import BoardSpec, MetricInfo, Suite, Tables
 
 AUROC = "best_layer.auroc"
 

@@ -12,10 +12,10 @@ import numpy as np
 from poolbench.errors import InputError
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
+from poolbench_driver.contract.recorded_csv import Line, read_csv
+from poolbench_driver.contract.suite import Recorded
+from poolbench_driver.pages.markdown import interval, paragraph, table
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
-from poolbench_driver.suites.markdown import interval, paragraph, table
-from poolbench_driver.suites.recorded_csv import Line, read_csv
-from poolbench_driver.suites.suite import Recorded
 
 #: Columns of the table, and how the repository of CE-Bench names them.
 COLUMNS = {

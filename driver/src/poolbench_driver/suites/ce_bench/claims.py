@@ -10,8 +10,8 @@ import numpy as np
 
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
+from poolbench_driver.pages.markdown import items, paragraph, table, with_interval
 from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry
-from poolbench_driver.suites.markdown import items, paragraph, table, with_interval
 
 NUM_RESAMPLES = 1000
 #: Fewest autoencoders of an architecture whose mean is compared.

@@ -14,16 +14,16 @@ from poolbench.steps import prober as steps
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig, RunConfig
+from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import SPLITS, Components, plan_probes
+from poolbench_driver.stages.resolve import resolve as resolve_concepts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage, joined
 from poolbench_driver.stages.vectors import plan_vectors
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.poolbench.resolve import resolve as resolve_concepts
-from poolbench_driver.suites.source import RowSource, measured, strategy_columns
 
 #: The strategy whose vectors, and directions C1 to C5, stand beside the features.
 POOLING = "A1_mean"

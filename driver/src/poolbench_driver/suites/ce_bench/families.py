@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
 
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_config
-from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY
-from poolbench_driver.suites.markdown import table
-
-if TYPE_CHECKING:
-    from poolbench_driver.suites.ce_bench.view import Entrant
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.suites.ce_bench.entrant import Entrant
+from poolbench_driver.suites.ce_bench.metrics import HELD_OUT, PRIMARY
 
 _SCORE = "interpretability"
 _METRICS = {

@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from poolbench_driver.suites.ce_bench import PRIMARY
-from poolbench_driver.suites.ce_bench.view import AUTOENCODER, COORDINATES, L0, RANDOM, WIDTH, Entrant, View
-from poolbench_driver.suites.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
+from poolbench_driver.pages.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
+from poolbench_driver.suites.ce_bench.entrant import AUTOENCODER, COORDINATES, RANDOM, Entrant
+from poolbench_driver.suites.ce_bench.metrics import L0, PRIMARY, WIDTH
+from poolbench_driver.suites.ce_bench.view import View
 
 _SIGNS = "osD^vP"
 

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.ce_bench import HELD_OUT, PRIMARY, RECOVERED
+from poolbench_driver.contract.suite import FinishedRun, Report, Section
+from poolbench_driver.pages.drawing import bars
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.pages.markup import marked
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
+from poolbench_driver.suites.ce_bench.entrant import Entrant
 from poolbench_driver.suites.ce_bench.families import families_of
-from poolbench_driver.suites.ce_bench.picture import picture
-from poolbench_driver.suites.ce_bench.view import (
+from poolbench_driver.suites.ce_bench.metrics import (
     CONTRASTIVE,
     DENSE,
     EXCESS,
+    HELD_OUT,
     INDEPENDENT,
     L0,
     PAPER,
+    PRIMARY,
+    RECOVERED,
     UNEXPLAINED,
     WIDTH,
-    Entrant,
-    View,
-    entrants_over,
-    view_of,
 )
-from poolbench_driver.suites.drawing import bars
-from poolbench_driver.suites.markdown import table
-from poolbench_driver.suites.markup import marked
-from poolbench_driver.suites.suite import Report, Section
+from poolbench_driver.suites.ce_bench.picture import picture
+from poolbench_driver.suites.ce_bench.view import View, entrants_over, view_of
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
 #: Columns of the board before and after the score, with their heads.
 _DESCRIPTIONS = {UNEXPLAINED: "unexplained", RECOVERED: "loss recovered", DENSE: "dense"}
@@ -52,9 +52,9 @@ _PARTS = (
 _PROBLEMS, _STRONGEST, _NAMED = 8, 5, 3
 
 
-def report(folder: RunFolder) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(folder)
+    view = view_of(tables)
     opened = view.opened()
     shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
     shown["seeds"] = bool(view.families.all)
@@ -70,7 +70,7 @@ def report(folder: RunFolder) -> Report:
         for name, anchor, label in _PARTS
         if shown.get(name, True)
     ]
-    found = readers(folder.read_table("results").to_pylist())
+    found = readers(tables["results"].to_pylist())
     concepts = list(dict.fromkeys(name for each in found for name in each.values))
     if found:
         values = {"readers": found, "concepts": concepts}
@@ -81,9 +81,9 @@ def report(folder: RunFolder) -> Report:
     )
 
 
-def joined(folders: Sequence[RunFolder]) -> str:
+def joined(runs: Sequence[FinishedRun]) -> str:
     """Return the board of several runs as Markdown. Raise ConfigError if the runs have different stories."""
-    entrants = entrants_over(folders)
+    entrants = entrants_over(runs)
     return "\n\n".join(filter(None, [_board(entrants), families_of(entrants).markdown()]))
 
 

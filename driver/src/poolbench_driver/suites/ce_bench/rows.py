@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
+from poolbench_driver.contract.source import RowSource, missing
+from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
-from poolbench_driver.suites.ce_bench import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
+from poolbench_driver.suites.ce_bench.metrics import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
-from poolbench_driver.suites.source import RowSource, missing
-from poolbench_driver.suites.suite import Tables
 
 
 def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:

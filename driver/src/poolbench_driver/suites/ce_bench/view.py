@@ -8,82 +8,31 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
-from poolbench.statistics import percentile_interval
-from poolbench.statistics.bootstrap import group_mean_resamples
 from poolbench.statuses import Status
-from poolbench_driver.suites.ce_bench import HELD_OUT, LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
+from poolbench_driver.suites.ce_bench.entrant import AUTOENCODER, COORDINATES, RANDOM, Entrant
 from poolbench_driver.suites.ce_bench.families import Families, families_of
+from poolbench_driver.suites.ce_bench.metrics import (
+    CONTRASTIVE,
+    EXCESS,
+    HELD_OUT,
+    INDEPENDENT,
+    LOG_WIDTH,
+    MINUS_L0,
+    PRIMARY,
+)
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
-CONTRASTIVE, INDEPENDENT, EXCESS, PAPER = "ce.contrastive", "ce.independent", "ce.interpretability.excess", "ce.paper"
-L0, WIDTH, UNEXPLAINED, DENSE = "ce.l0", "ce.num_features", "ce.unexplained_variance", "ce.dense_share"
-AUTOENCODER, RANDOM, COORDINATES = "autoencoder", "random", "coordinates"
+    from poolbench_driver.contract.suite import FinishedRun
+
 #: Share of dead features from which a line of the page says so.
 _MANY_DEAD = 0.5
 #: Share of pairs in one order from which a score is said to follow a size, and fewest autoencoders for that.
 _FOLLOWS, _FEWEST = 0.8, 4
-NUM_RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """An autoencoder, its random directions, or the coordinates of a layer.
-
-    Attributes:
-        figures: Rows by metric.
-        subjects: Rows of `subjects.parquet` by subject.
-        family: What it shares with autoencoders of other seeds; None without a seed.
-        seed: Seed of its training.
-        sparse: Mean AUROC of sparse probes over concepts, by their number k of features.
-    """
-
-    name: str
-    kind: str
-    layer: int
-    architecture: str | None
-    figures: Mapping[str, Row]
-    subjects: Mapping[str, Row] = field(default_factory=dict, repr=False)
-    family: str | None = None
-    seed: int | None = None
-    sparse: Mapping[int, float | None] = field(default_factory=dict)
-
-    def value(self, metric: str) -> float | None:
-        """Return a figure; None where there is none."""
-        value: float | None = self.figures.get(metric, {}).get("value")
-        return value
-
-    def text(self, metric: str) -> str:
-        """Return a figure as text, or why there is none. Random directions reconstruct nothing."""
-        row = self.figures.get(metric)
-        if row is None or (self.kind == RANDOM and metric in (UNEXPLAINED, RECOVERED)):
-            return ""
-        return row["status"] if row["value"] is None else f"{row['value']:.3f}"
-
-    def count(self, metric: str) -> str:
-        """Return a figure that counts something, as text."""
-        value = self.value(metric)
-        return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-    def interval(self, metric: str = PRIMARY) -> str:
-        """Return the interval of a figure, empty if it has none."""
-        row = self.figures.get(metric, {})
-        return "" if row.get("ci_low") is None else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
-
-    def beats(self, other: Entrant, column: str = "interpretability") -> bool:
-        """Return whether the mean difference over the subjects that both have is above 0, with its 95 % interval."""
-        pairs = [(row[column], other.subjects.get(name, {}).get(column)) for name, row in self.subjects.items()]
-        differences = np.array([own - theirs for own, theirs in pairs if own is not None and theirs is not None])
-        if len(differences) < 2:
-            return False
-        ends = percentile_interval(group_mean_resamples(differences[:, None], num_resamples=NUM_RESAMPLES)[:, 0])
-        return ends is not None and ends[0] > 0
 
 
 @dataclass(frozen=True)
@@ -264,30 +213,30 @@ def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | N
     return sum(hits) / len(hits) if hits else None
 
 
-def view_of(folder: RunFolder) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> View:
     """Return what a run says. Raise NotFoundError if it has no results yet."""
-    rows = folder.read_table("results").to_pylist()
-    published = [row for row in folder.read_table("published").to_pylist() if row["entrant"]]
-    stories = {row["subject"]: row for row in folder.read_table("stories").to_pylist()}
-    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
-    shown = _entrants(folder, published) if published else []
-    return View(rows[0]["model"], rows[0]["dataset"], _entrants(folder, rows), shown, stories, notes)
+    rows = tables["results"].to_pylist()
+    published = [row for row in tables["published"].to_pylist() if row["entrant"]]
+    stories = {row["subject"]: row for row in tables["stories"].to_pylist()}
+    notes = [row["note"] for row in tables["notes"].to_pylist()]
+    shown = _entrants(tables, published) if published else []
+    return View(rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), shown, stories, notes)
 
 
-def entrants_over(folders: Sequence[RunFolder]) -> list[Entrant]:
+def entrants_over(runs: Sequence[FinishedRun]) -> list[Entrant]:
     """Return the entrants of several runs, the best first; those of several models are named by it too.
 
     Raise ConfigError if the runs have different stories.
     """
-    first, *_ = read = [folder.read_table("results").slice(0, 1).to_pylist()[0] for folder in folders]
+    first, *_ = read = [run.tables["results"].slice(0, 1).to_pylist()[0] for run in runs]
     if any(row["dataset_revision"] != first["dataset_revision"] for row in read):
-        names = ", ".join(f"{folder.id} {row['dataset']}" for folder, row in zip(folders, read, strict=True))
+        names = ", ".join(f"{run.id} {row['dataset']}" for run, row in zip(runs, read, strict=True))
         raise ConfigError(f"runs on different stories are not comparable: {names}")
     several = len({row["model"] for row in read}) > 1
     # Runs may read other concepts, whose means do not compare.
     found: dict[str, Entrant] = {}
-    for folder, row in zip(folders, read, strict=True):
-        for each in view_of(folder).entrants:
+    for run, row in zip(runs, read, strict=True):
+        for each in view_of(run.tables).entrants:
             name = f"{row['model']} {each.name}" if several else each.name
             found.setdefault(name, replace(each, name=name, sparse={}))
     return sorted(found.values(), key=_order)
@@ -297,12 +246,12 @@ def _order(each: Entrant) -> tuple[bool, float, str]:
     return each.value(PRIMARY) is None, -(each.value(PRIMARY) or 0.0), each.name
 
 
-def _entrants(folder: RunFolder, rows: Sequence[Row]) -> list[Entrant]:
+def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entrant]:
     figures: dict[str, dict[str, Row]] = {}
     for row in rows:
         figures.setdefault(row["entrant"], {})[row["metric"]] = row
     subjects: dict[str, dict[str, Row]] = {}
-    for row in folder.read_table("subjects").to_pylist():
+    for row in tables["subjects"].to_pylist():
         subjects.setdefault(row["entrant"], {})[row["subject"]] = row
     sparse = sparse_means(rows)
     entrants = [
@@ -317,7 +266,7 @@ def _entrants(folder: RunFolder, rows: Sequence[Row]) -> list[Entrant]:
             each.get("seed"),
             sparse.get(name, {}),
         )
-        for each in folder.read_table("entrants").to_pylist()
+        for each in tables["entrants"].to_pylist()
         for name in [each["entrant"]]
     ]
     return sorted(entrants, key=_order)

@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Report, Suite, Tables
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Recorded, Suite
+from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from poolbench_driver.suites.holmes.plan import HolmesPlan
+    import pyarrow as pa
 
-SCORE, RATE = "holmes.score", "holmes.winning_rate"
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
 
 
-class Holmes(
-    Suite[HolmesConfig, Any, "HolmesPlan"],
-    functions={
-        "resolve": "plan:resolve",
-        "plan": "plan:plan",
-        "assemble": "rows:assemble",
-        "report": "report:report",
-        "joined": "report:joined",
-    },
-):
+class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
     """Linguistic probing: sets of labelled texts and spans, over models, layers and pooling strategies."""
 
     id = "holmes"
     summary = "linguistic probing: which model, layer and pooling carry which property of language?"
     reference = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
     config = HolmesConfig
-    metrics = (
-        MetricInfo(SCORE, "macro-F1 of a probing set, or Pearson correlation where it asks for values", True, -1, 1),
-        MetricInfo(RATE, "share of (probing set, other entrant) pairs won, ties one half", True, 0, 1, variants=True),
-    )
-    board = BoardSpec(
-        ranked=(SCORE,),
-        shown=(SCORE, "probe.selectivity", "probe.compression"),
-        entrant="entrant",
-        block="task",
-        averaged=False,
-    )
+    metrics = METRICS
+    board = BOARD
     shows_texts = True
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,11 +48,41 @@ class Holmes(
         chosen_sets(config)
         strategies_of(config)
 
+    def resolve(self, config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
+        """Return probing sets, strategies, layers and the model, checked."""
+        from poolbench_driver.suites.holmes.plan import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: HolmesScope) -> HolmesPlan:
+        """Return the plan of a scope."""
+        from poolbench_driver.suites.holmes.plan import plan
+
+        return plan(scope)
+
     def describe(self, plan: HolmesPlan) -> Description:
         """Return what a dry run says about a plan."""
         scope = plan.scope
         sets, cells = len(scope.sets), len(scope.strategies) * len(scope.layers) * (1 + len(scope.config.control))
         return Description([f"{sets} probing sets, {cells} entrants"], {"sets": list(scope.sets), "entrants": cells})
+
+    def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
+        """Return result rows and tables from the artifacts of a plan."""
+        from poolbench_driver.suites.holmes.rows import assemble
+
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.holmes.report import report
+
+        return report(tables)
+
+    def joined(self, runs: Sequence[FinishedRun]) -> str:
+        """Return the board of several runs as Markdown."""
+        from poolbench_driver.suites.holmes.report import joined
+
+        return joined(runs)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""

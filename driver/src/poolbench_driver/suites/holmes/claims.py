@@ -20,8 +20,8 @@ from poolbench.statistics.winning_rate import (
     scaled_ranks,
     winning_rate_resamples,
 )
+from poolbench_driver.pages.markdown import items, paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
-from poolbench_driver.suites.markdown import items, paragraph, table, with_interval
 
 #: Models of at most 220 million parameters, which the paper compares by architecture.
 ENCODERS = (

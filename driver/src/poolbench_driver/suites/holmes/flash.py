@@ -14,8 +14,8 @@ import numpy as np
 from poolbench.errors import InputError, PoolbenchError
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.winning_rate import mean_winning_rate, published_winning_rate
+from poolbench_driver.pages.markdown import table
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable, read_scores
-from poolbench_driver.suites.markdown import table
 
 #: Fewest common models whose order is compared.
 FEWEST_MODELS = 12

@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from poolbench_driver.suites.drawing import COLOURS, GREY, MUTED, gridded, svg
-from poolbench_driver.suites.holmes import RATE
+from poolbench_driver.pages.drawing import COLOURS, GREY, MUTED, gridded, svg
+from poolbench_driver.suites.holmes.metrics import RATE
 from poolbench_driver.suites.holmes.view import View
 
 #: What a picture tells apart: as many as there are colours.

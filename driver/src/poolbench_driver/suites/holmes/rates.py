@@ -12,7 +12,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.statistics import group_weights, percentile_interval
 from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
-from poolbench_driver.suites.holmes import RATE, SCORE
+from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 
 CI_METHOD = "cluster bootstrap over phenomena, percentile"
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
+from poolbench_driver.contract.suite import FinishedRun, Report, Section
+from poolbench_driver.pages.markdown import items, table
+from poolbench_driver.pages.markup import marked
 from poolbench_driver.suites.holmes.pictures import by_layer, by_type
 from poolbench_driver.suites.holmes.view import View, view_of, view_over
-from poolbench_driver.suites.markdown import items, table
-from poolbench_driver.suites.markup import marked
-from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
 #: Parts of the page: template, anchor and label.
 _PARTS = (
@@ -26,9 +26,9 @@ _PARTS = (
 )
 
 
-def report(folder: RunFolder) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(folder)
+    view = view_of(tables)
     shown = {"pooling": bool(view.carried()), "opened": bool(view.examples), "published": bool(view.published)}
     values: dict[str, Any] = {
         "view": view, "by_type": by_type(view), "by_layer": by_layer(view), "opened": list(_opened(view.examples))
@@ -46,9 +46,9 @@ def _said(view: View) -> str:
     return " ".join(filter(None, [view.answer(), view.certainty()]))
 
 
-def joined(folders: Sequence[RunFolder]) -> str:
+def joined(runs: Sequence[FinishedRun]) -> str:
     """Return the board of several runs as Markdown. Raise ConfigError if their figures are not comparable."""
-    view = view_over(folders)
+    view = view_over(runs)
     return f"{_said(view)}\n\n{_markdown(view)}"
 
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
 from poolbench.statistics.winning_rate import discriminability
+from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
-from poolbench_driver.suites.holmes import RATE, SCORE
 from poolbench_driver.suites.holmes.comparisons import compared, examples
+from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
 from poolbench_driver.suites.holmes.rates import measured_widely, published_rates, score_matrix, winning_rates
-from poolbench_driver.suites.source import RowSource, missing, strategy_columns
-from poolbench_driver.suites.suite import Tables
 
 #: The score of a set: of classes, or of values.
 SCORES = ("probe.macro_f1", "probe.pearson")

@@ -13,15 +13,17 @@ from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.suites.boards.cell_table import require_one_quantity
-from poolbench_driver.suites.holmes import RATE, SCORE
+from poolbench_driver.pages.boards.cell_table import require_one_quantity
+from poolbench_driver.pages.markdown import listed
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
+from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.rates import winning_rates
-from poolbench_driver.suites.markdown import listed
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
+
+    from poolbench_driver.contract.suite import FinishedRun
 
 #: Reasons that differ in their numbers alone are one.
 _NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
@@ -182,29 +184,29 @@ class View:
         return found
 
 
-def view_of(folder: RunFolder) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> View:
     """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
-    rows, sets = (folder.read_table(name).to_pylist() for name in ("results", "sets"))
-    entrants = _ordered(_entrants(rows, _seeds(folder, "corrected")), sets)
-    published = _entrants(_later(folder, "published"), _seeds(folder, "published"))
-    tests, examples = (_later(folder, name) for name in ("comparisons", "examples"))
-    return _view([folder], [rows], entrants, sets, tests, examples, published)
+    rows, sets = (tables[name].to_pylist() for name in ("results", "sets"))
+    entrants = _ordered(_entrants(rows, _seeds(tables, "corrected")), sets)
+    published = _entrants(_later(tables, "published"), _seeds(tables, "published"))
+    tests, examples = (_later(tables, name) for name in ("comparisons", "examples"))
+    return _view([tables], [rows], entrants, sets, tests, examples, published)
 
 
-def view_over(folders: Sequence[RunFolder]) -> View:
+def view_over(runs: Sequence[FinishedRun]) -> View:
     """Return what several runs say together: the entrants of all compared on all sets, and the leader tested.
 
     Raise ConfigError if their figures are not comparable.
     """
-    read = [folder.read_table("results").to_pylist() for folder in folders]
+    read = [run.tables["results"].to_pylist() for run in runs]
     require_one_quantity([row for rows in read for row in rows], SCORE, "entrant")
-    sets = {row["set"]: row for folder in folders for row in folder.read_table("sets").to_pylist()}
+    sets = {row["set"]: row for run in runs for row in run.tables["sets"].to_pylist()}
     entrants = []
-    for folder, rows in zip(folders, read, strict=True):
+    for run, rows in zip(runs, read, strict=True):
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
-        entrants += _entrants(scored, _seeds(folder, "corrected"))
+        entrants += _entrants(scored, _seeds(run.tables, "corrected"))
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
-    config = folders[0].config()
+    config = runs[0].config
     joined = winning_rates(
         scores,
         {name: each["phenomenon"] for name, each in sets.items()},
@@ -217,19 +219,25 @@ def view_over(folders: Sequence[RunFolder]) -> View:
         rates.setdefault(row["entrant"], {})[row["metric"]] = row
     known, classed = list(sets.values()), [name for name, each in sets.items() if each.get("task") == "classes"]
     entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], known)
-    predictions = [row for folder in folders for row in _later(folder, "predictions")]
-    return _view(folders, read, entrants, known, compared(entrants[0].name, predictions, classed).to_pylist())
+    predictions = [row for run in runs for row in _later(run.tables, "predictions")]
+    return _view(
+        [run.tables for run in runs],
+        read,
+        entrants,
+        known,
+        compared(entrants[0].name, predictions, classed).to_pylist(),
+    )
 
 
 def _view(
-    folders: Sequence[RunFolder],
+    runs: Sequence[Mapping[str, pa.Table]],
     read: Sequence[Sequence[Row]],
     entrants: Sequence[Entrant],
     sets: Sequence[Row],
     *others: Sequence[Any],
 ) -> View:
     models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
-    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.read_table("notes").to_pylist())
+    notes = dict.fromkeys(row["note"] for tables in runs for row in tables["notes"].to_pylist())
     problems = [*_problems(entrants, sets), *notes]
     return View(models, entrants, sorted({each["type"] for each in sets}), sets, problems, *others)
 
@@ -245,13 +253,13 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
     return sorted(entrants, key=place)
 
 
-def _later(folder: RunFolder, name: str) -> list[Row]:
+def _later(tables: Mapping[str, pa.Table], name: str) -> list[Row]:
     """Return the rows of a table that runs of earlier versions, or of one protocol, do not have."""
-    return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else []
+    return tables[name].to_pylist() if name in tables else []
 
 
-def _seeds(folder: RunFolder, protocol: str) -> list[Row]:
-    return [row for row in _later(folder, "seeds") if row["protocol"] == protocol]
+def _seeds(tables: Mapping[str, pa.Table], protocol: str) -> list[Row]:
+    return [row for row in _later(tables, "seeds") if row["protocol"] == protocol]
 
 
 def _entrants(rows: Sequence[Row], seeds: Sequence[Row]) -> list[Entrant]:

@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Description, Report, Suite, Tables
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Description, MetricInfo, Suite
+from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
-    from poolbench_driver.suites.humanoid.plan import HumanoidPlan
+    import pyarrow as pa
 
-SHIFTS = {
-    "shift.variance": "variance of the valences over the words, after the fine-tune minus before",
-    "shift.valence": "mean change of valence: cosine to liked words minus cosine to disliked ones",
-    "shift.log_variance": "logarithm of the ratio of the variances, after over before",
-}
-PRIMARY = "shift.variance"
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope
 
 
-class Humanoid(
-    Suite[HumanoidConfig, Any, "HumanoidPlan"],
-    functions={
-        "check": "plan:check",
-        "resolve": "plan:resolve",
-        "plan": "plan:plan",
-        "assemble": "rows:assemble",
-        "report": "report:report",
-    },
-):
+class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
     """Shift of a model's representation of some words towards liked words, by a fine-tune."""
 
     id = "humanoid"
     summary = "preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?"
     reference = "Humanoid: preference shift of fine-tuned language models"
     config = HumanoidConfig
-    metrics = (
-        *(MetricInfo(name, summary, True) for name, summary in SHIFTS.items()),
-        MetricInfo("shift.favourites", "words that stand out more than any word of a neutral fine-tune", None, 0),
-        MetricInfo("shift.plane_share", "share of the variance of the words that the figure's plane shows", None, 0, 1),
-    )
-    board = BoardSpec(
-        ranked=(PRIMARY,),
-        shown=(PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_neutral", "shift.valence", "shift.favourites"),
-        entrant="entrant",
-        block="task",
-        apart="concept",
-    )
+    metrics = METRICS
+    board = BOARD
+
+    def check(self, config: HumanoidConfig) -> None:
+        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
+        from poolbench_driver.suites.humanoid.plan import check
+
+        check(config)
+
+    def resolve(self, config: HumanoidConfig, session: Session, model: ModelInfo | None = None) -> HumanoidScope:
+        """Return words, fine-tunes, layers and the model, checked."""
+        from poolbench_driver.suites.humanoid.plan import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: HumanoidScope) -> HumanoidPlan:
+        """Return the plan of a scope."""
+        from poolbench_driver.suites.humanoid.plan import plan
+
+        return plan(scope)
 
     def describe(self, plan: HumanoidPlan) -> Description:
         """Return what a dry run says about a plan."""
@@ -55,6 +54,18 @@ class Humanoid(
         return Description(
             [", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counted.items())], counted
         )
+
+    def assemble(self, plan: HumanoidPlan, source: RowSource) -> Tables:
+        """Return result rows and tables from the artifacts of a plan."""
+        from poolbench_driver.suites.humanoid.rows import assemble
+
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: HumanoidConfig) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.humanoid.report import report
+
+        return report(tables)
 
 
 SUITES.add(Humanoid())

@@ -12,14 +12,14 @@ from markupsafe import Markup
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, bars, gridded, svg
-from poolbench_driver.suites.humanoid import PRIMARY
+from poolbench_driver.contract.suite import Report, Section
+from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, bars, gridded, svg
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.suites.humanoid.metrics import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
-from poolbench_driver.suites.markdown import table
-from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
 #: The figure of a shift along a concept's direction.
 _ALONG = "shift.valence"
@@ -127,9 +127,9 @@ class View:
         return "".join(text for text, _ in self.headline())
 
 
-def report(folder: RunFolder) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = _view(folder)
+    view = _view(tables)
     picture = arrows(view.best) if view.best else None
     values = {
         "view": view,
@@ -147,20 +147,20 @@ def report(folder: RunFolder) -> Report:
     )
 
 
-def _view(folder: RunFolder) -> View:
-    rows = folder.read_table("results").to_pylist()
-    words = folder.read_table("words").to_pylist()
+def _view(tables: Mapping[str, pa.Table]) -> View:
+    rows = tables["results"].to_pylist()
+    words = tables["words"].to_pylist()
     found: dict[tuple[str, int], dict[str, Row]] = {}
     for row in rows:
         if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
             found.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
-    neutral = {row["entrant"] for row in folder.read_table("tunes").to_pylist() if row["neutral"]}
+    neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
     lines = [
         Line(name, name in neutral, layer, figures, _ordered(words, name, layer))
         for (name, layer), figures in found.items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
-    notes = [row["note"] for row in folder.read_table("notes").to_pylist()]
+    notes = [row["note"] for row in tables["notes"].to_pylist()]
     concepts = [row for row in rows if row["concept"] and row["metric"].startswith(_ALONG)]
     return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
 

@@ -11,12 +11,12 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
+from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
-from poolbench_driver.suites.humanoid import SHIFTS
 from poolbench_driver.suites.humanoid.config import POOLING
+from poolbench_driver.suites.humanoid.metrics import SHIFTS
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, Compared, HumanoidPlan
-from poolbench_driver.suites.source import RowSource, missing, strategy_columns
-from poolbench_driver.suites.suite import Tables
 
 #: Columns of a figure that its comparisons share.
 _IDENTITY: tuple[str, ...] = ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.suites.poolbench import PoolBench
-from poolbench_driver.suites.registry import SUITES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import ConceptsConfig
+    from poolbench_driver.contract.needs import Need
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
-    from poolbench_driver.suites.needs import Need
 
 
-class Planted(
-    PoolBench,
-    functions={"conclude": "judge:conclude"},
-):
+class Planted(PoolBench):
     """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
 
     id = "planted"
@@ -49,6 +49,12 @@ class Planted(
 
         register(config, session.artifacts.store)
         return super().resolve(config, session, model)
+
+    def conclude(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Conclusion:
+        """Return every expectation with what was measured, and what does not hold."""
+        from poolbench_driver.suites.planted.judge import conclude
+
+        return conclude(tables["results"].to_pylist(), config.strategies)
 
 
 SUITES.add(Planted())

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from poolbench.contracts import Row
 from poolbench.statuses import Status
+from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.suites.planted.signals import SIGNALS, Signal
-from poolbench_driver.suites.suite import Conclusion
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.records import RunFolder
 
 #: AUROC that a strategy must reach where it has to win, and must not exceed where it has to lose. By the definitions
 #: the one is 1 and the other .5; the rest is left to the noise of the states and to the number of passages.
@@ -83,14 +77,13 @@ def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str
     return Verdict(signal.id, signal.block, strategy, expected, value, status, holds)
 
 
-def conclude(config: ConceptsConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
-    """Write every expectation with what was found; return what does not hold."""
-    verdicts = judge(tables["results"].to_pylist(), config.strategies)
+def conclude(rows: Sequence[Row], strategies: Sequence[str] | None) -> Conclusion:
+    """Return every expectation with what was measured, and what does not hold."""
+    verdicts = judge(rows, strategies)
     listed = [asdict(verdict) | {"found": verdict.found} for verdict in verdicts]
-    folder.file(_FILE).write_text(json.dumps(listed, indent=1), "utf-8")
     wrong = [verdict for verdict in verdicts if not verdict.holds]
-    count = f"{len(verdicts) - len(wrong)} of {len(verdicts)} expectations hold: {folder.file(_FILE)}"
-    return Conclusion([str(verdict) for verdict in wrong], f"{_table(verdicts)}\n{count}")
+    count = f"{len(verdicts) - len(wrong)} of {len(verdicts)} expectations hold"
+    return Conclusion([str(verdict) for verdict in wrong], f"{_table(verdicts)}\n{count}", {_FILE: listed})
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:

@@ -6,28 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.suites.poolbench.metrics import METRICS
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import BoardSpec, Suite
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Description, Report, Suite, Tables
+from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
+from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import typer
+
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.suites.needs import Need
+    from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.stages.scope import Scope
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 
-class PoolBench(
-    Suite[ConceptsConfig, Any, Any],
-    functions={
-        "preset": "presets:preset",
-        "check": "names:check_names",
-        "stand_ins": "needs:with_stand_ins",
-        "resolve": "resolve:resolve",
-        "plan": "plan:make_plan",
-        "describe": "plan:describe",
-        "assemble": "rows.tables:assemble",
-        "report": "report:report",
-    },
-):
+class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
 
     id = "poolbench"
@@ -35,22 +31,21 @@ class PoolBench(
     reference = "PoolBench: pooling strategies for concept representations in decoder language models"
     config = ConceptsConfig
     metrics = METRICS
-    board = BoardSpec(
-        ranked=(
-            "d1.auroc", "d1.auroc_test", "d1.auroc_nested", "d2.scp", "d2.best_gain", "d2.response_area.excess",
-            "d3.robust_ld", "d3.robust_lc",
-        ),
-        shown=(
-            "d1.auroc", "d1.auroc_test", "d1.excess_over_confound", "d2.best_gain", "d2.scp", "d3.robust_ld",
-            "d3.robust_lc",
-        ),
-    )  # fmt: skip
+    board = BOARD
+
+    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a named preset."""
+        return preset_settings(name, given)
 
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return how the reference reads and steers, for protocol `published`."""
-        from poolbench_driver.suites.poolbench.presets import PUBLISHED
-
         return PUBLISHED if protocol == "published" else {}
+
+    def check(self, config: ConceptsConfig) -> None:
+        """Raise UnknownNameError or ConfigError for strategies and concepts that are not there."""
+        from poolbench_driver.stages.names import check_names
+
+        check_names(config)
 
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
@@ -61,5 +56,60 @@ class PoolBench(
             return []
         return [need for need in needs_of(config, session.settings) if not need.found]
 
+    def stand_ins(
+        self, config: ConceptsConfig, session: Session
+    ) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
+        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+        from poolbench_driver.suites.poolbench.needs import with_stand_ins
 
-POOLBENCH = SUITES.add(PoolBench())
+        return with_stand_ins(config, session)
+
+    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+        """Return concepts, strategies, layers and the model, checked."""
+        from poolbench_driver.stages.resolve import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: Scope) -> PoolBenchPlan:
+        """Return the plan of a scope."""
+        from poolbench_driver.suites.poolbench.plan import make_plan
+
+        return make_plan(scope)
+
+    def describe(self, plan: PoolBenchPlan) -> Description:
+        """Return what a dry run says about a plan."""
+        from poolbench_driver.suites.poolbench.plan import num_texts
+
+        scope = plan.scope
+        steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
+        lines = [
+            f"concepts {', '.join(scope.config.concepts)}",
+            f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
+        ]
+        fields = {
+            "concepts": list(scope.config.concepts),
+            "strategies": [spec.id for spec in scope.strategies],
+            "layers": scope.layers,
+        }
+        return Description(lines, fields, num_texts(scope))
+
+    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+        """Return result rows and tables from the artifacts of a plan."""
+        from poolbench_driver.suites.poolbench.rows.tables import assemble
+
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.poolbench.report import report
+
+        return report(tables)
+
+    def commands(self) -> typer.Typer:
+        """Return `reproduce`, and what `export` writes of concepts."""
+        from poolbench_driver.suites.poolbench.commands import app
+
+        return app
+
+
+SUITES.add(PoolBench())

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.config.base import StrictModel
-from poolbench_driver.config import NO_FOLDER, ConceptsConfig, of_concepts
-from poolbench_driver.suites.load import load_run_config
-from poolbench_driver.suites.poolbench.presets import SCORERS
+from poolbench_driver.config import NO_FOLDER, SCORERS, ConceptsConfig, of_concepts
+from poolbench_driver.contract.load import load_run_config
 
 #: Settings that change a published figure.
 _COMPARED = (

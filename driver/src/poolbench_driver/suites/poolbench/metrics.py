@@ -1,6 +1,6 @@
 """The metrics of the suite PoolBench."""
 
-from poolbench_driver.suites.suite import MetricInfo
+from poolbench_driver.contract.suite import BoardSpec, MetricInfo
 
 METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("d1.auroc", "out-of-fold AUROC of the linear probe, within-fold pairs", True, 0, 1),
@@ -40,3 +40,13 @@ METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("scorer.negative_mean", "mean score of held-out negatives cut to generation length", None, 0, 1),
     MetricInfo("scorer.gate", "whether the scorer passes all three checks of its gate", True, version=2),
 )
+BOARD = BoardSpec(
+    ranked=(
+        "d1.auroc", "d1.auroc_test", "d1.auroc_nested", "d2.scp", "d2.best_gain", "d2.response_area.excess",
+        "d3.robust_ld", "d3.robust_lc",
+    ),
+    shown=(
+        "d1.auroc", "d1.auroc_test", "d1.excess_over_confound", "d2.best_gain", "d2.scp", "d3.robust_ld",
+        "d3.robust_lc",
+    ),
+)  # fmt: skip

@@ -18,7 +18,6 @@ from poolbench_driver.stages.scorers import Scorers, Scores, plan_scorers, plan_
 from poolbench_driver.stages.stage import Plan, Stage, joined
 from poolbench_driver.stages.steering import SteeredTexts, Unsteered, plan_steering, plan_unsteered
 from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, plan_vectors
-from poolbench_driver.suites.suite import Description
 
 
 class SteeringStages(NamedTuple):
@@ -66,22 +65,6 @@ def _plan_d2_and_d3(scope: Scope, vectors: Vectors, components: Components, prob
     neighbours = plan_neighbour_vectors(scope, vectors)
     directions = plan_neighbour_directions(scope, neighbours, components)
     return SteeringStages(unsteered, scorers, texts, scores, neighbours, directions)
-
-
-def describe(plan: PoolBenchPlan) -> Description:
-    """Return what a dry run says about a plan."""
-    scope = plan.scope
-    steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
-    lines = [
-        f"concepts {', '.join(scope.config.concepts)}",
-        f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
-    ]
-    fields = {
-        "concepts": list(scope.config.concepts),
-        "strategies": [spec.id for spec in scope.strategies],
-        "layers": scope.layers,
-    }
-    return Description(lines, fields, num_texts(scope))
 
 
 def num_texts(scope: Scope) -> dict[str, int]:

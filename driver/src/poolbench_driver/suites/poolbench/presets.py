@@ -19,16 +19,6 @@ DEMO_SCORER_LAYERS = 3
 PUBLISHED_CORPUS = "corpora/published"
 #: The board of the card leaves out S3, which it has and which costs the states of every head.
 CARD_STRATEGIES = ("card", "S3_iti_probe")
-#: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
-SCORERS: dict[str, dict[str, Any]] = {
-    "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
-    "published": {
-        "scorer_base": "nips234678/poolbench-bert-scorers",
-        "scorer_mode": "import",
-        "scorer_positive_label": "1",  # by index: the reference trains them with 1 for the concept
-    },
-    "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
-}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 #: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
 SMALL_MODEL = "smollm2-135m"
@@ -59,7 +49,7 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
-def preset(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a named preset (`demo`, `small`, `card`, `full`).
 
     Raise ConfigError for the card without a model in what file and command line say.

@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import fmean
 
 from poolbench.statuses import Status
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.poolbench.official.significance import significance_checks
 from poolbench_driver.suites.poolbench.official.tables import OfficialTable
 from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning

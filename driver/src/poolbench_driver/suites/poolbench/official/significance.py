@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from poolbench.statistics.rank_tests import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
-from poolbench_driver.suites.boards.ranking import LEVEL
+from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.suites.poolbench.official.tables import OfficialTable, Significance
 from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from poolbench_driver.contract.suite import Report, Section
+from poolbench_driver.pages.boards.ranks import rank_text
 from poolbench_driver.suites.poolbench.measures.cosines import SAME
-from poolbench_driver.suites.poolbench.report.answer import summary
 from poolbench_driver.suites.poolbench.report.charts import family_marks, rank_diagrams, response_charts, trade_off
-from poolbench_driver.suites.poolbench.report.markdown import tables_markdown
-from poolbench_driver.suites.poolbench.report.ranks import rank_text
+from poolbench_driver.suites.poolbench.report.markdown import summary, tables_markdown
 from poolbench_driver.suites.poolbench.report.views import View, build_view
-from poolbench_driver.suites.suite import Report, Section
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
 
-def report(folder: RunFolder) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    return report_of(build_view(folder))
+    return report_of(build_view(tables))
 
 
 def report_of(view: View) -> Report:

@@ -7,34 +7,30 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Verdict
-from poolbench_driver.suites.boards.ranking import RankBoard
-from poolbench_driver.suites.markdown import listed
+from poolbench_driver.pages.boards.ranking import RankBoard
+from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
+from poolbench_driver.pages.markdown import listed
 from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
 from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
-from poolbench_driver.suites.poolbench.report.ranks import rank_cell, rank_text, tells_apart
-
-if TYPE_CHECKING:
-    from poolbench_driver.suites.poolbench.report.views import View
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
 SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
 QUESTIONS = {SEPARATION: "probing", GAIN: "steering"}
 _TEST, _NAMED = "Nemenyi's test, 5 %", 3
-#: Lines of the table that stands under the answer.
-_SHOWN = 6
 _VERBS = {"steering": "steer", "probing": "separate"}
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
+#: Figures of the table that stands under the answer.
+COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
 #: A mean score of unsteered texts above which steering has little left to raise.
 _HIGH = 0.5
 #: Figures whose nulls are named at the end of a run.
-_MAIN = (*_COLUMNS, "d3.robust_lc")
+_MAIN = (*COLUMNS, "d3.robust_lc")
 
 
 @dataclass(frozen=True)
@@ -212,24 +208,6 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 def some(names: Sequence[str], kind: str) -> str:
     """Return a few names, or how many of a kind there are."""
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
-
-
-def summary(view: View) -> str:
-    """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
-    lines = leaderboard(view, [name for name in _COLUMNS if name in view.columns])[: _SHOWN + 1]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join(["", view.headline, "", *table, "", *view.problems])
-
-
-def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
-    """Return head and lines of the leaderboard; one concept has no column of ranks."""
-    head = [] if view.ranks.one_concept else ["mean rank (D1)"]
-    lines = [
-        [row["strategy"], *([rank_cell(row["rank"])] if head else []), *(row[name] for name in columns)]
-        for row in view.leaderboard
-    ]
-    return [["strategy", *head, *columns], *lines]
 
 
 def _counted(number: int, noun: str) -> str:

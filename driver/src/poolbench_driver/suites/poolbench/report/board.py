@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.drawing import bars
+from poolbench_driver.pages.boards.ranks import strategy_families
+from poolbench_driver.pages.drawing import bars
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 from poolbench_driver.suites.poolbench.report.means import by_strategy
-from poolbench_driver.suites.poolbench.report.ranks import strategy_families
 
 
 @dataclass(frozen=True)

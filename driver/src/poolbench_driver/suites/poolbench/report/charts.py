@@ -11,11 +11,11 @@ from typing import Any
 from markupsafe import Markup
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.boards.ranking import RankBoard
-from poolbench_driver.suites.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, gridded, svg
+from poolbench_driver.pages.boards.ranking import RankBoard
+from poolbench_driver.pages.boards.ranks import tells_apart
+from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, gridded, svg
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import Board, Entrant
-from poolbench_driver.suites.poolbench.report.ranks import tells_apart
 from poolbench_driver.suites.poolbench.report.views import View
 
 #: Curves per concept: the strategies whose score rises most.

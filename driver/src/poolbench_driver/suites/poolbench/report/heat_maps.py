@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.metrics import metric_info
+from poolbench_driver.contract.metrics import metric_info
 
 #: Heat maps of the page: metric, and the value at which colour is neutral.
 HEAT_MAPS = (

@@ -1,17 +1,38 @@
-"""The leaderboard as Markdown, for pages that are kept with the code."""
+"""The figures of a run as text: what a run ends with, and its tables as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.markdown import table
-from poolbench_driver.suites.poolbench.report.answer import leaderboard
+from poolbench_driver.pages.boards.ranks import rank_cell, ranks_markdown
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.suites.poolbench.report.answer import COLUMNS
 from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.cosines import CosinesView
 from poolbench_driver.suites.poolbench.report.means import MeansTable
-from poolbench_driver.suites.poolbench.report.ranks import RanksView, rank_text
 from poolbench_driver.suites.poolbench.report.views import View
+
+#: Lines of the table that stands under the answer.
+_SHOWN = 6
+
+
+def summary(view: View) -> str:
+    """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
+    lines = leaderboard(view, [name for name in COLUMNS if name in view.columns])[: _SHOWN + 1]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join(["", view.headline, "", *table, "", *view.problems])
+
+
+def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
+    """Return head and lines of the leaderboard; one concept has no column of ranks."""
+    head = [] if view.ranks.one_concept else ["mean rank (D1)"]
+    lines = [
+        [row["strategy"], *([rank_cell(row["rank"])] if head else []), *(row[name] for name in columns)]
+        for row in view.leaderboard
+    ]
+    return [["strategy", *head, *columns], *lines]
 
 
 def tables_markdown(view: View) -> str:
@@ -48,36 +69,6 @@ def audit_markdown(audit: AuditView) -> list[str]:
     return ["\n## Verdict on the passages\n", table(header, lines)]
 
 
-def ranks_markdown(ranks: RanksView) -> list[str]:
-    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
-
-    The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
-    """
-    if not ranks.standings:
-        return []
-    if ranks.one_concept:
-        values = [[row["strategy"], "" if row["value"] is None else f"{row['value']:.3f}"] for row in ranks.standings]
-        title = f"\n## {ranks.primary} on {ranks.one_concept}\n"
-        return [title, f"{ranks.limit}\n", table(["strategy", ranks.primary], values)]
-    board = ranks.boards[ranks.primary]
-    difference = None if ranks.limit else board.summary["critical_difference"]
-    note = "" if difference is None else f", critical difference {difference:.2f}"
-    parts = [
-        f"\n## Ranks on {ranks.primary}: {len(board.blocks)} concepts{note}\n",
-        *([f"{ranks.limit}\n"] if ranks.limit else []),
-        _standings(ranks),
-        "\n## Ranks by strategy family\n",
-        table(
-            ["family", "mean rank", "best"],
-            [[f.family, rank_text(f.mean_rank, f.interval), f.strategies[0]] for f in ranks.strategy_families],
-        ),
-    ]
-    for part, title in ((ranks.concept_families, "concept family"), (ranks.models, "model")):
-        if part:
-            parts += [f"\n## Ranks by {title}\n", table(["strategy", *part.parts], [[n, *c] for n, c in part.rows])]
-    return parts
-
-
 def cosines_markdown(cosines: CosinesView) -> list[str]:
     """Return, for each strategy, the strategy with the most parallel direction; nothing if none can be compared."""
     if cosines.shown is None:
@@ -97,19 +88,6 @@ def means_markdown(title: str, means: MeansTable | None) -> list[str]:
         return []
     notes = [f"\n{'; '.join(means.notes)}"] if means.notes else []
     return [f"\n## {title}\n", table(["strategy", *means.full_heads], [[n, *c] for n, c in means.lines]), *notes]
-
-
-def _standings(ranks: RanksView) -> str:
-    """Return the table of standings, with the columns that so many concepts and pairs can fill."""
-    if ranks.limit:
-        return table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
-    lines = []
-    for row in ranks.standings:
-        best = row["best"] if row["best"] and row["best"]["p"] is not None else None
-        holm = f", {best['p_holm']:.2g}" if best and ranks.shows_holm else ""
-        lines.append([row["strategy"], row["rank"], row["groups"], f"{best['effect']:.2f}{holm}" if best else ""])
-    of = "effect and p (Holm)" if ranks.shows_holm else "effect"
-    return table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
 
 
 def _verdicts(rows: Iterable[Row]) -> list[list[str]]:

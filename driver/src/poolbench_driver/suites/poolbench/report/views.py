@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.suites.poolbench import POOLBENCH
-from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
+from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
+from poolbench_driver.suites.poolbench.metrics import BOARD
+from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
 from poolbench_driver.suites.poolbench.report.audit import AuditView, build_audit
 from poolbench_driver.suites.poolbench.report.board import Board, build_board
 from poolbench_driver.suites.poolbench.report.checks import concept_checks, coverage, sinks
 from poolbench_driver.suites.poolbench.report.cosines import CosinesView, build_cosines
 from poolbench_driver.suites.poolbench.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
 from poolbench_driver.suites.poolbench.report.means import MeansTable, build_d1, build_published, by_strategy, mean_text
-from poolbench_driver.suites.poolbench.report.ranks import RanksView, build_ranks
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import RunFolder
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class View:
     published: MeansTable | None
 
 
-def build_view(folder: RunFolder) -> View:
+def build_view(tables: Mapping[str, pa.Table]) -> View:
     """Read a run's tables into a view."""
-    table = folder.read_table("results")
-    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.read_table("details").to_pylist()}
-    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in table.to_pylist()]
+    results = tables["results"].to_pylist()
+    details = {row["cell_id"]: json.loads(row["details"]) for row in tables["details"].to_pylist()}
+    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in results]
     first = rows[0]
     order, measured = _order(rows), {row["metric"] for row in rows}
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
-    ranks, curves = build_ranks(rows), folder.read_table("curves").to_pylist()
+    ranks, curves = build_ranks(rows, SEPARATION), tables["curves"].to_pylist()
     best = best_of(ranks.boards, measured)
-    verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
+    verdicts = build_audit(_optional(tables, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
@@ -69,7 +69,7 @@ def build_view(folder: RunFolder) -> View:
         answers=list(answers(best)),
         problems=list(problems(verdicts, rows, curves)),
         audit=verdicts,
-        columns=[metric for metric in POOLBENCH.board.shown if metric in measured],
+        columns=[metric for metric in BOARD.shown if metric in measured],
         steered=any(metric.startswith("d2.") for metric in measured),
         heat_maps=[each for each in maps if each.rows],
         checks=concept_checks(rows, leaders(rows)),
@@ -78,9 +78,9 @@ def build_view(folder: RunFolder) -> View:
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
         curves=curves,
         ranks=ranks,
-        cosines=_cosines(folder, rows),
+        cosines=_cosines(tables, rows),
         d1=build_d1(rows, order),
-        published=build_published(_optional(folder, "published"), rows, order),
+        published=build_published(_optional(tables, "published"), rows, order),
     )
 
 
@@ -93,15 +93,15 @@ def _measured(rows: Iterable[Row]) -> set[str]:
     return {row["concept"] for row in rows if row["metric"] == "d1.auroc" and row["concept"]}
 
 
-def _cosines(folder: RunFolder, rows: Iterable[Row]) -> CosinesView:
+def _cosines(tables: Mapping[str, pa.Table], rows: Iterable[Row]) -> CosinesView:
     """Return the table of cosines; runs that an earlier version finished have none."""
     steered = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
-    return build_cosines(_optional(folder, "cosines"), steered)
+    return build_cosines(_optional(tables, "cosines"), steered)
 
 
-def _optional(folder: RunFolder, name: str) -> list[Row] | None:
+def _optional(tables: Mapping[str, pa.Table], name: str) -> list[Row] | None:
     """Return the rows of a table that not every run has."""
-    return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else None
+    return tables[name].to_pylist() if name in tables else None
 
 
 def _order(rows: Iterable[Row]) -> list[str]:
@@ -127,7 +127,7 @@ def _leaderboard(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
     board, cells = [], by_strategy(rows)
     for name in order:
         entry: Row = {"strategy": name, "rank": ranks.get((name, "d1.auroc", "all"))}
-        for metric in POOLBENCH.board.shown:
+        for metric in BOARD.shown:
             entry[metric] = mean_text(cells.get((name, metric), ()))
         board.append(entry)
     return board

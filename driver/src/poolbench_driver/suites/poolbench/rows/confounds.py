@@ -21,11 +21,11 @@ from poolbench.statistics import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit
+from poolbench_driver.contract.source import RowSource, redacted, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.confounds import METRIC, excess_over_confound
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import RowSource, redacted, strategy_columns
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench.steps.roles import Cell
+from poolbench_driver.contract.source import RowSource, measured, opaque, redacted, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import RowSource, measured, opaque, redacted, strategy_columns
 
 
 def d1_rows(scope: Scope, probes: ConceptProbes, source: RowSource) -> Iterable[Row]:

@@ -14,14 +14,14 @@ from poolbench.contracts.wire import NULLS
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.loop import Failure, failure_of
-from poolbench_driver.suites.boards.cell_table import WORST_STATUSES
+from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.published import blank_published, published_d2, published_d3
 from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
-from poolbench_driver.suites.source import RowSource
 
 #: A strategy whose D1 cell has one of these is not used for steering either: its direction is not its own.
 UNUSABLE = (*WORST_STATUSES, Status.ONE_CLASS, Status.TOO_FEW, Status.NON_FINITE)

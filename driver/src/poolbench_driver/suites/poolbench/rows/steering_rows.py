@@ -14,6 +14,7 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
+from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.steering import Texts
 from poolbench_driver.suites.poolbench.measures.cosines import d3_rep_measure
@@ -23,7 +24,6 @@ from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
 from poolbench_driver.suites.poolbench.measures.steering import blank_d2, d2_measures
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 from poolbench_driver.suites.poolbench.rows.steered import SteeredTexts, Tables, directions_of, published
-from poolbench_driver.suites.source import RowSource, missing, strategy_columns
 
 #: Metric suffix of D3 by the neighbour's relation in the concept registry.
 RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}

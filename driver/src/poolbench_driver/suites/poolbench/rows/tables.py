@@ -10,7 +10,9 @@ from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.measures import to_rows
 from poolbench.storage import directions
-from poolbench_driver.suites.boards.layer_stability import layer_stability
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Tables
+from poolbench_driver.pages.boards.layer_stability import layer_stability
 from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.measures.concept_checks import concept_check_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -23,8 +25,6 @@ from poolbench_driver.suites.poolbench.rows.probe_rows import (
     published_d1_rows,
 )
 from poolbench_driver.suites.poolbench.rows.steering_rows import SteeringRows
-from poolbench_driver.suites.source import RowSource
-from poolbench_driver.suites.suite import Tables
 
 
 def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:

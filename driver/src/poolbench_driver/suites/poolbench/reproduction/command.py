@@ -18,8 +18,8 @@ from poolbench_driver.cli.tables import Show, show_tables
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
     from poolbench_driver.config import ConceptsConfig
+    from poolbench_driver.contract.needs import Need
     from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 _CORPUS = "corpora/published"
@@ -83,8 +83,8 @@ def reproduce(
 
 
 def _check(table: OfficialTable, show: Show) -> int:
-    from poolbench_driver.reproduction import check_rows, disagreement_rows
     from poolbench_driver.suites.poolbench.official import Meaning, check_table
+    from poolbench_driver.suites.poolbench.reproduction.render import check_rows, disagreement_rows
 
     checks = check_table(table)
     damaged = sum(len(each.disagreements) for each in checks if each.meaning == Meaning.COPY)
@@ -136,8 +136,9 @@ def _models(table: OfficialTable) -> str:
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
-    from poolbench_driver.reproduction import RunRows, cell_rows, compare_cells, summary_rows
     from poolbench_driver.suites.poolbench.differences import other_settings
+    from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
+    from poolbench_driver.suites.poolbench.reproduction.render import cell_rows, summary_rows
 
     config = of_concepts(folder.config())
     model = table.model(config.model)
@@ -171,12 +172,11 @@ class _Cells:
 
 
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
-    from poolbench_driver.cli.run import scorer_settings
-    from poolbench_driver.config import of_concepts, read_assignments
-    from poolbench_driver.reproduction import published_settings
-    from poolbench_driver.suites.load import load_run_config
+    from poolbench_driver.config import of_concepts, read_assignments, scorer_settings
+    from poolbench_driver.contract.load import load_run_config
     from poolbench_driver.suites.poolbench.needs import needs_of
     from poolbench_driver.suites.poolbench.official import TABLES, official_table
+    from poolbench_driver.suites.poolbench.reproduction.settings import published_settings
 
     official = official_table(table)
     if name is None:
@@ -226,7 +226,7 @@ def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tup
 
 def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:
     """Say what the run that repeats the table needs and which command makes it; nothing is started."""
-    from poolbench_driver.reproduction import num_steered_texts
+    from poolbench_driver.suites.poolbench.reproduction.settings import num_steered_texts
 
     model, texts = cells.model.preset, num_steered_texts(cells.config)
     again = shlex.join(["poolbench-driver", "reproduce", *cells.options])
@@ -244,7 +244,7 @@ def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, 
 def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
     import yaml
 
-    from poolbench_driver.reproduction import published_settings
+    from poolbench_driver.suites.poolbench.reproduction.settings import published_settings
 
     if model is None:
         raise ConfigError(f"--settings needs --model ({_models(table)})")

@@ -9,8 +9,8 @@ from statistics import fmean, median
 from typing import Any
 
 from poolbench.contracts import Row
-from poolbench_driver.reproduction.cells import ComparedCell
 from poolbench_driver.suites.poolbench.official import Check
+from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell
 
 
 def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:

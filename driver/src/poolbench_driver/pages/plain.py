@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.markdown import table
-from poolbench_driver.suites.suite import BoardSpec, Report, Section
+from poolbench_driver.contract.suite import BoardSpec, Report, Section
+from poolbench_driver.pages.markdown import table
 
 
 def plain_report(title: str, rows: Sequence[Row], board: BoardSpec) -> Report:

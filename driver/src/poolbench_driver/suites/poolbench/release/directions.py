@@ -20,7 +20,7 @@ from poolbench.errors import NotFoundError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.release.source import Export, model_folder
+from poolbench_driver.suites.poolbench.release.source import Export, model_folder
 
 KIND = "poolbench-directions"
 INDEX, TENSORS = "directions.parquet", "directions.safetensors"

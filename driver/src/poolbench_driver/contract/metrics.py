@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import cache
 
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.suite import MetricInfo
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import MetricInfo
 
 #: Figures that several suites have: ranks, and what the prober says about tasks of any kind.
 COMMON = (

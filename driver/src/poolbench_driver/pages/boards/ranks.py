@@ -1,4 +1,4 @@
-"""Ranks on the page: boards, pairs, families, models, layers and concepts, computed from the rows."""
+"""Ranks of strategies over concepts, from result rows: boards, pairs, families, models, layers; as Markdown too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench_driver.suites.boards.parts import (
+from poolbench_driver.pages.boards.parts import (
     FamilyRank,
     RankAgreement,
     block_agreement,
@@ -22,10 +22,9 @@ from poolbench_driver.suites.boards.parts import (
     rank_agreements,
     winning_rates,
 )
-from poolbench_driver.suites.boards.ranking import LEVEL, RankBoard, rank_board
+from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
+from poolbench_driver.pages.markdown import table
 
-#: The metric whose ranks are shown in full.
-PRIMARY = "d1.auroc"
 #: The family of strategies that are no longer registered.
 UNREGISTERED = "not registered"
 
@@ -42,7 +41,7 @@ class PartTable:
 class RanksView:
     """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`."""
 
-    primary: str = PRIMARY
+    primary: str  # the metric whose ranks are shown in full
     limit: str = ""  # what its concepts cannot show, whatever the values; empty where strategies can differ
     one_concept: str = ""  # the only concept, which has no board of ranks: `standings` are its values then, best first
     shows_holm: bool = True  # whether a p after Holm's correction over all pairs can reach the level
@@ -71,7 +70,7 @@ class RanksView:
 _PLAIN = ("primary", "limit", "one_concept", "tests", "standings", "pairs", "concepts", "resolution")
 
 
-def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
+def build_ranks(rows: Sequence[Row], primary: str) -> RanksView:
     """Return the boards of all ranked metrics, and the primary one in full."""
     boards = {
         metric: {b: rank_board(rows, metric, complete=b == "complete") for b in ("all", "complete")}
@@ -110,6 +109,49 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         concepts=[{"concept": name, "tau": _known(tau)} for name, tau in block_agreement(board).items()],
         resolution=_resolution(board),
     )
+
+
+def ranks_markdown(ranks: RanksView) -> list[str]:
+    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
+
+    The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
+    """
+    if not ranks.standings:
+        return []
+    if ranks.one_concept:
+        values = [[row["strategy"], "" if row["value"] is None else f"{row['value']:.3f}"] for row in ranks.standings]
+        title = f"\n## {ranks.primary} on {ranks.one_concept}\n"
+        return [title, f"{ranks.limit}\n", table(["strategy", ranks.primary], values)]
+    board = ranks.boards[ranks.primary]
+    difference = None if ranks.limit else board.summary["critical_difference"]
+    note = "" if difference is None else f", critical difference {difference:.2f}"
+    parts = [
+        f"\n## Ranks on {ranks.primary}: {len(board.blocks)} concepts{note}\n",
+        *([f"{ranks.limit}\n"] if ranks.limit else []),
+        _standings_table(ranks),
+        "\n## Ranks by strategy family\n",
+        table(
+            ["family", "mean rank", "best"],
+            [[f.family, rank_text(f.mean_rank, f.interval), f.strategies[0]] for f in ranks.strategy_families],
+        ),
+    ]
+    for part, title in ((ranks.concept_families, "concept family"), (ranks.models, "model")):
+        if part:
+            parts += [f"\n## Ranks by {title}\n", table(["strategy", *part.parts], [[n, *c] for n, c in part.rows])]
+    return parts
+
+
+def _standings_table(ranks: RanksView) -> str:
+    """Return the table of standings, with the columns that so many concepts and pairs can fill."""
+    if ranks.limit:
+        return table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
+    lines = []
+    for row in ranks.standings:
+        best = row["best"] if row["best"] and row["best"]["p"] is not None else None
+        holm = f", {best['p_holm']:.2g}" if best and ranks.shows_holm else ""
+        lines.append([row["strategy"], row["rank"], row["groups"], f"{best['effect']:.2f}{holm}" if best else ""])
+    of = "effect and p (Holm)" if ranks.shows_holm else "effect"
+    return table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
 
 
 def tells_apart(board: RankBoard) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.config import BUDGETS
@@ -16,14 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    import typer
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.records import RunFolder
     from poolbench_driver.stages.stage import Plan
-    from poolbench_driver.suites.needs import Need
-    from poolbench_driver.suites.source import RowSource
 
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -78,6 +76,15 @@ class Tables:
 
 
 @dataclass(frozen=True)
+class FinishedRun:
+    """What a suite reads of a finished run."""
+
+    id: str
+    config: RunConfig
+    tables: Mapping[str, pa.Table]  # by name, such as `results`
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of the page."""
 
@@ -112,7 +119,8 @@ class Conclusion:
     """What a suite makes of the tables of a run."""
 
     wrong: Sequence[str] = ()  # what does not hold; such a run has failed
-    shown: str = ""  # what the command prints in any case
+    shown: str = ""  # what the command prints in any case, before the paths of the files
+    files: Mapping[str, Any] = field(default_factory=dict)  # contents of JSON files in the run's folder, by name
 
 
 @dataclass(frozen=True)
@@ -124,22 +132,12 @@ class Recorded:
     notes: Sequence[str] = ()  # what could not be used, which the text says too
 
 
-def _calling(function: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method, documented as another one, that calls a function with its arguments."""
-
-    @wraps(method)
-    def call(_: object, *arguments: Any, **named: Any) -> Any:
-        return resolve_name(function)(*arguments, **named)
-
-    return call
-
-
 class Suite(Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
     A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
     tasks, resumes, ranks the entrants, and writes tables, page and record. A listing of suites loads nothing
-    heavy, so what methods need is imported in their bodies, or a subclass names them as `functions`.
+    heavy, so methods import what they need in their bodies.
     """
 
     id: str  # value of the column `suite`
@@ -150,14 +148,6 @@ class Suite(Generic[Config, Scope, Planned]):
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
     shows_texts: bool = False  # whether its tables and its page show examples of the texts that it measures
-
-    def __init_subclass__(cls, functions: Mapping[str, str] | None = None) -> None:
-        """Make methods of functions of the suite's folder, each named as `module:function`.
-
-        A module is loaded when a function of it is first called.
-        """
-        for name, function in (functions or {}).items():
-            setattr(cls, name, _calling(f"{cls.__module__}.{function}", getattr(Suite, name)))
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""
@@ -206,16 +196,20 @@ class Suite(Generic[Config, Scope, Planned]):
         """Return result rows and tables from the artifacts of a plan and its failures."""
         raise NotImplementedError
 
-    def report(self, folder: RunFolder) -> Report | None:
-        """Return the page of a run from its tables; None for a board of its entrants."""
+    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Report | None:
+        """Return the page of a run from its tables by name; None for a board of its entrants.
+
+        Raises:
+            NotFoundError: The run has no results yet.
+        """
         return None
 
-    def joined(self, folders: Sequence[RunFolder]) -> str | None:
+    def joined(self, runs: Sequence[FinishedRun]) -> str | None:
         """Return the board of several runs as Markdown; None for ranks alone. Raise ConfigError if none can be made."""
         return None
 
-    def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
-        """Return what does not hold in the tables of a run; it may write files of its own."""
+    def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:
+        """Return what does not hold in the tables of a run."""
         return Conclusion()
 
     def recorded(self, source: Path) -> Recorded:
@@ -231,3 +225,7 @@ class Suite(Generic[Config, Scope, Planned]):
             InputError: The table cannot be used; the message names file and line.
         """
         raise ConfigError(f"the suite {self.id!r} does not read recorded tables; leave out --table")
+
+    def commands(self) -> typer.Typer | None:
+        """Return commands of its own for the command line; a group such as `export` joins the frame's group."""
+        return None

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from poolbench.config import BUDGETS, StrictModel, limited, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
-from poolbench_driver.config import Assignment, RunConfig
+from poolbench_driver.config import DEFAULT_SUITE, Assignment, RunConfig
 from poolbench_driver.config.assignments import BESIDE_FIELDS, require_known
-from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.contract.registry import SUITES
 
 _MAX_ISSUES = 20
 
@@ -30,7 +30,7 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         *(each.settings for each in assignments),
     ]
     given = {field: value for layer in layers for field, value in layer.items()}
-    suite, name = SUITES.get(str(given.get("suite", "poolbench"))), given.get("preset")
+    suite, name = SUITES.get(str(given.get("suite", DEFAULT_SUITE))), given.get("preset")
     require_known(assignments, suite.config)
     merged = suite.preset(_known(name), given) if name else {}
     merged |= suite.settings()

@@ -1,22 +1,21 @@
-"""What every export of a run starts from: the run, its plan and artifacts, the concepts that may leave, the card."""
+"""What every export of concepts starts from: the run, its plan and artifacts, and the concepts that may leave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolbench import __version__
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
-from poolbench_driver.config import ConceptsConfig, RunConfig
-from poolbench_driver.corpora.sources import OWN
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import replacing, require_same
 from poolbench_driver.records import RunFolder
+from poolbench_driver.release.facts import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -68,42 +67,6 @@ class Export:
         ref = self.scope.model.ref
         model = f"{ref.id} (revision {ref.revision or 'unknown'}, {ref.dtype})"
         return origin(model, self.scope.config, self.command, self.licence, own)
-
-
-def release_facts(
-    kind: str, folder: RunFolder, model: str, revision: str | None, licence: str, command: str
-) -> dict[str, Any]:
-    """Return the fields of the manifest that say what a release is and where it comes from."""
-    return {
-        "kind": kind,
-        "version": 1,
-        "run_id": folder.id,
-        "config_hash": folder.config().config_hash(),
-        "code_version": __version__,
-        "model": model,
-        "model_revision": revision,
-        "licence": licence,
-        "command": command,
-    }
-
-
-def origin(model: str, config: RunConfig, command: str, licence: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
-    return {
-        "model": model,
-        **own,
-        "passages": passages_source(config),
-        "configuration": config.config_hash(),
-        "made by": f"PoolBench {__version__}, `{command}`",
-        "licence": licence,
-    }
-
-
-def passages_source(config: RunConfig) -> str:
-    """Return where passages come from; the setting says it only of concepts that bring none."""
-    own = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
-    source = config.corpus.source if isinstance(config, ConceptsConfig) else config.data_name
-    return OWN if own and all(own) else f"{source}+{OWN}" if any(own) else source
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:

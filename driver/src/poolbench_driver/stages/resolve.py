@@ -1,4 +1,4 @@
-"""From the settings of a PoolBench run to its scope: names, model, corpora and what was imported."""
+"""From the settings of a suite of concepts to its scope: names, model, corpora and what was imported."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
-from poolbench_driver.loop import committed_keys
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.scope import Scope, left_out, neighbours_of, resolve_names
+from poolbench_driver.stages.stage import committed_keys
 
 
 def resolve(given: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:

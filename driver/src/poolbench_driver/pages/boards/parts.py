@@ -13,7 +13,7 @@ from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 from poolbench.statuses import Status
-from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 
 Cell = Mapping[str, Any]
 

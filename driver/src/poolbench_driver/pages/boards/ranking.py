@@ -13,9 +13,9 @@ from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, 
 from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
 from poolbench.statistics.wilcoxon import least_p
 from poolbench.statuses import Status
-from poolbench_driver.suites.boards.cell_table import cell_table, require_one_quantity
-from poolbench_driver.suites.boards.pairwise import pairwise_rows
-from poolbench_driver.suites.metrics import is_higher_better
+from poolbench_driver.contract.metrics import is_higher_better
+from poolbench_driver.pages.boards.cell_table import cell_table, require_one_quantity
+from poolbench_driver.pages.boards.pairwise import pairwise_rows
 
 #: Level of every test of two entrants or of all.
 LEVEL = 0.05

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from poolbench.errors import NotFoundError
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.release.source import Export, require_public
-from poolbench_driver.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
 from poolbench_driver.suites.poolbench.plan import SteeringStages
+from poolbench_driver.suites.poolbench.release.source import Export, require_public
+from poolbench_driver.suites.poolbench.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
 
 KIND = "poolbench-steered-outputs"
 #: Openings that come from elsewhere.

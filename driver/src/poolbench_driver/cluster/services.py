@@ -1,0 +1,170 @@
+"""The services over HTTP: what they answer, and how they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER
+from poolbench.errors import EndpointError, InputError, PoolbenchError, shown
+from poolbench.settings import ClusterSettings
+from poolbench.statuses import Code
+from poolbench.telemetry.ids import new_request_id
+from poolbench_driver.cluster.connection import connect, why
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model responds late
+
+
+class TokenRefusedError(EndpointError):
+    """A service does not accept our token."""
+
+    code = Code.UNAUTHORIZED
+
+    def __init__(self, service: str, token_from: str = "POOLBENCH_TOKEN") -> None:
+        super().__init__(f"{service} refused the token; {token_from} differs from the cluster's")
+
+
+class SlowServiceError(EndpointError):
+    """A service took a request and has not answered in time."""
+
+    code = Code.BUSY
+
+
+class ServiceError(PoolbenchError):
+    """A service answered with an error."""
+
+    def __init__(self, code: str, message: str, http_status: int) -> None:
+        super().__init__(message)
+        self.code, self.http_status = code, http_status
+
+
+class Services:
+    """The services' HTTP verbs, as functions of JSON."""
+
+    def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
+        self.settings = cluster
+        self._http, self._auth = connect(cluster, timeout_s)
+
+    def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
+        """Return a service's health; raise EndpointError if it does not respond or refuses our token."""
+        answer = self._call("GET", service, "health", timeout=timeout_s)
+        if set(answer) <= {"status"} and self._auth.renew():
+            answer = self._call("GET", service, "health", timeout=timeout_s)
+        if set(answer) <= {"status"}:
+            raise TokenRefusedError(service, self.settings.token_from)
+        return answer
+
+    def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send GET /service/verb."""
+        return self._call("GET", service, verb, params=query)
+
+    def post(self, service: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send POST /service/verb."""
+        return self._call("POST", service, verb, json=body)
+
+    def delete(self, service: str, verb: str) -> dict[str, Any]:
+        """Send DELETE /service/verb."""
+        return self._call("DELETE", service, verb)
+
+    def get_bytes(self, service: str, verb: str, query: dict[str, Any]) -> bytes:
+        """Send GET /service/verb; the response is not JSON."""
+        return self._send("GET", service, verb, params=query).content
+
+    def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
+        """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
+        response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
+        try:
+            return table_of_stream(response.content)
+        except InputError:
+            raise _no_service(response) from None
+
+    def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
+        address = f"/{service}/{verb}"
+        try:
+            headers = {REQUEST_ID_HEADER: new_request_id()}
+            with self._http.stream("POST", address, json=body, headers=headers) as response:
+                if response.is_error:
+                    response.read()
+                    raise self._error(service, response)
+                for line in response.iter_lines():
+                    data = line.removeprefix("data: ")
+                    if data == END_OF_STREAM:
+                        return
+                    if data != line:
+                        yield _event(service, data)
+        except httpx.HTTPError as error:
+            at = f"{self.settings.http_address}{address}"
+            raise EndpointError(f"{service} does not answer at {at}: {why(error, self.settings)}") from None
+        raise EndpointError(f"{service} ended its stream without saying that it was done")
+
+    def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
+        response = self._send(method, service, verb, **kwargs)
+        try:
+            return dict(response.json())
+        except ValueError:
+            raise _no_service(response) from None
+
+    def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
+        path = f"/{service}/{verb}"
+        address = f"{self.settings.http_address}{path}"
+        kwargs["headers"] = {REQUEST_ID_HEADER: new_request_id(), **kwargs.get("headers", {})}
+        try:
+            response = self._http.request(method, path, **kwargs)
+        except httpx.ReadTimeout:
+            raise SlowServiceError(
+                f"{service} took the request at {address} but does not answer: busy, or stuck"
+            ) from None
+        except httpx.HTTPError as error:
+            raise EndpointError(f"{service} does not answer at {address}: {why(error, self.settings)}") from None
+        if response.is_error:
+            raise self._error(service, response)
+        return response
+
+    def _error(self, service: str, response: httpx.Response) -> PoolbenchError:
+        if response.status_code == 401:
+            return TokenRefusedError(service, self.settings.token_from)
+        return _service_error(service, response)
+
+
+def table_of_stream(data: bytes) -> pa.Table:
+    """Return the table of an Arrow stream, checked value by value. Raise InputError if it is none."""
+    import pyarrow as pa
+
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"no Arrow stream: {shown(str(error))}") from None
+    return table
+
+
+def _event(service: str, data: str) -> dict[str, Any]:
+    event = dict(json.loads(data))
+    if "error" in event:
+        error = event["error"]
+        raise ServiceError(error["code"], f"{service}: {error['message']}", 503)
+    return event
+
+
+def _no_service(response: httpx.Response) -> EndpointError:
+    return EndpointError(f"{response.url} answered, but not as a service of PoolBench does")
+
+
+def _service_error(service: str, response: httpx.Response) -> ServiceError:
+    status = response.status_code
+    # The log of the service has the rest under this id.
+    request_id = response.request.headers.get(REQUEST_ID_HEADER, "")
+    which = f" (request {request_id})" if status >= 500 and request_id else ""
+    try:
+        error = response.json()["error"]
+        return ServiceError(error["code"], f"{service}: {error['message']}{which}", status)
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}{which}", status)
