@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deploy.docker import keys
+from poolbench.storage.guarded import GuardedStore
 from tests.servers.seaweed import Seaweed, serve
 
 from poolbench.contracts.wire import run_path
 from poolbench.errors import AccessDeniedError, RestrictedError
 from poolbench.storage import Artifacts, require_conditional_writes
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 
 pytestmark = pytest.mark.cluster

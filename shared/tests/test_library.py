@@ -19,7 +19,7 @@ from poolbench.errors import (
     UnknownConceptError,
 )
 from poolbench.library import Library, attach, own_passages
-from poolbench.storage import NO_ACCESS, open_store
+from poolbench.storage import open_store
 from poolbench_corpora.own import OwnTexts, Text, build_own, revision_of
 
 TEXTS = OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)])
@@ -97,7 +97,7 @@ def test_passages_of_a_sensitive_concept_are_restricted(library: Library, tmp_pa
     sensitive = replace(MINE, sensitive=True)
     library.add(sensitive, PASSAGES)
     assert [info.path for info in library.store.list("concepts/")] == ["concepts/mine/concept.json"]
-    outside = Library(open_store(str(tmp_path), NO_ACCESS))
+    outside = Library(open_store(str(tmp_path)))
     assert outside.find("mine") == sensitive
     with pytest.raises(RestrictedError):
         outside.passages(sensitive)

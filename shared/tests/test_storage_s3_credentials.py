@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from poolbench.storage.guarded import GuardedStore
 from tests.servers.metadata import IDENTITY, Metadata, metadata
 
 from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
 from poolbench.settings import S3Settings
 from poolbench.storage import open_store
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.clock import ServerClock
 from poolbench.storage.s3.credentials import RenewedCredentials, credentials_of

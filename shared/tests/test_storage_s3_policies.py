@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from deploy.s3.policies import ROLES, bucket_policy
+from poolbench.storage.guarded import GuardedStore
 from pydantic import SecretStr
 from tests.servers.ceph import Ceph
 
@@ -18,7 +19,6 @@ from poolbench.errors import AccessDeniedError, RestrictedError, StoreError
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, require_conditional_writes
 from poolbench.storage.damage import set_object_aside
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.client import Client
 

@@ -19,7 +19,7 @@ from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
 from poolbench_driver.suites.metrics import metric_info
 from poolbench_driver.suites.registry import SUITES
-from poolbench_driver.suites.source import RowSource, redacted
+from poolbench_driver.suites.source import RowSource
 from poolbench_driver.suites.suite import BoardSpec
 
 
@@ -76,7 +76,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
 def _complete(row: Row, common: Row) -> Row:
     """Return a result row with what all rows of a run share, its metric's metadata, and `params` as JSON text."""
     info = metric_info(row["metric"])
-    own = {**redacted(row), "params": _json(row.get("params"))}
+    own = {**row, "params": _json(row.get("params"))}
     return {**common, **own, "metric_version": info.version, "higher_is_better": info.higher_is_better}
 
 

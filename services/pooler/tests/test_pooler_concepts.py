@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from poolbench.config import ConceptSettings
 from poolbench.http.api import build_api
 from poolbench.library import Library
-from poolbench.storage import NO_ACCESS, open_store
+from poolbench.storage import open_store
 from poolbench_corpora.own import TextFiles, make_concept
 from poolbench_corpora.reading import SentFile
 from poolbench_pooler import concepts
@@ -35,7 +35,7 @@ def body(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Library:
-    return Library(open_store(str(tmp_path / "store"), NO_ACCESS))
+    return Library(open_store(str(tmp_path / "store")))
 
 
 @pytest.fixture

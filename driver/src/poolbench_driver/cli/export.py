@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.concepts import exportable
+from poolbench.concepts import withheld
 from poolbench.contracts.wire import Exit
 
 if TYPE_CHECKING:
@@ -100,8 +100,6 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     command = _command("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
     manifest = _written(write, output, len(keys))
-    if sensitive := [name for name in folder.config().concept_ids if not exportable([name])]:
-        typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
     return _report(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
     )
@@ -121,8 +119,8 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     config = of_concepts(folder.config())
     asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     chosen = releasable_concepts(config.concepts, asked)
-    if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
-        typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+    if asked is None and (sensitive := withheld(config.concepts)):
+        typer.echo(f"left out, because they are sensitive: {', '.join(sensitive)}")
     plan = prepare(config, session, folder.model()).plan
     assert isinstance(plan, PoolBenchPlan)
     return Export(

@@ -16,7 +16,6 @@ from poolbench.library import attach
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id
-from poolbench.storage.base import ObjectStore
 from poolbench.telemetry.ids import new_request_id
 from poolbench_driver.cluster.connection import connect, why
 
@@ -67,11 +66,7 @@ def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:
     from poolbench_driver.cluster.records import RemoteRecords
 
     settings = settings or ClusterSettings.load(http_only=True)
-    store: ObjectStore
-    if settings.store_uri:
-        store = open_store(settings.store_uri, settings.restricted_uri)
-    else:
-        store = RemoteRecords(Services(settings))
+    store = open_store(settings.store_uri) if settings.store_uri else RemoteRecords(Services(settings))
     attach(store)
     return Artifacts(store)
 

@@ -8,8 +8,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE, RESTRICTED_FOLDER
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE
 
 CHECKSUM = "checksum"
 
@@ -43,13 +42,6 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 #: Manifests of version 1 have no checksum; they stay readable.
 MANIFEST_VERSION = 2
-
-#: Where artifacts lie: the ordinary ones, and those of sensitive concepts.
-FOLDERS = (ARTIFACTS_FOLDER, RESTRICTED_FOLDER)
-
-ERASED_AT = "erased_at"
-#: What is left of an erased artifact: its table without the columns that hold text.
-RECEIPTS_FILE = "receipts.arrow"
 
 
 class FileEntry(BaseModel):
@@ -93,15 +85,10 @@ class Manifest(BaseModel):
             raise ValueError("it names a file outside of the artifact")
         return manifest
 
-    @property
-    def erased(self) -> bool:
-        """Return whether the texts were deleted after scoring; only receipts are left."""
-        return ERASED_AT in self.meta
-
 
 def folder_of(key: str) -> str:
     """Return the folder of an artifact in the store."""
-    return f"{FOLDERS[is_restricted(key)]}/{key}"
+    return f"{ARTIFACTS_FOLDER}/{key}"
 
 
 def manifest_path(key: str) -> str:

@@ -79,7 +79,7 @@ class PooledVectors:
         """Return vectors without a usable row; every row has the same error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
-        why = CellError(error.status, str(error), quoted=error.quoted)
+        why = CellError(error.status, str(error))
         return cls(matrix, nothing, nothing, (why,) * count)
 
     def in_float16(self) -> PooledVectors:
@@ -131,7 +131,7 @@ class PooledVectors:
         example = next(filter(None, found), None)
         if example is None:
             return CellError(status, reason)
-        return CellError(status, f"{reason}, e.g. {example}", quoted=example.quoted)
+        return CellError(status, f"{reason}, e.g. {example}")
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:

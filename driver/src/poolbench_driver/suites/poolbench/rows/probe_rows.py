@@ -18,7 +18,7 @@ from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import RowSource, measured, opaque, redacted, strategy_columns
+from poolbench_driver.suites.source import RowSource, measured, strategy_columns
 
 
 def d1_rows(scope: Scope, probes: ConceptProbes, source: RowSource) -> Iterable[Row]:
@@ -45,18 +45,14 @@ def _identity(probes: ConceptProbes, spec: StrategySpec, layer: int | None = Non
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
-    """Return the prober's scores by passage; ids of sensitive passages are replaced."""
+    """Return the prober's scores by passage."""
     rows: list[Row] = []
     for name, probes in plan.probes.concepts.items():
-        passages = plan.vectors.concepts[name].passages if probes.concept.sensitive else None
         for (strategy, layer), key in probes.scores.items():
             table = source.table(key)
             if not isinstance(table, Failure):
                 identity = {"concept": name, "strategy": strategy, "layer": layer}
-                for row in table.select(PROBE_SCORES.names).to_pylist():
-                    if passages is not None:
-                        row["passage_id"] = opaque(passages[row["split"]], row["passage_id"])
-                    rows.append({**identity, **row})
+                rows += [{**identity, **row} for row in table.select(PROBE_SCORES.names).to_pylist()]
     return rows
 
 
@@ -67,11 +63,10 @@ COMPARED = ("C1", "C3")
 def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:
     """Return cosines of all pairs of a run's strategies, for each concept at each layer that has directions.
 
-    They are computed here, from committed directions: no task is repeated when a strategy is added. Of sensitive
-    concepts, only the cosines leave the store.
+    They are computed here, from committed directions: no task is repeated when a strategy is added.
     """
     rows = [
-        redacted(row)
+        row
         for probes in plan.probes.concepts.values()
         for layer in plan.scope.layers_with_steering
         for row in _rows(plan, probes, layer, source)
