@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from driver.tests.loop_bench import HASTY, A, B, Bench, C, Notes, add
+from driver.tests.loop_bench import HASTY, A, B, Bench, C, add
 from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tasks import Task
@@ -283,15 +283,3 @@ def test_a_task_that_misses_what_another_driver_set_aside_is_done_again(done: Be
     assert done.loop(A, B, C).run() == {}
     assert done.value("sum.c") == 6
     assert done.service.handled.count(B.task_id) == (not is_made_again)
-
-
-def test_restricted_artifacts_stay_below_restricted(done: Bench) -> None:
-    secret, reader = add("restricted.sum.s", "seed.one"), add("restricted.sum.t", "restricted.sum.s")
-    done.loop(secret).run()
-    flip(table_of(done, "restricted.sum.s"))
-    done.notes = Notes()
-    assert done.loop(secret, reader).run() == {}
-    assert (done.root / "store/restricted/damaged/restricted.sum.s").is_dir()
-    assert not (done.root / "store/damaged").exists()
-    assert {key for key, _ in done.artifacts.objects()} >= {"restricted.sum.s", "restricted.sum.t"}
-    assert "damaged" not in {key for key, _ in done.artifacts.objects()}

@@ -86,7 +86,6 @@ for command in (
         status.status,
         attach.watch,
         attach.cancel,
-        attach.forget,
     ),
     *(comparing.compare, comparing.ranks, reproduce.reproduce, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),

@@ -14,7 +14,7 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.records import Run, RunFolder
+    from poolbench_driver.records import Run, RunFolder, RunRecords
     from poolbench_driver.stages.stage import Plan
 
 
@@ -22,6 +22,9 @@ def gc(
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
+    forget: Annotated[
+        list[str] | None, typer.Option(help="Remove the record of this run first, so that it needs nothing any more.")
+    ] = None,
 ) -> None:
     """Remove artifacts that no run needs."""
     from poolbench.storage import older_than
@@ -31,7 +34,10 @@ def gc(
     from poolbench_driver.records import RunRecords, Runs
 
     session = open_session()
-    runs = Runs(output, RunRecords(session.artifacts.store)).all()
+    records = RunRecords(session.artifacts.store)
+    for run in [Runs(output, records).find(name) for name in forget or ()]:
+        _forget(run, records)
+    runs = Runs(output, records).all()
     if not runs and delete:
         raise ConfigError(
             f"no run lies in {output} or has a record in the object store, so nothing says what is needed; "
@@ -52,6 +58,17 @@ def gc(
     if aside:
         size = sum(info.size for info in aside) / 1e6
         typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
+
+
+def _forget(run: Run, records: RunRecords) -> None:
+    """Remove the record of a run from the object store."""
+    if run.unfinished:
+        raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+    if run.record is None:
+        raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
+    records.forget(run.id)
+    stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+    typer.echo(f"the record of {run.id} is removed{stays}")
 
 
 def needed_by(runs: Iterable[Run], session: Session) -> set[str]:

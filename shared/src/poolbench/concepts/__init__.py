@@ -1,7 +1,7 @@
 """The concept registry: PoolBench's 17 concepts, one YAML file each, and those of entry points."""
 
 from poolbench.concepts.concept import CONCEPTS, ENTRY_POINT_GROUP, Concept, Neighbours
-from poolbench.concepts.restricted import refuse_restricted, refuse_sensitive, withheld
+from poolbench.concepts.restricted import refuse_restricted, refuse_sensitive, stay, withheld
 
 __all__ = [
     "CONCEPTS",
@@ -10,5 +10,6 @@ __all__ = [
     "Neighbours",
     "refuse_restricted",
     "refuse_sensitive",
+    "stay",
     "withheld",
 ]

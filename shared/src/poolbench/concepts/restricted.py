@@ -13,9 +13,14 @@ from poolbench.errors import RestrictedError
 from poolbench.settings import PlaceSettings
 
 
+def stay(keys: Iterable[str]) -> bool:
+    """Return whether one of these artifacts is restricted, and the operator does not allow them to leave."""
+    return any(map(is_restricted, keys)) and not PlaceSettings.load().sensitive
+
+
 def refuse_restricted(what: str, keys: Iterable[str]) -> None:
-    """Raise RestrictedError if one of `keys` is restricted; `what` names in the message what would leave the store."""
-    if any(map(is_restricted, keys)) and not PlaceSettings.load().sensitive:
+    """Raise RestrictedError if one of these artifacts must stay; `what` names in the message what would leave."""
+    if stay(keys):
         raise _refusal(what)
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from poolbench.contracts.keys import is_restricted
+from poolbench.concepts import stay
 from poolbench.contracts.wire import (
     ACTIVATIONS_FOLDER,
     ARTIFACTS_FOLDER,
@@ -15,7 +15,6 @@ from poolbench.contracts.wire import (
     SCORERS_FOLDER,
 )
 from poolbench.errors import NotFoundError
-from poolbench.settings import PlaceSettings
 from poolbench.storage.base import STORE_ID, ObjectInfo, ObjectStore, store_id
 
 #: Everything else is a mark of work in progress, or is set aside.
@@ -59,10 +58,8 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
 
 def _copied(source: ObjectStore) -> Iterator[ObjectInfo]:
     """Yield the objects that are copied."""
-    everything = PlaceSettings.load().sensitive
-    for info in (info for folder in COPIED for info in source.list(f"{folder}/")):
-        if everything or not any(map(is_restricted, info.path.split("/"))):
-            yield info
+    infos = (info for folder in COPIED for info in source.list(f"{folder}/"))
+    yield from (info for info in infos if not stay(info.path.split("/")))
 
 
 def _is_last(info: ObjectInfo) -> bool:

@@ -131,7 +131,7 @@ class NamedDirections:
         except (pa.ArrowException, OSError, ValueError):
             raise IntegrityError(
                 f"{info.path} is damaged; the command of run {run} writes it again, and "
-                f"`poolbench-driver forget {run}` removes it"
+                f"`poolbench-driver gc --forget {run}` removes it"
             ) from None
         return [NamedDirection(run=run, **row) for row in rows]
 

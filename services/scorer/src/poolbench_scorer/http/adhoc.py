@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench.concepts import CONCEPTS, refuse_restricted
+from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive
 from poolbench.models.bases import PACKAGED, is_id, locate
 from poolbench.models.folders import require_permitted
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
@@ -26,6 +26,7 @@ def train(shelf: ScorerShelf, request: TrainRequest, turns: Turns) -> dict[str, 
 
 def import_published(shelf: ScorerShelf, request: ImportRequest, turns: Turns) -> dict[str, Any]:
     """Import the source's current contents: other weights under the same name are another scorer."""
+    refuse_sensitive([request.concept])
     _require_permitted(request.source, request.tokenizer)
     subfolder = request.subfolder.replace("{concept}", request.concept)
     weights = locate(request.source, request.revision, subfolder).revision

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from poolbench.concepts import refuse_restricted
+from poolbench.concepts import CONCEPTS, refuse_restricted
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.errors import DamagedError, NotFoundError, UnknownNameError, shown
 from poolbench.statuses import Status
@@ -65,6 +65,9 @@ class ScorerShelf:
         known = self._known()
         found = [one for one in known if name in one.names]
         if not found:
+            concept, sign, _ = name.partition("@")
+            if sign or "/" not in name:
+                CONCEPTS.get(concept)
             raise _absent(known, name)
         if len({one.concept for one in found}) > 1:
             raise UnknownNameError("scorer", name, [one.id for one in found])
