@@ -39,7 +39,7 @@ class Cluster:
     ray_port: int
     ray_temp: str
     logs: str
-    metrics_port: int = 0  # of Prometheus metrics; 0 in records of earlier versions
+    metrics_port: int  # of Prometheus metrics
     pid: int = 0
     pid_started: float = 0.0
 

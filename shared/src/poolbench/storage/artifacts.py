@@ -13,7 +13,7 @@ import pyarrow as pa
 from poolbench.contracts.wire import ARTIFACTS_FOLDER
 from poolbench.errors import DamagedError, NotFoundError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import Manifest, folder_of, manifest_path
+from poolbench.storage.manifest import Manifest, OtherVersionError, folder_of, manifest_path
 from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
 __all__ = ["Artifacts", "Manifest"]
@@ -43,6 +43,8 @@ class Artifacts:
             return Manifest.from_bytes(self.store.get(manifest_path(key)), key)
         except NotFoundError:
             raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
+        except OtherVersionError as error:
+            raise DamagedError(key, str(error)) from None
         except ValueError:
             raise DamagedError(key, "its manifest is damaged") from None
 

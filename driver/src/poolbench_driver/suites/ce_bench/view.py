@@ -313,8 +313,8 @@ def _entrants(folder: RunFolder, rows: Sequence[Row]) -> list[Entrant]:
             each["architecture"],
             figures.get(name, {}),
             subjects.get(name, {}),
-            each.get("family"),  # runs of earlier versions have none
-            each.get("seed"),
+            each["family"],
+            each["seed"],
             sparse.get(name, {}),
         )
         for each in folder.read_table("entrants").to_pylist()

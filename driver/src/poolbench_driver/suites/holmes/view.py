@@ -246,7 +246,7 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
 
 
 def _later(folder: RunFolder, name: str) -> list[Row]:
-    """Return the rows of a table that runs of earlier versions, or of one protocol, do not have."""
+    """Return the rows of a table that runs of one protocol do not have."""
     return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else []
 
 

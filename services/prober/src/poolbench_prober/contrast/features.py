@@ -102,7 +102,7 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
 
 def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: int) -> int:
     """Add the rows of a table that are new, and return how many means they have."""
-    names = ["passage_id", "part", *_NUMBERS, *(name for name in ERROR_COLUMNS if name in table.column_names)]
+    names = ["passage_id", "part", *_NUMBERS, *ERROR_COLUMNS]
     rows = table.select(names).to_pylist()
     num_means = 0
     for row, features, means in zip(rows, _lists(table["features"]), _lists(table["means"]), strict=True):
