@@ -84,11 +84,11 @@ def test_curves_start_unsteered_and_rise(complete: dict[str, pa.Table]) -> None:
     assert [row["gain"] for row in curve] == pytest.approx([0.0, 0.06, 0.125, 0.25, 0.5])
 
 
-def test_directions_are_named_with_their_figures(
+def test_directions_are_named_with_their_figures_but_for_sensitive_concepts(
     made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
 ) -> None:
     found = complete["directions"].to_pylist()
-    found = [row for row in found if row["concept"] == "contrast"]
+    assert {row["concept"] for row in found} == {"contrast"}
     steered, probed = found[0], next(row for row in found if row["gain"] is None)
     assert (steered["strategy"], steered["layer"], steered["construction"]) == ("A1_mean", 4, "C1")
     assert steered["gain"] == pytest.approx(0.5)
@@ -167,6 +167,8 @@ def test_nothing_restricted_leaves_the_store(
         assert secret not in json.dumps(table.to_pylist())
     assert secret not in (folder.path / "report" / "index.html").read_text()
     assert any(row["concept"] == "toxicity" and row["value"] is not None for row in complete["results"].to_pylist())
+    names = {row["passage_id"] for row in complete["passage_scores"].to_pylist() if row["concept"] == "toxicity"}
+    assert names and "p1" not in names  # ids of real corpora name the document
 
 
 def test_the_report_shows_the_run_and_escapes_what_it_quotes(

@@ -149,7 +149,7 @@ def test_the_record_of_a_run_holds_no_text(
     assert set(files) == {"config.json", "keys.json.gz", "state.json"}
     assert not any(SteeredArtifacts.SECRET.encode() in raw for raw in files.values())
     assert set(json.loads(files["state.json"])) == {
-        "state", "host", "pid", "updated_at", "heartbeat_at", "code_version", "tasks", "folder",
+        "state", "host", "pid", "updated_at", "heartbeat_at", "code_version", "schema_version", "tasks", "folder",
     }  # fmt: skip
 
 

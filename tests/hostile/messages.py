@@ -106,14 +106,16 @@ def _envelope(body: Any, service: str, headers: dict[str, Any]) -> dict[str, Any
 
 def _task(kind: str, task_id: str, **fields: Any) -> dict[str, Any]:
     plain = {"schema_version": 1, "run_id": "", "inputs": {}, "outputs": {"x": "hostile.0"}, "params": {}}
-    return {**plain, "task_id": task_id, "kind": kind, **fields}
+    return {**plain, "task_id": task_id, "kind": kind, "restricted": False, **fields}
 
 
 def _hostile_task(service: str, rng: random.Random) -> dict[str, Any]:
     """A task with a proper envelope; some are understood and must fail, some are none."""
     key = f"hostile.{rng.getrandbits(128):032x}"
     task = _task(f"{service}.{rng.choice(_KINDS[service])}", key, outputs={"x": key})
-    name = rng.choice(("kind", "task_id", "inputs", "outputs", "params", "schema_version", "none", "field"))
+    name = rng.choice(
+        ("kind", "task_id", "inputs", "outputs", "params", "schema_version", "restricted", "none", "field")
+    )
     values: dict[str, Callable[[], Any]] = {
         "kind": lambda: rng.choice(
             (f"{service}.nothing", "nobody.does", "", "os.system", "x" * 5000, None, hostile(rng))
@@ -123,6 +125,7 @@ def _hostile_task(service: str, rng: random.Random) -> dict[str, Any]:
         "outputs": lambda: rng.choice(({rng.choice(NAMES): rng.choice(NAMES)}, {}, hostile(rng))),
         "params": lambda: rng.choice(({"model": rng.choice(NAMES)}, {"pipeline": rng.choice(NAMES)}, hostile(rng))),
         "schema_version": lambda: rng.choice((0, 2, 10**30, "1", None, True)),
+        "restricted": lambda: rng.choice((True, "yes", hostile(rng))),
     }
     if name == "field":
         return {**task, rng.choice(("x", "__class__", "\ud800")): hostile(rng)}

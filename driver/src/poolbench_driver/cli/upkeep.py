@@ -23,7 +23,7 @@ def gc(
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
     forget: Annotated[
-        list[str] | None, typer.Option(help="Remove the record of this run first, so that it needs nothing any more.")
+        str | None, typer.Option(help="Remove the records of these runs first, so that they need nothing any more.")
     ] = None,
 ) -> None:
     """Remove artifacts that no run needs."""
@@ -35,7 +35,7 @@ def gc(
 
     session = open_session()
     records = RunRecords(session.artifacts.store)
-    for run in [Runs(output, records).find(name) for name in forget or ()]:
+    for run in [Runs(output, records).find(name) for name in (forget or "").split(",") if name]:
         _forget(run, records)
     runs = Runs(output, records).all()
     if not runs and delete:

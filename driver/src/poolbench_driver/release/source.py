@@ -112,13 +112,13 @@ def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) ->
         RestrictedError: A sensitive concept is named, or the run has no others.
         NotFoundError: The run did not measure one.
     """
-    unknown = [name for name in asked or () if CONCEPTS.get(name).id not in measured]
+    left_out = withheld(measured)
+    concepts = [name for name in measured if name not in left_out] if asked is None else [*asked]
+    refuse_sensitive(concepts or measured)
+    unknown = [name for name in concepts if name not in measured]
     if unknown:
         raise NotFoundError(f"the run did not measure {', '.join(unknown)}; it has {', '.join(measured)}")
-    left_out = withheld(measured)
-    concepts = asked or [name for name in measured if name not in left_out]
-    refuse_sensitive(concepts or measured)
-    return [*concepts]
+    return concepts
 
 
 def licence_of(what: str, config: ConceptsConfig) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from poolbench.contracts import Row
+from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, NotFoundError
@@ -78,3 +79,8 @@ def measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterabl
     for measure in table.to_pylist():
         split = "test" if measure["metric"].startswith("d1.auroc_test") else "train"
         yield {**identity, **timings, **measure, "split": split}
+
+
+def opaque(passages_key: str, passage_id: str) -> str:
+    """Return a stand-in for a passage's id, the same in every table: ids of real corpora name the document."""
+    return digest([passages_key, passage_id], 16)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from poolbench.contracts.bounds import ArtifactKey, Label, Name, Role, Whole
+from poolbench.contracts.bounds import ArtifactKey, Flag, Label, Name, Role, Whole
 from poolbench.contracts.keys import digest, is_restricted
 from poolbench.errors import InputError
 
@@ -30,17 +30,15 @@ class Task(BaseModel):
     inputs: dict[Role, ArtifactKey] = Field(default_factory=dict, max_length=MAX_ROLES)  # artifact key by role
     outputs: dict[Role, ArtifactKey] = Field(min_length=1, max_length=MAX_ROLES)  # artifact key by role
     params: dict[Name, Any] = Field(default_factory=dict, max_length=100)  # JSON parameters of the verb
+    restricted: Flag = False
 
     @model_validator(mode="after")
     def _fill_identity(self) -> Self:
         if not self.task_id:
             object.__setattr__(self, "task_id", digest({"kind": self.kind, "outputs": self.outputs}, 24))
+        keys = [*self.inputs.values(), *self.outputs.values()]
+        object.__setattr__(self, "restricted", self.restricted or any(map(is_restricted, keys)))
         return self
-
-    @property
-    def restricted(self) -> bool:
-        """Return whether the task reads or writes artifacts of a sensitive concept."""
-        return any(map(is_restricted, [*self.inputs.values(), *self.outputs.values()]))
 
     @property
     def service(self) -> str:

@@ -18,7 +18,7 @@ from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.source import RowSource, measured, strategy_columns
+from poolbench_driver.suites.source import RowSource, measured, opaque, strategy_columns
 
 
 def d1_rows(scope: Scope, probes: ConceptProbes, source: RowSource) -> Iterable[Row]:
@@ -45,14 +45,18 @@ def _identity(probes: ConceptProbes, spec: StrategySpec, layer: int | None = Non
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
-    """Return the prober's scores by passage."""
+    """Return the prober's scores by passage; ids of sensitive passages are replaced."""
     rows: list[Row] = []
     for name, probes in plan.probes.concepts.items():
+        passages = plan.vectors.concepts[name].passages if probes.concept.sensitive else None
         for (strategy, layer), key in probes.scores.items():
             table = source.table(key)
             if not isinstance(table, Failure):
                 identity = {"concept": name, "strategy": strategy, "layer": layer}
-                rows += [{**identity, **row} for row in table.select(PROBE_SCORES.names).to_pylist()]
+                for row in table.select(PROBE_SCORES.names).to_pylist():
+                    if passages is not None:
+                        row["passage_id"] = opaque(passages[row["split"]], row["passage_id"])
+                    rows.append({**identity, **row})
     return rows
 
 

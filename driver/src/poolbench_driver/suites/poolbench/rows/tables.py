@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from poolbench.concepts import stay
 from poolbench.contracts import Row
 from poolbench.contracts.measures import to_rows
 from poolbench.storage import directions
@@ -75,7 +76,7 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
         for (strategy, layer), key in probes.directions.items():
             at = name, strategy, layer
             is_null = all(figures.get((*at, metric), 0.0) is None for metric in ("d1.auroc", itself))
-            if not is_null:
+            if not (is_null or stay([key])):
                 yield {
                     **{"model": model.id, "model_revision": model.revision, "key": key},
                     **{"concept": name, "strategy": strategy, "layer": layer},
