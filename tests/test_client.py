@@ -142,7 +142,7 @@ def test_runs_are_listed_watched_and_cancelled_over_http(logged_in: Client, stor
     assert store.exists(run_path(RUN, "cancel"))
     store.put(run_path(RUN, "state.json"), json.dumps({**STATE, "state": "done", "tasks_done": 4}).encode())
     assert "done: 4/4 tasks" in logged_in("watch", RUN).stdout
-    refused(logged_in("gc", "--forget", RUN), 2, "has the address of the services only")
+    refused(logged_in("gc", "--forget", RUN), 2, "has the address of its services only")
     refused(logged_in("cancel", "nothing"), 2, "no run 'nothing'")
 
 
