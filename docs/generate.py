@@ -25,7 +25,6 @@ from poolbench_driver.pages.markdown import paragraph, table
 
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
-import bounds_page  # noqa: E402
 import published_page  # noqa: E402
 
 _YES = {True: "yes", False: ""}
@@ -170,7 +169,6 @@ PAGES: Mapping[str, Callable[[], Mapping[str, str]]] = {
         "settings of the steerer": _settings(SteererSettings),
         "settings of the gate": _settings(GateSettings),
     },
-    "bounds.md": bounds_page.parts,
     "strategies.md": lambda: {
         "signals": "\n".join(f"- `{signal.name}`: {signal.summary}" for signal in SIGNALS.values()),
         "card": _board("card"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import ge, gt, le, lt
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
+from pydantic import BaseModel
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
@@ -22,21 +22,41 @@ from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.queue.leases import FolderLeases
 from poolbench.settings import SteererSettings
+from poolbench.steps import SERVICE_STEPS
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Service
 from poolbench.worker.worker import RefusedTaskError, Worker
+from poolbench_extractor.config import EmbedRequest
 from poolbench_extractor.service import create as extractor
+from poolbench_pooler.cluster import RunName
+from poolbench_pooler.concepts import ConceptRequest
+from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_pooler.service import PoolerService
+from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_prober.service import create as prober
+from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
-from bounds_page import BODIES, PARAMETERS
-from schemas import Schema, schema_of
-
+Schema = Mapping[str, Any]
+#: Bodies of the verbs, but for those of the steerer: their tests need its engine and are in its own folder.
+BODIES: dict[str, type[BaseModel]] = {
+    "POST /extractor/embed": EmbedRequest,
+    "POST /pooler/annotate": AnnotateRequest,
+    "POST /pooler/pool": PoolRequest,
+    "POST /pooler/concepts": ConceptRequest,
+    "POST /pooler/check_concept": ConceptRequest,
+    "POST /pooler/cancel_run": RunName,
+    "POST /prober/probe": ProbeRequest,
+    "POST /prober/direction": DirectionRequest,
+    "POST /scorer/score": ScoreRequest,
+    "POST /scorer/train": TrainRequest,
+    "POST /scorer/import": ImportRequest,
+}
+#: Parameters of the tasks that have some.
+PARAMETERS = {kind: step.params for kind, step in SERVICE_STEPS.items() if step.params.model_fields}
 HOSTILE: tuple[Any, ...] = (
     *(None, True, "x", "", 1.5, 0, -1, 2**70, -(2**70), 10**400, 1e300, math.nan, math.inf, -math.inf),
     *("\ud800", "a\x00b", "x" * 5_000, "../../x", [], {}, [None], [[]], {"a": 1}),
@@ -265,7 +285,22 @@ def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
             yield from unbounded(field, f"{path}.{name}" if path else name)
 
 
-def test_every_verb_and_task_is_listed_with_its_bounds(services: dict[str, Service]) -> None:
+def schema_of(model: type[BaseModel]) -> Schema:
+    """The JSON schema of a model with all references resolved."""
+    schema = model.model_json_schema()
+    return _inlined(schema, schema.get("$defs", {}))
+
+
+def _inlined(node: Any, definitions: Schema) -> Any:
+    if isinstance(node, Mapping):
+        if "$ref" in node:
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return {**_inlined(definitions[node["$ref"].rpartition("/")[2]], definitions), **rest}
+        return {key: _inlined(value, definitions) for key, value in node.items() if key != "$defs"}
+    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node
+
+
+def test_every_field_of_every_verb_and_task_has_bounds(services: dict[str, Service]) -> None:
     kinds = {kind for service in services.values() for kind in service.handlers}
     assert kinds - set(PARAMETERS) == {"prober.component"}
     posted = set()

@@ -25,7 +25,7 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import queue_name
 from poolbench.queue.letters import DeadLetter
 from poolbench.settings import PlaceSettings
-from poolbench.storage import NO_ACCESS, Artifacts, open_store
+from poolbench.storage import Artifacts, open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import PoolerService
@@ -41,7 +41,7 @@ Client = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
-    return open_store(str(tmp_path_factory.mktemp("store")), NO_ACCESS)
+    return open_store(str(tmp_path_factory.mktemp("store")))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_runs_are_listed_watched_and_cancelled_over_http(logged_in: Client, stor
     assert store.exists(run_path(RUN, "cancel"))
     store.put(run_path(RUN, "state.json"), json.dumps({**STATE, "state": "done", "tasks_done": 4}).encode())
     assert "done: 4/4 tasks" in logged_in("watch", RUN).stdout
-    refused(logged_in("forget", RUN), 2, "has the address of the services only")
+    refused(logged_in("gc", "--forget", RUN), 2, "has the address of its services only")
     refused(logged_in("cancel", "nothing"), 2, "no run 'nothing'")
 
 

@@ -56,7 +56,6 @@ def test_no_secret_is_in_an_environment_or_a_command(state: Path) -> None:
 def test_each_container_gets_the_secrets_that_it_needs() -> None:
     for name in SERVICES:
         assert secrets_of(name)["POOLBENCH_S3_SECRET_KEY"] == "s3_services_secret"
-        assert secrets_of(name)["POOLBENCH_RESTRICTED_S3_SECRET_KEY"] == "s3_restricted_secret"
     assert secrets_of("driver")["POOLBENCH_S3_SECRET_KEY"] == "s3_driver_secret"
     assert "RAY_AUTH_TOKEN" not in secrets_of("driver")
     assert not [name for name in secrets_of("head") if "S3" in name]
@@ -87,7 +86,7 @@ def test_secrets_are_made_once_and_completed(state: Path) -> None:
     assert keys.read("POOLBENCH_TOKEN_NEXT") == ""
     users = json.loads(keys.read("s3.json"))["identities"]
     assert [user["name"] for user in users if user["actions"]] == ["root"]
-    assert len({user["credentials"][0]["secretKey"] for user in users}) == len(users) == 4
+    assert len({user["credentials"][0]["secretKey"] for user in users}) == len(users) == 3
 
 
 def test_another_s3_service_gets_its_own_keys(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +94,7 @@ def test_another_s3_service_gets_its_own_keys(state: Path, monkeypatch: pytest.M
         monkeypatch.setenv(f"POOLBENCH_S3_{name}", value)
     keys.prepare()
     assert keys.read("s3_services_access") == keys.read("s3_driver_access") == "mine"
-    assert keys.read("s3_driver_secret") == "hidden" and keys.read("s3_restricted_secret") == ""
+    assert keys.read("s3_driver_secret") == "hidden"
 
 
 def test_a_token_is_replaced_in_the_mounted_files(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +124,10 @@ def mounted(state: Path) -> Path:
 
 
 @pytest.mark.parametrize("uri", ["s3://poolbench", "s3://bucket/some/prefix"])
-def test_each_user_has_its_side_of_restricted(uri: str) -> None:
+def test_users_have_the_rights_of_their_roles(uri: str) -> None:
     place = uri.removeprefix("s3://")
     statements = json.loads(s3_setup.policy(uri))["Statement"]
-    paths = {f"{place}/artifacts/a/1/table": ("driver", "services"), f"{place}/restricted/artifacts/x": ("restricted",)}
+    paths = {f"{place}/artifacts/a/1/table": ("driver", "services"), f"{place}/runs/a/state.json": ("driver",)}
     for path, owners in paths.items():
         for user in s3_setup.USERS:
             for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):

@@ -14,9 +14,8 @@ from deploy.docker import keys
 from tests.servers.seaweed import Seaweed, serve
 
 from poolbench.contracts.wire import run_path
-from poolbench.errors import AccessDeniedError, RestrictedError
+from poolbench.errors import AccessDeniedError
 from poolbench.storage import Artifacts, require_conditional_writes
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 
 pytestmark = pytest.mark.cluster
@@ -58,12 +57,12 @@ def store(server: Seaweed, user: str) -> S3Store:
 
 
 def artifacts(server: Seaweed, user: str) -> Artifacts:
-    """Artifacts as a container with this user and the restricted one has them."""
-    return Artifacts(GuardedStore(store(server, user), lambda: store(server, "restricted"), "-"))
+    """Artifacts as a container with this user has them."""
+    return Artifacts(store(server, user))
 
 
 def refused(call: Callable[[], object]) -> None:
-    with pytest.raises((AccessDeniedError, RestrictedError)):
+    with pytest.raises(AccessDeniedError):
         call()
 
 
@@ -87,21 +86,6 @@ def test_services_cannot_remove_what_is_committed_nor_touch_runs(server: Seaweed
     assert driver.read_table(f"{KEY}.kept") == TABLE
     driver.delete(f"{KEY}.kept")
     assert not driver.exists(f"{KEY}.kept")
-
-
-@pytest.mark.parametrize("user", ["driver", "services"])
-def test_ordinary_users_open_nothing_restricted(server: Seaweed, user: str) -> None:
-    artifacts(server, "driver").write_table(f"{SENSITIVE}.closed.{user}", TABLE)
-    alone = Artifacts(store(server, user))
-    refused(lambda: alone.read_table(f"{SENSITIVE}.closed.{user}"))
-    refused(lambda: alone.store.put("restricted/x", b"x"))
-
-
-def test_the_restricted_user_opens_nothing_else(server: Seaweed) -> None:
-    artifacts(server, "driver").write_table(f"{KEY}.other", TABLE)
-    own = Artifacts(store(server, "restricted"))
-    refused(lambda: own.read_table(f"{KEY}.other"))
-    refused(lambda: own.store.put("artifacts/x", b"x"))
 
 
 def test_a_wrong_key_opens_nothing(server: Seaweed) -> None:

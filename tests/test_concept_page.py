@@ -13,7 +13,7 @@ from tests.servers.services import TOKEN, serving
 from tests.waiting import PATIENCE_S
 
 from poolbench.library import Library
-from poolbench.storage import NO_ACCESS, open_store
+from poolbench.storage import open_store
 from poolbench_pooler.service import PoolerService
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -25,7 +25,7 @@ def test_the_commands_for_http_work_as_typed(tmp_path: Path) -> None:
     section = (DOCS / "own-concepts.md").read_text("utf-8").partition("## Over HTTP")[2]
     found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert found is not None
-    store = open_store(str(tmp_path / "store"), NO_ACCESS)
+    store = open_store(str(tmp_path / "store"))
     with serving({"pooler": PoolerService(lambda: Library(store))}) as address:
         environment = {**os.environ, "B": address, "H": f"Authorization: Bearer {TOKEN}"}
         done = subprocess.run(

@@ -65,6 +65,6 @@ def test_letters_of_all_poison_are_found_by_id(bench: Bench, name: str) -> None:
     bench.put(POISON[name][0])
     letters = bench.letters()
     (found,) = letters.select(ALL)
-    assert json.dumps(found.letter.public.model_dump(mode="json")).isprintable()
+    assert json.dumps(found.letter.model_dump(mode="json")).isprintable()
     assert verdicts(letters.retry([found])) == [Verdict.NO_TASK]
     assert verdicts(letters.drop([found])) == [Verdict.DROPPED]

@@ -51,16 +51,6 @@ def test_a_record_of_another_version_is_no_cluster(cluster: state.Cluster, tmp_p
     assert state.load(tmp_path) is None
 
 
-def test_a_record_without_metrics_is_a_cluster(cluster: state.Cluster, tmp_path: Path) -> None:
-    """It was written by an earlier version, whose cluster may still run."""
-    state.save(tmp_path, cluster)
-    recorded = json.loads((tmp_path / "cluster.json").read_text())
-    recorded.pop("metrics_port")
-    (tmp_path / "cluster.json").write_text(json.dumps(recorded))
-    found = state.load(tmp_path)
-    assert found is not None and found.metrics_port == 0 and found.cluster_id == cluster.cluster_id
-
-
 def test_metrics_take_no_port_of_rays_workers(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POOLBENCH_METRICS_PORT", "10002")
     with pytest.raises(ConfigError, match=r"POOLBENCH_METRICS_PORT.*10002 to 19999"):

@@ -48,8 +48,7 @@ ELSEWHERE = {
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """The Secrets that `up` makes where the environment has all credentials."""
-    restricted = {name.replace("_S3_", "_RESTRICTED_S3_"): f"r-{value}" for name, value in S3.items()}
-    for name, value in {**S3, **restricted, "POOLBENCH_RESTRICTED_STORE": "s3://other"}.items():
+    for name, value in {**S3, "POOLBENCH_SENSITIVE": "true"}.items():
         monkeypatch.setenv(name, value)
     return credentials.wanted({})
 

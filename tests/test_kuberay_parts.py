@@ -72,12 +72,10 @@ def test_secrets_are_kept_and_given_values_replace(monkeypatch: pytest.MonkeyPat
     assert credentials.wanted({})["poolbench-ray"] != first["poolbench-ray"]
     for name in S3:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_S3_ACCESS_KEY", "r")
     monkeypatch.setenv("POOLBENCH_STORE", "s3://other/prefix")
     monkeypatch.setenv("HF_TOKEN", "hf")
     second = credentials.wanted(first)
     assert second["poolbench-s3"] == first["poolbench-s3"]
-    assert second["poolbench-s3-restricted"] == {"POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "r"}
     assert second["poolbench-services"] == first["poolbench-services"] | {"POOLBENCH_STORE": "s3://other/prefix"}
     assert second["poolbench-hub"] == {"HF_TOKEN": "hf"}
 

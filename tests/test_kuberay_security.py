@@ -54,7 +54,7 @@ def test_only_the_head_holds_a_token_of_kubernetes(overlay: str) -> None:
 def test_the_head_gets_no_credentials_of_the_object_store(overlay: str) -> None:
     for component in pod_templates(overlay):
         _, secrets = environment(overlay, component)
-        expected = {"poolbench-services": False, "poolbench-s3": False, "poolbench-s3-restricted": True}
+        expected = {"poolbench-services": False, "poolbench-s3": False}
         if component == "head":
             expected = {"poolbench-services": False}
         if component == "redis":

@@ -1,41 +1,54 @@
-"""No verb of any service, and no command of the driver, gives out what belongs to a sensitive concept."""
+"""The rule for sensitive concepts, tried at every way out: services, commands, exports, copies and pages."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from poolbench.contracts.measures import Measure
+from poolbench.config import ModelRef
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
-from poolbench.contracts.wire import SERVICES
-from poolbench.errors import CellError, RestrictedError
+from poolbench.contracts.wire import RUN_FILES, SERVICES, run_path
+from poolbench.errors import PoolbenchError, RestrictedError
 from poolbench.http.api import build_api
-from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.states import KeptPassage, read_states, states_table
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts, open_store
+from poolbench.storage.copying import copy_store
+from poolbench.storage.directions import TABLE as DIRECTIONS
+from poolbench.storage.directions import NamedDirections
+from poolbench.storage.directions import table_of as directions_table
+from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import load_service
-from poolbench.worker.worker import Failure
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
+from poolbench_corpora.stories.corpora import pairs_of
 from poolbench_driver.cli import app
-from poolbench_driver.contract.source import opaque, redacted
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tables import directions_table, measures_table
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.plan import make_plan
+from poolbench_driver.suites.poolbench.release import (
+    Export,
+    export_activations,
+    export_directions,
+    export_scorers,
+    export_steered_outputs,
+    releasable_concepts,
+)
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
 PASSAGES_KEY, TEXTS_KEY = "restricted.corpus.passages.1", "restricted.steerer.generate.1"
+DIRECTIONS_KEY = "restricted.prober.probe.1"
 
 #: Every field of a request that names an artifact. A new one is refused for restricted keys as these are, and added.
 KEY_FIELDS = {("pooler", "path"), ("scorer", "passages_key"), ("scorer", "scorer"), ("scorer", "scorers")}
@@ -91,16 +104,16 @@ def test_only_these_fields_of_any_request_name_an_artifact(api: tuple[str, FastA
     assert found - _OPTIONS <= KEY_FIELDS
 
 
-@pytest.mark.parametrize("key", [PASSAGES_KEY, "restricted.corpus.passages.none", f"x/../../restricted/{PASSAGES_KEY}"])
+@pytest.mark.parametrize("key", [PASSAGES_KEY, "restricted.corpus.passages.none", f"x/../../artifacts/{PASSAGES_KEY}"])
 def test_no_request_trains_on_restricted_passages(artifacts: Artifacts, key: str) -> None:
     body = {"params": {"concept": "contrast"}, "passages_key": key}
     _refused(_scorer().post("/train", json=body), {403, 400, 422})
 
 
-PATHS = [f"restricted/{PASSAGES_KEY}/manifest.json", f"artifacts/{PASSAGES_KEY}", "restricted", "runs/../restricted/x"]
+PATHS = [f"artifacts/{PASSAGES_KEY}/manifest.json", f"artifacts/{PASSAGES_KEY}", "artifacts", "runs/../artifacts/x"]
 
 
-@pytest.mark.parametrize("path", [*PATHS, "runs/x/../../restricted/y", "/etc/passwd", "concepts/x/passages.jsonl", ""])
+@pytest.mark.parametrize("path", [*PATHS, "runs/x/../../artifacts/y", "/etc/passwd", "concepts/x/passages.jsonl", ""])
 def test_no_request_reads_more_than_records(artifacts: Artifacts, path: str) -> None:
     pooler = TestClient(build_api(load_service("pooler"), "t"), headers={"Authorization": "Bearer t"})
     _refused(pooler.get("/record", params={"path": path}), {422})
@@ -108,18 +121,10 @@ def test_no_request_reads_more_than_records(artifacts: Artifacts, path: str) -> 
         _refused(pooler.get("/records", params={"prefix": path}), {422})
 
 
-@pytest.mark.parametrize("name", ["toxicity", SCORER, "restricted.scorer.train.none", f"x/../../restricted/{SCORER}"])
+@pytest.mark.parametrize("name", ["toxicity", SCORER, "restricted.scorer.train.none", f"x/../../artifacts/{SCORER}"])
 def test_no_request_scores_by_a_sensitive_scorer(artifacts: Artifacts, name: str) -> None:
     _refused(_scorer().post("/score", json={"scorer": name, "texts": ["a"]}), {403, 400, 404})
     _refused(_scorer().post("/score", json={"scorers": [name], "texts": ["a"]}), {403, 400, 404, 422})
-
-
-def test_requests_go_through_a_store_that_cannot_reach_restricted_artifacts(artifacts: Artifacts) -> None:
-    """Should a check be forgotten one day: the scorer, the one service whose requests read the store, has no access."""
-    store: Artifacts = load_service("scorer").shelf.artifacts  # type: ignore[attr-defined]
-    for attempt in (store.read_table, store.exists, store.manifest, store.delete):
-        with pytest.raises(RestrictedError):
-            attempt(SCORER)
 
 
 def test_sensitive_passages_that_come_with_a_request_are_not_kept(artifacts: Artifacts, tmp_path: Path) -> None:
@@ -167,120 +172,69 @@ def test_no_command_shows_or_writes_them(artifacts: Artifacts, tmp_path: Path, c
     assert not list((tmp_path / "out").rglob("*.jsonl"))
 
 
-def test_a_run_without_access_is_refused_before_anything_is_sent(
+def _plan(store: Artifacts, folder: Path) -> Export:
+    """A run of a sensitive concept, with nothing in its store."""
+    config = load_run_config(
+        None, {"preset": "demo", "concepts": ["toxicity"], "layers": [2], "keep_activations": True}
+    )
+    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
+    plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
+    run = RunFolder.create(folder / "runs", config)
+    columns = ("concept", "metric", "scorer", "value", "params", "reason")
+    for name in ("results", "text_scores"):
+        run.write_table(name, pa.table({column: pa.array([], pa.string()) for column in columns}))
+    return Export(run, plan, store, config.concepts, "apache-2.0", "poolbench-driver export")
+
+
+EXPORTS = [export_activations, export_directions, export_scorers, export_steered_outputs]
+
+
+@pytest.mark.parametrize("write", EXPORTS, ids=lambda write: write.__name__)
+def test_no_export_writes_them(artifacts: Artifacts, tmp_path: Path, write: Callable[[Export, Path], Any]) -> None:
+    """Past the check of the concept's name: the keys say so too."""
+    export = _plan(artifacts, tmp_path)
+    with pytest.raises(PoolbenchError) as refused:
+        write(export, tmp_path / "out")
+    assert isinstance(refused.value, RestrictedError) or write is export_directions  # its index says what is left out
+    assert not (tmp_path / "out").exists()
+
+
+def test_exports_name_what_they_leave_out(artifacts: Artifacts) -> None:
+    assert releasable_concepts(["contrast", "toxicity"], None) == ["contrast"]
+    for measured, asked in ((["toxicity"], None), (["contrast", "toxicity"], ["toxicity"])):
+        with pytest.raises(RestrictedError, match="toxicity"):
+            releasable_concepts(measured, asked)
+
+
+def test_no_request_steers_by_their_directions(artifacts: Artifacts) -> None:
+    model = ModelRef("demo", "demo", "r1", "float32")
+    row = {"model": "demo", "model_revision": "r1", "key": DIRECTIONS_KEY, "concept": "toxicity", "layer": 2}
+    row |= {"gain": 0.5, "d1": 0.9}
+    sink = pa.BufferOutputStream()
+    pq.write_table(directions_table([row | {"strategy": "A1_mean", "construction": "C1"}]), sink)
+    artifacts.store.put(run_path("a", f"{RUN_FILES}{DIRECTIONS}.parquet"), sink.getvalue().to_pybytes())
+    with pytest.raises(RestrictedError, match="directions of toxicity"):
+        NamedDirections(artifacts).find(model, "toxicity")
+
+
+def test_no_copy_of_the_store_and_no_page_of_a_corpus_holds_them(
     artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_STORE", "none")
-    options = ["--concepts", "toxicity", "--strategies", "A1_mean", "--limit", "60", "--output", str(tmp_path / "runs")]
-    done = CliRunner().invoke(app, ["run", "--preset", "demo", *options])
-    assert isinstance(done.exception, RestrictedError), done.output
-    assert "POOLBENCH_RESTRICTED_STORE" in str(done.exception)
-    assert not (tmp_path / "runs").exists()
-    allowed = CliRunner().invoke(app, ["run", "--preset", "demo", "--dry-run", *options, "--concepts", "contrast"])
-    assert "toxicity" not in str(allowed.exception or "")
+    with monkeypatch.context() as allowed:
+        allowed.setenv("POOLBENCH_SENSITIVE", "true")
+        table = build_planted("toxicity", num_train=8, num_test=4, num_scorer=4, seed=0)
+        write_corpus(table, tmp_path / "corpus", CorpusManifest(revision="r", tokenizer="words", window=(1, 500)))
+        assert [*pairs_of(tmp_path / "corpus")]
+    assert not [*pairs_of(tmp_path / "corpus")]
+    copy_store(artifacts.store, FolderStore(tmp_path / "copy"))
+    assert not [path for path in (tmp_path / "copy").rglob("*") if "restricted" in path.name]
 
 
-def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    from poolbench.settings import ClusterSettings
-
-    secret = {"POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "own-key", "POOLBENCH_RESTRICTED_S3_SECRET_KEY": "own-secret"}
-    environment = {**secret, "POOLBENCH_STORE": "/s", "POOLBENCH_BROKER": "filesystem:///q"}
-    environment["POOLBENCH_RESTRICTED_STORE"] = "s3://restricted/pool"
-    for name, value in {**environment, "POOLBENCH_STATE": "/nowhere"}.items():
-        monkeypatch.setenv(name, value)
-    found = ClusterSettings.load()
-    assert found.restricted_uri == "s3://restricted/pool" and "own-" not in repr(found)
-
-
-#: A reason of an earlier version, which does not say what it quotes.
-OLD_REASON = "no states of passage 'toxicity-civil-1234-pos' in \"file 1\"; the concept's text isn't there"
-
-
-def test_a_table_of_a_sensitive_concept_names_no_passage() -> None:
-    row = {"concept": "toxicity", "reason": OLD_REASON}
-    assert redacted(row)["reason"] == "no states of passage (withheld) in (withheld); the concept's text isn't there"
-    for other in ({"concept": "contrast"}, {"concept": "contrast", "neighbour": "causation"}):
-        assert redacted({**row, **other}) == {**row, **other}
-    assert "1234" not in redacted({**row, "concept": "contrast", "neighbour": "toxicity"})["reason"]
-    assert opaque("key", "id") == opaque("key", "id") != opaque("other", "id")
-    assert re.fullmatch("[0-9a-f]{16}", opaque("key", "toxicity-civil-1234-pos"))
-
-
-@pytest.mark.parametrize(
-    ("reason", "quoted", "shown"),
-    [
-        ("passage 'a b' has no real token", ["'a b'"], "passage (withheld) has no real token"),
-        ('the weights say: no "kernel"; it\'s old', ['no "kernel"; it\'s old'], "the weights say: (withheld)"),
-        ("'aa' is in 'aaa' and aa", ["aa", "'aaa'"], "'(withheld)' is in (withheld) and (withheld)"),
-        ("cut off in the midd", ["'the middle'"], "(withheld)"),
-        ("all passages have the same vector", [], "all passages have the same vector"),
-        ("it quotes 'something' unknown", None, "it quotes (withheld) unknown"),
-        (None, [], None),
-    ],
-)
-def test_a_reason_loses_what_it_says_that_it_quotes(reason: str | None, quoted: Any, shown: str | None) -> None:
-    for column in ("concept", "neighbour", "scorer"):
-        assert redacted({column: "depression", "reason": reason, "quoted": quoted}) == {
-            column: "depression",
-            "reason": shown,
-        }
-    assert redacted({"concept": "contrast", "reason": reason, "quoted": quoted})["reason"] == reason
-
-
-def test_what_a_reason_quotes_travels_with_it() -> None:
-    """From the passage that failed over vectors, measures, directions and failure records to the driver's rows."""
-    error = CellError("failed", f"passage {SECRET!r} has no real token", quoted=[repr(SECRET)])
-    collector = VectorCollector(["a", "b"], ["A1_mean"], 2)
-    collector.fail(0, error)
-    vectors = collector.table("A1_mean")
-    passages = Passages.from_table(_passages(["a", "b"]))
-    with pytest.raises(CellError, match=SECRET) as unusable:
-        PooledVectors.from_table(vectors, passages).require_present()
-    with pytest.raises(CellError, match=SECRET) as old:
-        PooledVectors.from_table(vectors.drop_columns(["quoted"]), passages).require_present()
-    assert unusable.value.quoted == (repr(SECRET),) and old.value.quoted is None
-    with pytest.raises(CellError) as missing:
-        direction_vector(directions_table({"C1": unusable.value}, 2), "C1")
-    kept = read_states(states_table([KeptPassage(0, "a", error=error)], 2))
-    record = asdict(Failure.of(missing.value))
-    for found in (unusable.value, missing.value, kept[0].error):
-        (row,) = measures_table([Measure.failed("d1.auroc", found)]).to_pylist()
-        assert SECRET in row["reason"] and row["quoted"] == [repr(SECRET)]
-        assert SECRET not in redacted({"concept": "toxicity", **row})["reason"]
-    assert json.loads(json.dumps(record))["quoted"] == [repr(SECRET)]
-
-
-def _passages(ids: list[str]) -> pa.Table:
-    rows = [{"passage_id": each, "concept": "toxicity", "label": n, "doc_id": each} for n, each in enumerate(ids)]
-    return table_from_rows(rows, PASSAGES)
-
-
-def test_every_error_of_a_cell_says_what_it_quotes() -> None:
-    """A message that formats a value with `!r` names it as quoted, else it would be shown."""
-    silent = []
-    files = [
-        file for folder in ("shared", "corpus", "services", "driver") for file in (REPOSITORY / folder).rglob("*.py")
-    ]
-    for file in (file for file in files if "tests" not in file.parts):
-        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(function, ast.FunctionDef):
-                silent += [f"{file.name}:{line}" for line in _silent_quotes(function)]
-    assert not silent
-
-
-def _silent_quotes(function: ast.FunctionDef) -> Iterator[int]:
-    """Lines of calls without `quoted` whose message, or whose variable `reason`, formats a value with `!r`."""
-    nodes = list(ast.walk(function))
-    reasons = [
-        node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "reason"
-    ]
-    for call in (node for node in nodes if isinstance(node, ast.Call)):
-        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-        if name in ("CellError", "StatisticError", "null") and not any(each.arg == "quoted" for each in call.keywords):
-            named = reasons if "reason" in {ast.unparse(argument) for argument in call.args} else []
-            parts = [part for message in (call, *named) for part in ast.walk(message)]
-            if any(isinstance(part, ast.FormattedValue) and part.conversion == ord("r") for part in parts):
-                yield call.lineno
+def test_the_operator_lifts_the_rule_with_one_flag(artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
+    answer = _scorer().post("/score", json={"scorer": SCORER, "texts": ["a"]})
+    assert answer.status_code != 403, answer.text
+    assert releasable_concepts(["contrast", "toxicity"], None) == ["contrast", "toxicity"]
 
 
 def test_the_columns_of_a_runs_tables_hold_no_text() -> None:

@@ -128,7 +128,7 @@ def test_more_texts_than_a_request_takes_come_back_in_order(driver: Driver, publ
         (("score", "--input", "none.txt", "--scorer", "contrast"), 2, "none.txt"),
         (("score", "a", "--scorer", "contrst"), 2, "did you mean contrast"),
         (("score", "a", "--scorer", "narrative"), 2, "this store has no scorer 'narrative'"),
-        (("score", "a", "--scorer", "toxicity"), 2, "sensitive"),
+        (("score", "a", "--scorer", "toxicity"), 2, "this store has no scorer 'toxicity'"),
         (("import", "scorers", "someone/somewhere"), 2, "--concepts"),
         (("import", "scorers", "someone/somewhere", "--concepts", "contrst"), 2, "did you mean contrast"),
         (("import", "scorers", ".", "--concepts", "toxicity"), 1, "sensitive"),

@@ -131,33 +131,23 @@ def test_what_columns_say() -> None:
         parse_columns("labels=stars")
 
 
-def test_sensitive_concepts_are_left_out_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sensitive_concepts_are_left_out_or_refused_unless_the_operator_allows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=4) for name in ("hedging", "toxicity")]
     manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
-    write_corpus(pa.concat_tables(tables), tmp_path / "in", manifest, allow_sensitive=True)
-    (tmp_path / "in/restricted/toxicity").rename(tmp_path / "in/toxicity")  # as it is published
+    with monkeypatch.context() as allowed:
+        allowed.setenv("POOLBENCH_SENSITIVE", "true")
+        write_corpus(pa.concat_tables(tables), tmp_path / "in", manifest)
+        import_folder(tmp_path / "in", tmp_path / "all", None, "words")
+    assert read_concept(tmp_path / "all", "toxicity").num_rows == tables[1].num_rows
     import_folder(tmp_path / "in", tmp_path / "out", None, "words")
-    assert "left out, because they are sensitive (--sensitive takes them): toxicity" in capsys.readouterr().out
-    assert not (tmp_path / "out" / "toxicity").exists() and not (tmp_path / "out/restricted").exists()
+    assert "they are sensitive (POOLBENCH_SENSITIVE=true takes them): toxicity" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "toxicity").exists()
     with pytest.raises(RestrictedError, match="toxicity"):
         import_folder(tmp_path / "in", tmp_path / "other", "toxicity", "words")
     with pytest.raises(RestrictedError, match="toxicity"):
         import_table(tmp_path / "other", "toxicity", OwnTexts())
-
-
-def test_sensitive_concepts_are_taken_where_that_is_confirmed_and_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=4) for name in ("hedging", "toxicity")]
-    manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
-    write_corpus(pa.concat_tables(tables), tmp_path / "in", manifest, allow_sensitive=True)
-    import_folder(tmp_path / "in", tmp_path / "out", None, "words", allow_sensitive=True)
-    assert (tmp_path / "out/hedging").is_dir() and not (tmp_path / "out/toxicity").exists()
-    assert (tmp_path / "out/restricted").stat().st_mode & 0o777 == 0o700
-    assert read_concept(tmp_path / "out", "toxicity").num_rows == tables[1].num_rows
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_STORE", "none")
-    with pytest.raises(RestrictedError, match="POOLBENCH_RESTRICTED_STORE=none"):
-        import_folder(tmp_path / "in", tmp_path / "other", None, "words", allow_sensitive=True)
 
 
 def test_a_second_import_adds_to_the_folder(tmp_path: Path) -> None:

@@ -62,11 +62,12 @@ def test_rewriting_a_corpus_removes_files_that_it_no_longer_has(corpus: Path) ->
     assert by_id(read_concept(corpus, "causation")) == by_id(table)
 
 
-def test_sensitive_passages_are_not_exported(tmp_path: Path) -> None:
+def test_sensitive_passages_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RestrictedError, match="toxicity"):
         write_corpus(planted("toxicity"), tmp_path, MANIFEST)
     assert not list(tmp_path.iterdir())
-    write_corpus(planted("toxicity"), tmp_path, MANIFEST, allow_sensitive=True)
+    monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
+    write_corpus(planted("toxicity"), tmp_path, MANIFEST)
     assert read_concept(tmp_path, "toxicity").num_rows == 16
 
 

@@ -35,7 +35,7 @@ def test_rewrites_are_those_that_were_read(concept: str) -> None:
     cases = table(concept)["cases"]
     assert len(pairs(concept)) >= 40
     changed = {case["text"]: new for case in cases if (new := REWRITES[concept](case["text"])) != case["rewritten"]}
-    assert not changed, "read them, then run tools/rewriters.py and raise REWRITERS_REVISION"
+    assert not changed, "read them, correct the table and raise REWRITERS_REVISION"
 
 
 @pytest.mark.parametrize("concept", sorted(REWRITES))

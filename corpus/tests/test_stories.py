@@ -224,12 +224,14 @@ def test_planted_stories_depend_on_the_seed_alone() -> None:
     assert without_tags == data.passages["text"].to_pylist()
 
 
-def test_a_corpus_gives_pairs_of_its_passages(tmp_path: Path) -> None:
+def test_a_corpus_gives_pairs_of_its_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = [
         build_planted(name, num_train=60, num_test=20, num_scorer=20, seed=0) for name in ("contrast", "toxicity")
     ]
     manifest = CorpusManifest(revision="r", tokenizer="words", window=(1, 500))
-    write_corpus(pa.concat_tables(tables), tmp_path / "corpus", manifest, allow_sensitive=True)
+    with monkeypatch.context() as allowed:
+        allowed.setenv("POOLBENCH_SENSITIVE", "true")
+        write_corpus(pa.concat_tables(tables), tmp_path / "corpus", manifest)
     found = read_stories(tmp_path / "corpus")
     assert found.rows.num_rows == 40 and set(found.rows["subject"].to_pylist()) == {"contrast"}
     stories = {each["passage_id"]: each for each in found.passages.to_pylist()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deploy.docker.s3_setup import USERS
 from deploy.local.state import state_folder
-from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
+from poolbench.settings import PlaceSettings, S3Settings
 
 Pair = tuple[str, str]
 _TOKEN_BYTES = 32
@@ -54,17 +54,12 @@ def read(name: str) -> str:
 
 def _s3_keys() -> dict[str, Pair]:
     """Return access and secret key by user: those of a service outside of Compose, or made for our own."""
-    ordinary, restricted = S3Settings.load(), RestrictedS3Settings.load()
-    if ordinary.endpoint:
-        given = _pair(ordinary)
-        return {"root": ("", ""), "driver": given, "services": given, "restricted": _pair(restricted)}
+    given = S3Settings.load()
+    if given.endpoint:
+        pair = given.access_key.get_secret_value(), given.secret_key.get_secret_value()
+        return {"root": ("", ""), "driver": pair, "services": pair}
     users = ("root", *USERS)
-    made = {user: (f"poolbench-{user}", read(f"s3_{user}_secret") or secrets.token_hex(20)) for user in users}
-    return made | ({"restricted": _pair(restricted)} if restricted.endpoint else {})
-
-
-def _pair(settings: S3Settings) -> Pair:
-    return settings.access_key.get_secret_value(), settings.secret_key.get_secret_value()
+    return {user: (f"poolbench-{user}", read(f"s3_{user}_secret") or secrets.token_hex(20)) for user in users}
 
 
 def _identities(pairs: Mapping[str, Pair]) -> str:

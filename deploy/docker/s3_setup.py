@@ -15,7 +15,7 @@ from poolbench.settings import PlaceSettings, S3Settings
 from poolbench.storage.s3.client import Client
 
 #: Users with a role of their own; root is none of them.
-USERS = ("driver", "services", "restricted")
+USERS = ("driver", "services")
 #: How SeaweedFS names a user in policies.
 _PRINCIPAL = "arn:aws:iam::000000000000:user/{}"
 

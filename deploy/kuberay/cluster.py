@@ -33,8 +33,6 @@ def up(documents: Sequence[Document]) -> None:
         _CONSOLE.print("note: no ServiceMonitor is made, because the Prometheus operator is not installed")
     values = credentials.wanted(credentials.known())
     kept = manifests.to_apply(documents, values[credentials.S3][credentials.ENDPOINT], monitors=monitors)
-    if credentials.RESTRICTED not in values:
-        _CONSOLE.print("note: sensitive concepts cannot be run: POOLBENCH_RESTRICTED_S3_* is not set")
     kubectl.apply(manifests.of_kind(kept, "Namespace"))
     kubectl.apply(credentials.documents(values))
     for line in kubectl.apply(kept):

@@ -9,11 +9,11 @@ from typing import Any
 from deploy.kuberay import kubectl
 from deploy.kuberay.kubectl import NAMESPACE, Document
 from poolbench.errors import ConfigError
-from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings, Settings
+from poolbench.settings import PlaceSettings, S3Settings, Settings
 
 Values = dict[str, str]
 RAY, REDIS, SERVICES = "poolbench-ray", "poolbench-redis", "poolbench-services"
-S3, RESTRICTED, HUB = "poolbench-s3", "poolbench-s3-restricted", "poolbench-hub"
+S3, HUB = "poolbench-s3", "poolbench-hub"
 BROKER_DATABASE = 1  # Ray keeps the state of its head in database 0 and knows no other
 ENDPOINT = S3Settings.variable("endpoint")
 _STORE = PlaceSettings.variable("store")
@@ -26,7 +26,7 @@ _HUB_TOKEN = "HF_TOKEN"
 def known() -> dict[str, Values]:
     """Return the Secrets that the cluster has, by name."""
     found = {one["metadata"]["name"]: one.get("data", {}) for one in kubectl.get("secret")}
-    names = (RAY, REDIS, SERVICES, S3, RESTRICTED, HUB)
+    names = (RAY, REDIS, SERVICES, S3, HUB)
     return {name: _decoded(found[name]) for name in names if name in found}
 
 
@@ -41,7 +41,7 @@ def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
     password = have.get(REDIS, {}).get("password") or secrets.token_hex(32)
     # The head needs the name of the store, and never its credentials.
     services = {_TOKEN: secrets.token_hex(32), _STORE: _DEFAULT_STORE, **have.get(SERVICES, {})}
-    services |= _given(PlaceSettings, "token", "store")
+    services |= _given(PlaceSettings, "token", "store", "sensitive")
     if not services[_STORE].startswith("s3://"):
         raise ConfigError(
             f"{_STORE} is {services[_STORE]!r}: pods share no folder; give s3://bucket or s3://bucket/prefix"
@@ -51,9 +51,6 @@ def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
         REDIS: {"password": password, "redis.conf": f"requirepass {password}\n"},
         SERVICES: services | {_BROKER: f"redis://:{password}@redis:6379/{BROKER_DATABASE}"},
         S3: _object_store(have.get(S3, {})),
-        RESTRICTED: have.get(RESTRICTED, {})
-        | _given(RestrictedS3Settings, *RestrictedS3Settings.model_fields)
-        | _given(PlaceSettings, "restricted_store"),
         HUB: have.get(HUB, {}) | {name: os.environ[name] for name in (_HUB_TOKEN,) if os.environ.get(name)},
     }
     return {name: values for name, values in made.items() if values}

@@ -12,12 +12,12 @@ from deploy.local import apps, head
 from deploy.local.exposure import require_loopback
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.contracts.wire import SERVICES, Exit
-from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
+from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.machine.preflight import find_gaps, installed_profile, print_gaps
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import NEWEST_SHOWN
 from poolbench.queue.owner import Owner, require_owner
-from poolbench.storage import Artifacts, open_store, require_conditional_writes, store_id
+from poolbench.storage import open_store, require_conditional_writes, store_id
 
 _CONSOLE = Console()
 _START_ATTEMPTS = 3
@@ -135,12 +135,8 @@ def _check_machine() -> None:
 
 def _check_servers(cluster: Cluster) -> None:
     """Check store and broker before anything starts."""
-    store = open_store(cluster.store, cluster.restricted_store)
+    store = open_store(cluster.store)
     require_conditional_writes(store)
-    try:
-        Artifacts(store).require_restricted()
-    except RestrictedError as error:
-        _CONSOLE.print(f"note: sensitive concepts cannot be run on this cluster: {error}", markup=False)
     broker = Broker(cluster.broker)
     TaskQueue(broker).ping()
     require_owner(broker, Owner(store_id=store_id(store), store_uri=cluster.store))

@@ -33,14 +33,13 @@ class Cluster:
     cluster_id: str
     http: str
     store: str
-    restricted_store: str  # of sensitive concepts; empty for a part of the store
     broker: str
     token_file: str
     ray_token_file: str
     ray_port: int
     ray_temp: str
     logs: str
-    metrics_port: int = 0  # of Prometheus metrics; 0 in records of earlier versions
+    metrics_port: int  # of Prometheus metrics
     pid: int = 0
     pid_started: float = 0.0
 
@@ -143,7 +142,6 @@ def new_cluster(state: Path) -> Cluster:
         cluster_id=secrets.token_hex(8),
         http=f"{'https' if server_files() else 'http'}://127.0.0.1:{http_port}",
         store=given.store or str(state / "store"),
-        restricted_store=given.restricted_store,
         broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
         token_file=str(_token_file(state / "token", given.token.get_secret_value())),
         ray_token_file=str(_token_file(state / "ray_token")),

@@ -15,7 +15,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, PoolbenchError, shown
 
 FOLDER = Path(__file__).parent
-ROLES = ("driver", "services", "reader", "restricted")
+ROLES = ("driver", "services", "reader")
 
 Policy = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""watch, cancel, status, forget and gc on a machine that has no folder of the run."""
+"""watch, cancel, status and gc on a machine that has no folder of the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from poolbench.errors import IntegrityError
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver import load
-from poolbench_driver.cli.upkeep import needs_of, unneeded
+from poolbench_driver.cli.upkeep import needed_by, unneeded
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.records import Publisher, RunFolder, RunRecords, Runs
@@ -118,7 +118,7 @@ def read_elsewhere(
     third = elsewhere.with_name("third")
     damaged = driver(environment, "leaderboard", folder.id, "--output", str(third))
     assert damaged.returncode == 1 and "results.parquet is damaged" in damaged.stderr and not list(third.iterdir())
-    assert driver(environment, "forget", folder.id, *where).returncode == 0
+    assert driver(environment, "gc", "--forget", folder.id, *where).returncode == 0
     assert not list(store.list(f"{RUNS_FOLDER}/"))
 
 
@@ -149,7 +149,7 @@ def test_the_record_of_a_run_holds_no_text(
     assert set(files) == {"config.json", "keys.json.gz", "state.json"}
     assert not any(SteeredArtifacts.SECRET.encode() in raw for raw in files.values())
     assert set(json.loads(files["state.json"])) == {
-        "state", "host", "pid", "updated_at", "heartbeat_at", "code_version", "tasks", "folder",
+        "state", "host", "pid", "updated_at", "heartbeat_at", "code_version", "schema_version", "tasks", "folder",
     }  # fmt: skip
 
 
@@ -196,17 +196,14 @@ def test_gc_keeps_what_runs_of_other_machines_need(tmp_path: Path) -> None:
         session.artifacts.write(key, {"x": b"1"})
     folder = write_record(tmp_path, "done", ("a.b.1", "restricted.a.b.3"))
     records = RunRecords(session.artifacts.store)
-    needs = needs_of(Runs(tmp_path / "elsewhere", records).all(), session)
-    assert set(unneeded(session.artifacts, needs.keys, lambda info: True)) == {"a.b.2"}
-    assert (needs.busy, needs.idle) == (set(), [])
-    write_record(tmp_path, "running", ("restricted.a.b.3",))
-    assert needs_of(Runs(tmp_path / "elsewhere", records).all(), session).busy == {"restricted.a.b.3"}
+    keys = needed_by(Runs(tmp_path / "elsewhere", records).all(), session)
+    assert set(unneeded(session.artifacts, keys, lambda info: True)) == {"a.b.2"}
     session.artifacts.store.put(f"{RUNS_FOLDER}/{folder.id}/keys.json.gz", b"garbage")
-    with pytest.raises(IntegrityError, match=f"poolbench-driver forget {folder.id}"):
-        needs_of(Runs(tmp_path / "elsewhere", records).all(), session)
+    with pytest.raises(IntegrityError, match=f"poolbench-driver gc --forget {folder.id}"):
+        needed_by(Runs(tmp_path / "elsewhere", records).all(), session)
 
 
-def test_gc_leaves_records_and_forget_removes_them(
+def test_gc_leaves_records_and_removes_those_that_it_shall_forget(
     tmp_path: Path, driver: Driver, environment: dict[str, str], elsewhere: str
 ) -> None:
     options = ("gc", "--delete", "--min-age-h", "0", "--output", elsewhere)
@@ -220,12 +217,12 @@ def test_gc_leaves_records_and_forget_removes_them(
     assert done.returncode == 0 and "1 artifacts" in done.stdout and "1 runs need 1 others" in done.stdout
     assert artifacts.exists("a.b.1") and not artifacts.exists("a.b.2")
     assert len(list(artifacts.store.list(f"{RUNS_FOLDER}/"))) == 3
-    running = driver(environment, "forget", folder.id, "--output", elsewhere)
+    running = driver(environment, "gc", "--forget", folder.id, "--output", elsewhere)
     assert running.returncode == 2 and "cancel it first" in running.stderr
     write_record(tmp_path, "done")
-    assert driver(environment, "forget", folder.id, "--output", elsewhere).returncode == 0
+    assert driver(environment, "gc", "--forget", folder.id, "--output", elsewhere).returncode == 0
     assert not list(artifacts.store.list(f"{RUNS_FOLDER}/"))
-    unknown = driver(environment, "forget", folder.id, "--output", elsewhere)
+    unknown = driver(environment, "gc", "--forget", folder.id, "--output", elsewhere)
     assert unknown.returncode == 2 and "no run" in unknown.stderr
-    here = driver(environment, "forget", folder.id, "--output", str(folder.path.parent))
+    here = driver(environment, "gc", "--forget", folder.id, "--output", str(folder.path.parent))
     assert here.returncode == 2 and "remove its folder" in here.stderr

@@ -124,7 +124,7 @@ def test_the_command_copies_to_s3_and_back(driver: Driver, tmp_path: Path, s3_se
 def test_the_command_copies_nothing_restricted(driver: Driver, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     Artifacts(store).write("a.b.1", {"x": b"1"})
-    store.put("restricted/a.b.2/x", b"secret")
+    Artifacts(store).write("restricted.a.b.2", {"x": b"secret"})
     store.put("damaged/a.b.3/x", b"1")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     source, target = str(tmp_path / "store"), str(tmp_path / "copy")
@@ -132,6 +132,10 @@ def test_the_command_copies_nothing_restricted(driver: Driver, tmp_path: Path) -
     assert done.returncode == 0 and "copied; 0 were there already" in done.stdout, done.stderr
     assert Artifacts(FolderStore(tmp_path / "copy")).read("a.b.1", "x") == b"1"
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {"artifacts", "health"}
+    assert [path.name for path in (tmp_path / "copy" / "artifacts").iterdir()] == ["a.b.1"]
+    allowed = driver(environment | {"POOLBENCH_SENSITIVE": "true"}, "copy-store", source, str(tmp_path / "all"))
+    assert allowed.returncode == 0, allowed.stderr
+    assert Artifacts(FolderStore(tmp_path / "all")).read("restricted.a.b.2", "x") == b"secret"
     for wrong in ((source, source), (str(tmp_path / "none"), target), ("ftp://x", target)):
         refused = driver(environment, "copy-store", *wrong)
         assert refused.returncode == 2 and refused.stderr.startswith("error: ")

@@ -45,7 +45,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("watch", "nothing", "--output", "no-such-folder"), 2, "no run 'nothing'"),
         (("ls", "strategy"), 2, "did you mean strategies"),
         (("corpus", "validate", "no-such-folder"), 2, "no such folder"),
-        (("corpus", "export", "out", "--concepts", "toxicity"), 2, "nothing but scores leaves the store"),
+        (("corpus", "export", "out", "--concepts", "toxicity"), 2, "sensitive concepts stay in the store"),
         (("corpus", "build", "out", "--source", "rael"), 2, "did you mean real"),
         (("embed", "--input", "none.txt", "--output", "x.npy"), 2, "none.txt"),
         (("probe", "none.npy", "none.npy"), 2, "none.npy"),

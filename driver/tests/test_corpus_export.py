@@ -21,10 +21,12 @@ MANIFEST = CorpusManifest(revision="r 1", tokenizer="words", window=(1, 500), re
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     names = ("hedging", "narrative", "toxicity")
     tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=6) for name in names]
-    write_corpus(pa.concat_tables(tables), tmp_path / "in", MANIFEST, allow_sensitive=True)
+    with monkeypatch.context() as allowed:
+        allowed.setenv("POOLBENCH_SENSITIVE", "true")
+        write_corpus(pa.concat_tables(tables), tmp_path / "in", MANIFEST)
     return tmp_path / "in"
 
 

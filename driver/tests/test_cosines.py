@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,6 @@ def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Ar
     tables = assemble(plan, store, {}, "run-1")
     own = rows_of(tables, concept="toxicity")
     assert {row["cosine"] for row in own if row["cosine"] is not None}
-    assert SECRET not in json.dumps(own) and "(withheld)" in json.dumps(own)
     assert not any(pa.types.is_nested(kind) for kind in tables["cosines"].schema.types)
     assert all(task.kind == "prober.probe" for task in plan.tasks.values() if "directions" in str(task.outputs))
 
@@ -158,8 +156,6 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     assert section.count("<details") == 1
     assert '<td class="k8">1.00</td>' in section and '<td class="n">-.50</td>' in section
     assert "| A1_mean | W4_hierarchical | 0.9998 | 1.0000 |" in leaderboard_markdown(folder)
-    folder.file("cosines.parquet").unlink()  # as earlier versions left it
-    assert "An earlier version finished this run" in write_report(folder).read_text("utf-8")
 
 
 def test_the_page_begins_with_the_layer_that_is_steered() -> None:

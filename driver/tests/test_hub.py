@@ -20,12 +20,13 @@ NAME = "owner/data"
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     names = ("hedging", "toxicity")
     tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=4) for name in names]
     manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
-    write_corpus(pa.concat_tables(tables), tmp_path / "served", manifest, allow_sensitive=True)
-    (tmp_path / "served/restricted/toxicity").rename(tmp_path / "served/toxicity")  # as the card publishes it
+    with monkeypatch.context() as allowed:
+        allowed.setenv("POOLBENCH_SENSITIVE", "true")
+        write_corpus(pa.concat_tables(tables), tmp_path / "served", manifest)
     with serving({f"datasets/{NAME}": tmp_path / "served"}) as server:
         yield server
 
@@ -46,11 +47,11 @@ def test_a_dataset_is_downloaded_and_imported_and_again_without_a_network(
 ) -> None:
     done = driver({**environment, **hub.environment}, "corpus", "import", f"hf:{NAME}", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert "left out, because they are sensitive (--sensitive takes them): toxicity" in done.stdout
+    assert "left out, because they are sensitive (POOLBENCH_SENSITIVE=true takes them): toxicity" in done.stdout
     expected = read_concept(tmp_path / "served", "hedging")
     assert read_concept(tmp_path / "out", "hedging")["text"].equals(expected["text"])
-    offline = {**environment, "HF_HUB_OFFLINE": "1"}
-    done = driver(offline, "corpus", "import", f"hf:{NAME}@main", str(tmp_path / "again"), "--sensitive")
+    offline = {**environment, "HF_HUB_OFFLINE": "1", "POOLBENCH_SENSITIVE": "true"}
+    done = driver(offline, "corpus", "import", f"hf:{NAME}@main", str(tmp_path / "again"))
     assert done.returncode == 0, done.stderr
     assert (
         read_concept(tmp_path / "again", "toxicity").num_rows == read_concept(tmp_path / "served", "toxicity").num_rows

@@ -240,7 +240,7 @@ def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder:
         published.write_state("done")
     records = RunRecords(store)
     assert {found.id: found.state["state"] for found in records.all()} == {"hurt": "damaged", folder.id: "done"}
-    with pytest.raises(IntegrityError, match="poolbench-driver forget hurt"):
+    with pytest.raises(IntegrityError, match="poolbench-driver gc --forget hurt"):
         records.keys("hurt")
 
 

@@ -13,14 +13,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from driver.tests.loop_bench import HASTY, A, B, Bench, C, Notes, add
+from driver.tests.loop_bench import HASTY, A, B, Bench, C, add
 from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
 from poolbench.storage.damage import objects_set_aside, set_object_aside
-from poolbench.storage.manifest import folder_of, manifest_path
+from poolbench.storage.manifest import folder_of, manifest_path, seal
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.loop import OutdatedPlanError
 from poolbench_driver.loop.outcomes import Failure
@@ -130,15 +130,18 @@ def test_swapped_files_and_manifests_are_damaged(done: Bench) -> None:
     assert (done.value("sum.b"), done.value("sum.d")) == (3, 4)
 
 
-def test_manifests_of_earlier_versions_stay_readable_and_are_checked(done: Bench) -> None:
+def test_manifests_of_another_version_or_without_checksum_are_made_again(done: Bench) -> None:
     path = manifest_of(done, "sum.b")
     content = json.loads(path.read_text())
     del content["checksum"]
-    path.write_text(json.dumps(content | {"schema_version": 1}))
-    assert done.value("sum.b") == 3
-    path.write_text(json.dumps(content | {"schema_version": 1, "key": "sum.x"}))
-    with pytest.raises(DamagedError):
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedError, match="its manifest is damaged"):
         done.artifacts.manifest("sum.b")
+    path.write_bytes(seal(json.dumps(content | {"schema_version": 1})))
+    with pytest.raises(DamagedError, match=r"sum\.b: its manifest has version 1, and this PoolBench reads 2;"):
+        done.artifacts.manifest("sum.b")
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.b") == 3
 
 
 def test_what_the_driver_put_is_put_again(done: Bench) -> None:
@@ -283,15 +286,3 @@ def test_a_task_that_misses_what_another_driver_set_aside_is_done_again(done: Be
     assert done.loop(A, B, C).run() == {}
     assert done.value("sum.c") == 6
     assert done.service.handled.count(B.task_id) == (not is_made_again)
-
-
-def test_restricted_artifacts_stay_below_restricted(done: Bench) -> None:
-    secret, reader = add("restricted.sum.s", "seed.one"), add("restricted.sum.t", "restricted.sum.s")
-    done.loop(secret).run()
-    flip(table_of(done, "restricted.sum.s"))
-    done.notes = Notes()
-    assert done.loop(secret, reader).run() == {}
-    assert (done.root / "store/restricted/damaged/restricted.sum.s").is_dir()
-    assert not (done.root / "store/damaged").exists()
-    assert {key for key, _ in done.artifacts.objects()} >= {"restricted.sum.s", "restricted.sum.t"}
-    assert "damaged" not in {key for key, _ in done.artifacts.objects()}

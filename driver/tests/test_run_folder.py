@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from poolbench.contracts.tasks import Task
@@ -14,6 +17,7 @@ from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder, list_runs
+from poolbench_driver.records.folder import FOLDER_VERSION
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
@@ -89,3 +93,16 @@ def test_damaged_tables_and_configurations_are_named_with_what_to_do(tmp_path: P
     folder.file("config.resolved.yaml").write_bytes(b"\xff{")
     with pytest.raises(ConfigError, match="run the command of"):
         folder.config()
+
+
+def test_a_table_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, CONFIG)
+    table = pa.table({"x": [1]})
+    folder.write_table("results", table)
+    folder.write_manifest()
+    assert folder.read_table("results").equals(table)
+    assert json.loads(folder.file("manifest.json").read_text())["schema_version"] == FOLDER_VERSION
+    for notes, version in (({"poolbench.folder_version": "99"}, "99"), ({}, "none")):
+        pq.write_table(table.replace_schema_metadata(notes), folder.file("results.parquet"))
+        with pytest.raises(ConfigError, match=rf"results\.parquet has version {version}, and this PoolBench reads 1;"):
+            folder.read_table("results")

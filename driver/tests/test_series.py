@@ -21,7 +21,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli.outcome import show_outcome
 from poolbench_driver.cli.runs import leaderboard
-from poolbench_driver.cli.upkeep import needs_of
+from poolbench_driver.cli.upkeep import needed_by
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Job, prepare
@@ -87,10 +87,10 @@ def test_a_run_is_planned_where_its_model_is_not(
     with pytest.raises(ConfigError, match=r"model\.json is damaged"):
         folder.model()
     records = RunRecords(session.artifacts.store)
-    assert needs_of([Run(folder.id, folder, records.get(folder.id))], session).keys == job.plan.keys
+    assert needed_by([Run(folder.id, folder, records.get(folder.id))], session) == job.plan.keys
     assert f"{folder.id} cannot be planned here" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"model\.json is damaged"):
-        needs_of([Run(folder.id, folder, None)], session)
+        needed_by([Run(folder.id, folder, None)], session)
 
 
 def boards(output: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.concepts import CONCEPTS, Concept, exportable, require_exportable
+from poolbench.concepts import CONCEPTS, Concept, refuse_restricted, refuse_sensitive, withheld
 from poolbench.concepts.concept import parse_concept
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 
@@ -72,15 +72,20 @@ def test_listing_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_exports_are_refused_by_concept_and_by_what_they_are_made_from() -> None:
-    names = [concept.id for concept in CONCEPTS.all()]
-    assert set(names) - set(exportable(names)) == {"toxicity", "depression"}
-    require_exportable(exportable(names), ["steerer.generate.1"])
-    for concepts, keys in (
-        (["contrast", "toxicity"], []),
-        ([], ["steerer.generate.1", "restricted.steerer.generate.1"]),
-    ):
-        with pytest.raises(RestrictedError):
-            require_exportable(concepts, keys)
+def test_what_leaves_is_refused_by_key_and_by_concept_unless_the_operator_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, keys = [concept.id for concept in CONCEPTS.all()], ["steerer.generate.1", "restricted.steerer.generate.1"]
+    assert set(withheld(names)) == {"toxicity", "depression"}
+    refuse_restricted("texts", keys[:1])
+    refuse_sensitive(["contrast"])
+    with pytest.raises(RestrictedError, match=r"texts: .*POOLBENCH_SENSITIVE=true"):
+        refuse_restricted("texts", keys)
+    with pytest.raises(RestrictedError, match=r"^toxicity: "):
+        refuse_sensitive(["contrast", "toxicity"])
     with pytest.raises(UnknownConceptError, match="did you mean toxicity"):
-        require_exportable(["toxicty"])
+        refuse_sensitive(["toxicty"])
+    monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
+    refuse_restricted("texts", keys)
+    refuse_sensitive(names)
+    assert withheld(names) == []

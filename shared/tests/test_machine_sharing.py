@@ -13,8 +13,8 @@ from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
 
-def cluster(root: Path, restricted: str = "") -> ClusterSettings:
-    return ClusterSettings(str(root / "store"), f"filesystem://{root}/queue", restricted_uri=restricted)
+def cluster(root: Path) -> ClusterSettings:
+    return ClusterSettings(str(root / "store"), f"filesystem://{root}/queue")
 
 
 def test_nodes_that_share_a_folder_see_the_same_ids(tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_nodes_that_start_at_the_same_time_agree(tmp_path: Path) -> None:
     assert all(each == found[0] for each in found)
 
 
-@pytest.mark.parametrize("place", ["store", "broker", "restricted_store"])
+@pytest.mark.parametrize("place", ["store", "broker"])
 def test_another_folder_under_the_same_path_is_refused(tmp_path: Path, place: str) -> None:
-    here = cluster(tmp_path, restricted=str(tmp_path / "restricted"))
+    here = cluster(tmp_path)
     expected = folder_ids(here) | {place: "0" * 32}
     message = f"POOLBENCH_{place.upper()}: {folders(here)[place]} on .* all machines share"
     with pytest.raises(ConfigError, match=message):
@@ -40,7 +40,7 @@ def test_another_folder_under_the_same_path_is_refused(tmp_path: Path, place: st
 
 
 def test_what_is_reached_over_the_network_is_not_compared(tmp_path: Path) -> None:
-    settings = ClusterSettings("s3://poolbench", "redis://:secret@127.0.0.1:1/0", restricted_uri="none")
+    settings = ClusterSettings("s3://poolbench", "redis://:secret@127.0.0.1:1/0")
     assert folder_ids(settings) == {}
     require_shared(settings, folder_ids(cluster(tmp_path)))
 

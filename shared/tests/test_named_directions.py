@@ -15,7 +15,7 @@ import pytest
 from poolbench.config import ModelRef
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
-from poolbench.errors import IntegrityError, NotFoundError, RestrictedError
+from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
 from poolbench.storage.directions import TABLE, NamedDirections, table_of
 from poolbench.storage.folder import FolderStore
@@ -93,8 +93,6 @@ def test_what_there_is_not_comes_with_what_there_is(artifacts: Artifacts) -> Non
         known.find(DEMO, "contrast", "A2_max", 9)
     with pytest.raises(NotFoundError, match=r"for model demo \(gone\)"):
         known.find(DEMO, "contrast", run="gone")
-    with pytest.raises(RestrictedError, match="sensitive"):
-        known.find(DEMO, "toxicity")
     publish(artifacts, "later", 200, row("A1_mean", 0.9, construction="C2"))
     with pytest.raises(NotFoundError, match="could not be computed"):
         known.vector(known.find(DEMO, "contrast"))

@@ -62,12 +62,6 @@ def test_racing_writers_have_one_winner_and_leave_nothing_behind(artifacts: Arti
     assert artifacts.read(KEY, "a").isdigit()
 
 
-def test_restricted_artifacts_lie_apart(artifacts: Artifacts) -> None:
-    artifacts.write(SECRET, {"a": b"x"})
-    assert _files(artifacts, "artifacts/") == []
-    assert all(path.startswith(f"restricted/{SECRET}/") for path in _files(artifacts))
-
-
 def test_damage_is_noticed(artifacts: Artifacts) -> None:
     entry = artifacts.write(KEY, {"a": b"payload"}).files["a"]
     artifacts.store.put(entry.path, b"pay1oad")

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from tests.servers.metadata import IDENTITY, Metadata, metadata
 
-from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
+from poolbench.errors import AccessDeniedError, ConfigError
 from poolbench.settings import S3Settings
-from poolbench.storage import open_store
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.clock import ServerClock
 from poolbench.storage.s3.credentials import RenewedCredentials, credentials_of
@@ -115,28 +113,6 @@ def test_no_role_is_a_clear_error(source: str, monkeypatch: pytest.MonkeyPatch, 
 def test_keys_that_are_missing_are_named() -> None:
     with pytest.raises(ConfigError, match="set POOLBENCH_S3_SECRET_KEY, or take credentials from elsewhere"):
         of("keys", access_key="k")
-
-
-def test_restricted_credentials_have_a_source_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same source would give the ordinary credentials."""
-    uri = "s3://poolbench-test/x"
-    same = {"POOLBENCH_S3_CREDENTIALS": "file", "POOLBENCH_RESTRICTED_S3_CREDENTIALS": "file"}
-    given = {**same, "POOLBENCH_RESTRICTED_STORE": uri, "POOLBENCH_S3_ENDPOINT": "http://127.0.0.1:1"}
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="POOLBENCH_RESTRICTED_S3_PROFILE gives the ordinary credentials"):
-        open_store(str(tmp_path))
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_S3_PROFILE", "restricted")
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_S3_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_S3_DEADLINE_S", "0.1")
-    store = open_store(str(tmp_path))
-    assert isinstance(store, GuardedStore)
-    with pytest.raises(RestrictedError, match="POOLBENCH_RESTRICTED_S3_CREDENTIALS=file gives no credentials"):
-        store.exists("restricted/x")
-    monkeypatch.setenv("POOLBENCH_S3_CREDENTIALS", "role")
-    monkeypatch.setenv("POOLBENCH_RESTRICTED_S3_CREDENTIALS", "role")
-    with pytest.raises(ConfigError, match="POOLBENCH_RESTRICTED_S3_CREDENTIALS gives the ordinary credentials"):
-        open_store(str(tmp_path))
 
 
 @pytest.mark.cluster

@@ -14,11 +14,10 @@ from pydantic import SecretStr
 from tests.servers.ceph import Ceph
 
 from poolbench.contracts.wire import CONCEPTS_FOLDER, failure_path, progress_path, run_path, scorers_path
-from poolbench.errors import AccessDeniedError, RestrictedError, StoreError
+from poolbench.errors import AccessDeniedError, StoreError
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, require_conditional_writes
 from poolbench.storage.damage import set_object_aside
-from poolbench.storage.guarded import GuardedStore
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.client import Client
 
@@ -35,11 +34,7 @@ class Bucket:
     stores: dict[str, S3Store]
 
     def of(self, role: str) -> Artifacts:
-        """Artifacts as a process with these credentials and the restricted ones has them."""
-        return Artifacts(GuardedStore(self.stores[role], lambda: self.stores["restricted"], "-"))
-
-    def alone(self, role: str) -> Artifacts:
-        """Artifacts of a process whose ordinary credentials are used for restricted paths too."""
+        """Artifacts as a process with these credentials has them."""
         return Artifacts(self.stores[role])
 
 
@@ -68,7 +63,7 @@ OWN = f"{CONCEPTS_FOLDER}/mine/concept.json"
 
 def refused(call: Callable[[], object]) -> None:
     """Check that the service refuses a request, and that the store says so."""
-    with pytest.raises((AccessDeniedError, RestrictedError)):
+    with pytest.raises(AccessDeniedError):
         call()
 
 
@@ -117,7 +112,7 @@ def test_services_do_their_work_and_cannot_remove_what_is_committed(bucket: Buck
 def test_a_reader_changes_nothing(bucket: Bucket) -> None:
     bucket.of("driver").write_table(f"{KEY}.read", TABLE)
     bucket.owner.put(run_path("b", "state.json"), b"{}")
-    reader = bucket.alone("reader")
+    reader = bucket.of("reader")
     assert reader.read_table(f"{KEY}.read") == TABLE
     assert reader.store.get(run_path("b", "state.json")) == b"{}"
     assert [info.path for info in reader.store.list("runs/b/")] == [run_path("b", "state.json")]
@@ -126,25 +121,6 @@ def test_a_reader_changes_nothing(bucket: Bucket) -> None:
     refused(lambda: reader.store.put(f"artifacts/{KEY}.read/manifest.json", b"{}"))
     refused(lambda: require_conditional_writes(reader.store))
     refused(lambda: reader.store.move(f"artifacts/{KEY}.read", "artifacts/moved"))
-
-
-@pytest.mark.parametrize("role", ["driver", "services", "reader"])
-def test_ordinary_credentials_open_nothing_restricted(bucket: Bucket, role: str) -> None:
-    key = f"{SENSITIVE}.{role}"
-    bucket.of("driver").write_table(key, TABLE)
-    alone = bucket.alone(role)
-    refused(lambda: alone.read_table(key))
-    refused(lambda: alone.write_table(f"{key}.new", TABLE))
-    refused(lambda: alone.delete(key))
-    refused(lambda: alone.store.put("restricted/x", b"x", if_absent=True))
-
-
-def test_restricted_credentials_open_nothing_else(bucket: Bucket) -> None:
-    bucket.of("driver").write_table(f"{KEY}.other", TABLE)
-    own = bucket.alone("restricted")
-    refused(lambda: own.read_table(f"{KEY}.other"))
-    refused(lambda: own.write_table(f"{KEY}.mine", TABLE))
-    refused(lambda: own.delete(f"{KEY}.other"))
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -14,8 +14,6 @@ SECRETS = {
     "POOLBENCH_TOKEN_NEXT": "canary-next-77aa",
     "POOLBENCH_S3_ACCESS_KEY": "canary-access-09cd",
     "POOLBENCH_S3_SECRET_KEY": "canary-secret-e3e3",
-    "POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "canary-own-access-4f4f",
-    "POOLBENCH_RESTRICTED_S3_SECRET_KEY": "canary-own-secret-1d1d",
 }
 #: Content of a file outside of every case's folder.
 CANARY = "canary-of-another-folder"

@@ -92,7 +92,7 @@ def _show(letter: DeadLetter) -> None:
     """What the commands do with a dead letter."""
     assert letter.line.isprintable() and letter.kind.isprintable() and letter.when
     assert len(letter.line) < 5000
-    _ = letter.public.content
+    _ = letter.content
     try:
         task_of(letter)
     except InputError as error:

@@ -143,7 +143,7 @@ def _read_artifact(data: bytes, folder: Path) -> None:
 #: Further JSON files of the project, by where they lie: content, and reader.
 _CORPUS = {"revision": "r", "tokenizer": "words", "window": [1, 9]}
 _STATE = {"state": "running", "host": "h", "pid": 7, "folder": "/f", "updated_at": "x", "tasks": 3}
-_FAILURE = {"status": "failed", "reason": "no", "code": "input", "damaged": "", "quoted": ["a"]}
+_FAILURE = {"status": "failed", "reason": "no", "code": "input", "damaged": ""}
 _SAE = {"architecture": "topk", "k": 3, "activation_fn_kwargs": {"k": 3}, "normalize_activations": "none"}
 _SHAPE = {"num_hidden_layers": 6, "hidden_size": 256, "text_config": {}}
 _POINTER = {"concept": "contrast", "base": "minilm", "scorer": KEY}

@@ -122,6 +122,5 @@ _MANIFEST: dict[str, Callable[[dict[str, Any]], None]] = {
     "no files": lambda manifest: manifest.update(files={}),
     "field more": lambda manifest: manifest.update(x=1),
     "meta edited": lambda manifest: manifest["meta"].update(model_revision="x"),
-    "said erased": lambda manifest: manifest["meta"].update(erased_at="2026-01-01T00:00:00+00:00"),
     "no object": lambda manifest: manifest.clear(),
 }

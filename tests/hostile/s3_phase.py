@@ -22,21 +22,15 @@ from poolbench.storage import Artifacts
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.client import Client
 
-KEY, SENSITIVE = "prober.probe.1", "restricted.prober.probe.1"
+KEY = "prober.probe.1"
 _SENTENCE = b"what only some may read"
 #: Folders that a role may not write to, and not read from.
 _NOT_WRITTEN = {
-    "driver": ("restricted/", "elsewhere/"),
-    "services": ("restricted/", "elsewhere/", "runs/", "cancelled/", "damaged/", "activations/"),
-    "reader": ("restricted/", "elsewhere/", "artifacts/", "runs/", "scorers/", "health/"),
-    "restricted": ("artifacts/", "elsewhere/", "runs/", "health/"),
+    "driver": ("elsewhere/",),
+    "services": ("elsewhere/", "runs/", "cancelled/", "damaged/", "activations/"),
+    "reader": ("elsewhere/", "artifacts/", "runs/", "scorers/", "health/"),
 }
-_NOT_READ = {
-    "driver": ("restricted/",),
-    "services": ("restricted/", "runs/"),
-    "reader": ("restricted/", "failures/"),
-    "restricted": ("artifacts/", "runs/"),
-}
+_NOT_READ: dict[str, tuple[str, ...]] = {"driver": (), "services": ("runs/",), "reader": ("failures/",)}
 Attempt = tuple[str, Callable[[], object]]
 
 
@@ -68,22 +62,21 @@ def _user(ceph: Ceph, role: str) -> S3Settings:
 
 
 def _paths() -> list[str]:
-    return [run_path("r", "state.json"), "failures/t.json", "restricted/artifacts/x", "scorers/contrast/b.json"]
+    return [run_path("r", "state.json"), "failures/t.json", "scorers/contrast/b.json"]
 
 
 def _fill(store: S3Store) -> None:
     artifacts = Artifacts(store)
-    for key in (KEY, SENSITIVE):
-        artifacts.write(key, {"table.arrow": _SENTENCE})
+    artifacts.write(KEY, {"table.arrow": _SENTENCE})
     for path in _paths():
         store.put(path, _SENTENCE)
 
 
 def _as_filled(store: S3Store) -> bool:
-    found = [Artifacts(store).read(key, "table.arrow") for key in (KEY, SENSITIVE)]
+    found = [Artifacts(store).read(KEY, "table.arrow")]
     found += [store.get(path) for path in _paths()]
-    # A manifest and a table per artifact.
-    return set(found) == {_SENTENCE} and len(list(store.list())) == len(_paths()) + 2 * len((KEY, SENSITIVE))
+    # A manifest and a table.
+    return set(found) == {_SENTENCE} and len(list(store.list())) == len(_paths()) + 2
 
 
 def _attempts(role: str, service: S3Settings, owner: S3Store, elsewhere: S3Store) -> Iterator[Attempt]:

@@ -1,7 +1,5 @@
 """Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
 
-We write sensitive concepts to `restricted/{concept}/`, which only the owner of the folder can enter.
-
 One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
 inferred by `poolbench_corpora.inferred`.
@@ -17,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from poolbench.concepts import CONCEPTS, require_exportable
+from poolbench.concepts import CONCEPTS, refuse_sensitive
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
 from poolbench_corpora.inferred import infer_documents
@@ -60,7 +58,7 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
         CorpusError: The other concepts of the folder were measured with another tokenizer.
     """
     before = read_manifest(folder)
-    others = {each.id for each in CONCEPTS.all() if concept_folder(folder, each.id).is_dir()} - set(concepts)
+    others = {each.id for each in CONCEPTS.all() if (folder / each.id).is_dir()} - set(concepts)
     if before is None or not others:
         return manifest
     if before.tokenizer != manifest.tokenizer:
@@ -82,15 +80,6 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
 def _both(first: str, second: str, sign: str) -> str:
     """Return two lists as one, each part once."""
     return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
-
-
-RESTRICTED_FOLDER = "restricted"
-
-
-def concept_folder(folder: Path, concept: str) -> Path:
-    """Return where a corpus folder has a concept: below `restricted/` if it is there, else beside the manifest."""
-    restricted = folder / RESTRICTED_FOLDER / concept
-    return restricted if restricted.is_dir() else folder / concept
 
 
 def folder_files(folder: Path) -> list[Path]:
@@ -141,21 +130,15 @@ class Record(BaseModel):
     signal: list[Span] = []
 
 
-def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
+def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> None:
     """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
 
-    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive`: it then lies below `restricted/`.
+    Raise RestrictedError if a concept is sensitive, unless the operator allows it.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
-    sensitive = {concept.id for concept in CONCEPTS.all() if concept.sensitive}.intersection(concepts)
-    if not allow_sensitive:
-        require_exportable(sensitive)
-    restricted = folder / RESTRICTED_FOLDER
-    if sensitive:
-        restricted.mkdir(parents=True, exist_ok=True)
-        restricted.chmod(0o700)
+    refuse_sensitive(concepts)
     for concept in concepts:
-        place = (restricted if concept in sensitive else folder) / concept
+        place = folder / concept
         place.mkdir(parents=True, exist_ok=True)
         for split in CORPUS_SPLITS:
             for name, label in CLASSES.items():
@@ -183,7 +166,7 @@ def write_at_once(path: Path, content: str) -> None:
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
     """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
-    place = concept_folder(folder, concept)
+    place = folder / concept
     if not place.is_dir():
         known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")

@@ -16,7 +16,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     records     folders of runs, and their records in the object store
     contract    what a suite is, how it is found, its settings and metrics, and the source of its rows
     estimate    time, bytes and money of a run before it starts
-    loop        the loop, its display, the deletion of sensitive texts
+    loop        the loop, its display
     stages      settings to a scope; scope to keys and tasks of vectors, probes, texts and scores
     imports     activations, scorers and autoencoders from elsewhere
     models      depth, width and revision       corpora       passages and prompts of a run

@@ -15,7 +15,7 @@ from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.source import RowSource, redacted
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import Failure, FoundDamageError
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
@@ -76,7 +76,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
 def _complete(row: Row, common: Row) -> Row:
     """Return a result row with what all rows of a run share, its metric's metadata, and `params` as JSON text."""
     info = metric_info(row["metric"])
-    own = {**redacted(row), "params": _json(row.get("params"))}
+    own = {**row, "params": _json(row.get("params"))}
     return {**common, **own, "metric_version": info.version, "higher_is_better": info.higher_is_better}
 
 

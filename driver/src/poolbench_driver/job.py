@@ -20,7 +20,6 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.estimate.order import ordered
 from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, remaining
-from poolbench_driver.loop.erasure import Erasure
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.loop.recording import Recording
 from poolbench_driver.models import ModelInfo
@@ -67,7 +66,6 @@ class Job:
     def left(self) -> tuple[list[Task], set[str]]:
         """Return the tasks that are still to do, in the order of the plan, and the keys of all committed artifacts."""
         committed = committed_keys(self.session.artifacts)
-        committed -= Erasure(self.plan, self.session.artifacts).needed_again(committed)
         return remaining(self.plan, committed), committed
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None = None) -> Outcome:
@@ -177,10 +175,6 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
 
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
-        RestrictedError: It has a sensitive concept, and this process has no access to restricted artifacts.
     """
     suite = SUITES.get(config.suite)
-    plan = suite.plan(suite.resolve(config, session, model))
-    if plan.restricted:
-        session.artifacts.require_restricted()
-    return Job(plan, session)
+    return Job(suite.plan(suite.resolve(config, session, model)), session)

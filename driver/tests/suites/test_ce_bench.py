@@ -312,7 +312,7 @@ def features_of(made: CeBenchPlan, task: Any) -> dict[str, pa.Table]:
             row = {"passage_id": passage["passage_id"], "part": "all", "num_tokens": 10, "l0": 4.0, "status": "ok"}
             row |= {"features": np.arange(count), "means": means.astype(np.float32)}
             known = not role.startswith("random/")
-            table.append(row | {"squared_error": 1.0 if known else None, "squared_norm": 4.0, "quoted": []})
+            table.append(row | {"squared_error": 1.0 if known else None, "squared_norm": 4.0})
         found[role] = t.table_from_rows(table, t.FEATURES).replace_schema_metadata(
             t.features_schema(count, role).metadata
         )

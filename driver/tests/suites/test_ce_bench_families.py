@@ -123,10 +123,3 @@ def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_pat
         in (SUITES.get("ce-bench").report(folders[0].tables, folders[0].config()) or pytest.fail()).markdown
     )
     assert "| own-s0 | 0, 1 | " in SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
-
-
-def test_runs_of_earlier_versions_have_no_families(run: Callable[..., RunFolder], stories: str, tmp_path: Path) -> None:
-    folder = run(plan_of(put_sae(tmp_path / "own", 0, **_metadata(0)), stories=stories))
-    folder.write_table("entrants", folder.read_table("entrants").drop_columns(["family", "seed"]))
-    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
-    assert report is not None and ONE_TRAINING in report.markdown

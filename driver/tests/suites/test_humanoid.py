@@ -147,7 +147,7 @@ def _measures(value: float, random: int | None) -> list[Row]:
 def _word(word: str, standout: float | None) -> Row:
     change = None if standout is None else standout / 100
     row = {"word": word, "group": "domain", "before": 0.0, "after": change, "change": change, "standout": standout}
-    return {**row, "status": "ok" if standout is not None else "failed", "quoted": []}
+    return {**row, "status": "ok" if standout is not None else "failed"}
 
 
 @pytest.fixture

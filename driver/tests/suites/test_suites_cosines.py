@@ -83,7 +83,6 @@ def test_a_side_without_direction_makes_a_null_that_names_it() -> None:
         "cosine": 0.0,
         "status": "ok",
         "reason": None,
-        "quoted": (),
     }
     for pair in (("A", "B"), ("B", "C")):
         row = first[pair]

@@ -334,7 +334,7 @@ def test_d3_with_an_invalid_neighbour_scorer_is_null():
 
 def direction_table(vectors, status=None):
     valid = np.array([status is None] * len(vectors))
-    columns = [["C1"], vector_column(np.array(vectors), valid), [1.0], [None], [status], [status and "why"], [()]]
+    columns = [["C1"], vector_column(np.array(vectors), valid), [1.0], [None], [status], [status and "why"]]
     arrays = [
         c if isinstance(c, pa.Array) else pa.array(c, f.type)
         for c, f in zip(columns, directions_schema(2), strict=True)

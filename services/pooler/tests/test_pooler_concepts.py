@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.config import ConceptSettings
 from poolbench.http.api import build_api
 from poolbench.library import Library
-from poolbench.storage import NO_ACCESS, open_store
-from poolbench_corpora.own import TextFiles, make_concept
-from poolbench_corpora.reading import SentFile
+from poolbench.storage import open_store
 from poolbench_pooler import concepts
 from poolbench_pooler.service import PoolerService
 
@@ -35,7 +32,7 @@ def body(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Library:
-    return Library(open_store(str(tmp_path / "store"), NO_ACCESS))
+    return Library(open_store(str(tmp_path / "store")))
 
 
 @pytest.fixture
@@ -89,7 +86,6 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "id": ({"id": "../mine"}, 422, "body.id"),
     "path": ({"positives": {"name": "../p.jsonl", "content": ""}}, 422, "body.positives.name"),
     "field": ({"colour": "red"}, 422, "body.colour"),
-    "sensitive": ({"sensitive": True}, 403, "poolbench-driver concept add"),
 }
 
 
@@ -120,14 +116,7 @@ def test_a_body_that_is_not_utf8_and_too_many_texts_are_refused(
     assert stored(library) == []
 
 
-def test_removing_what_is_not_there_or_not_of_requests(client: TestClient, library: Library, tmp_path: Path) -> None:
+def test_removing_what_is_not_there_or_not_of_requests(client: TestClient) -> None:
     assert client.delete("/concepts/none_such").status_code == 404
     assert client.delete("/concepts/No").status_code == 422
     assert client.delete("/concepts/hedging").status_code == 404, "built-in concepts stay"
-    sent = (SentFile("p.jsonl", file("p.jsonl", 60, seed)["content"].encode()) for seed in (0, 1))
-    made = make_concept(ConceptSettings(id="secret", sensitive=True), TextFiles(*sent))
-    Library(open_store(str(tmp_path / "store"), str(tmp_path / "restricted"))).add(made.concept, made.passages)
-    before = stored(library)
-    refused = client.delete("/concepts/secret")
-    assert (refused.status_code, stored(library)) == (403, before)
-    assert client.get("/concepts").json()["concepts"][0]["sensitive"]

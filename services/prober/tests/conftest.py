@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from poolbench.contracts.tables import PASSAGES, QUOTED, table_from_rows, vector_column, vectors_schema
+from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.inputs.corpus import Passages
 
@@ -58,7 +58,6 @@ def vectors_table(ids, matrix, applied=None, valid=None, status=None):
         "num_left_out": pa.array([0] * count, pa.int32()),
         "status": pa.array(status, pa.string()),
         "reason": pa.array(status, pa.string()),
-        "quoted": pa.array([()] * count, QUOTED),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 

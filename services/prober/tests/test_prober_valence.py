@@ -374,7 +374,7 @@ def test_a_random_state_that_lacks_a_word_is_left_out(shift_of, make_vectors_tab
 
 def directions_table(vector, name="C1", status=None):
     rows = vector_column(np.array([vector, vector], dtype=float), np.array([True, status is None]))
-    columns = [["other", name], rows, [1.0, 1.0], [None, None], [None, status], [None, status], [None, None]]
+    columns = [["other", name], rows, [1.0, 1.0], [None, None], [None, status], [None, status]]
     schema = directions_schema(len(vector))
     arrays = [c if isinstance(c, pa.Array) else pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -20,7 +20,6 @@ class WorkCancelledError(PoolbenchError):
 
     code = Code.DEADLINE
     http_status = 504
-    public_message = True
 
 
 class Work:

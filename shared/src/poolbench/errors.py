@@ -17,24 +17,18 @@ class PoolbenchError(Exception):
         status: Result status of the cells that this error affects.
         retryable: Whether the same task may succeed when run again.
         http_status: HTTP status of a service's response.
-        quoted: The parts of its message that come from data, verbatim; None if unknown. Redaction removes these parts,
-            or all quoted text if they are unknown.
-        public_message: Whether its message never quotes a passage, so that a restricted task may show it too.
     """
 
     code: str = Code.FAILED
     status: Status = Status.FAILED
     retryable = False
     http_status = 400
-    public_message = False
-    quoted: tuple[str, ...] | None = None
 
 
 class ConfigError(PoolbenchError):
     """The configuration or a command-line argument is wrong."""
 
     code = "config"
-    public_message = True
 
 
 class UnknownNameError(ConfigError):
@@ -98,7 +92,6 @@ class TooLargeError(InputError):
 
     code = Code.TOO_LARGE
     http_status = 413
-    public_message = True
 
 
 class CorpusError(InputError):
@@ -108,24 +101,16 @@ class CorpusError(InputError):
 
 
 class RestrictedError(PoolbenchError):
-    """Data of a sensitive concept was asked for on a path that never serves it."""
+    """Data of a sensitive concept would leave the store, and the operator does not allow it."""
 
     code = "restricted"
     status = Status.RESTRICTED
     http_status = 403
-    public_message = True
 
 
 class NotFoundError(PoolbenchError):
     code: str = Code.NOT_FOUND
     http_status = 404
-    public_message = True
-
-
-class ErasedError(NotFoundError):
-    """The texts were deleted after their scores had been committed, as those of sensitive concepts are."""
-
-    code = "erased"
 
 
 class ConceptTakenError(ConfigError):
@@ -141,7 +126,6 @@ class StoreError(PoolbenchError):
     code = "store"
     retryable = True
     http_status = 503
-    public_message = True
 
 
 class AccessDeniedError(StoreError):
@@ -179,7 +163,6 @@ class BrokerError(PoolbenchError):
     code = "broker"
     retryable = True
     http_status = 503
-    public_message = True
 
 
 class EndpointError(PoolbenchError):
@@ -204,18 +187,15 @@ class ReceiptError(PoolbenchError):
 
 
 class CellError(PoolbenchError):
-    """One result cell cannot be computed. Its row has the status, the message as reason, and what the reason quotes.
+    """One result cell cannot be computed. Its row has the status, and the message as reason.
 
     Args:
         status: Status of the row.
         reason: Why there is no value.
-        quoted: The parts of the reason that come from data, such as the name of a passage, verbatim. None if the reason
-            was read from a record without them.
     """
 
-    def __init__(self, status: Status | str, reason: str, *, quoted: Iterable[str] | None = ()) -> None:
+    def __init__(self, status: Status | str, reason: str) -> None:
         super().__init__(reason)
-        self.quoted = None if quoted is None else tuple(quoted)
         self.status = Status(status)
         self.code = self.status.value
 

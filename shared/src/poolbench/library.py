@@ -1,7 +1,7 @@
 """Concepts of users in the object store: every process that opens the store knows them, without a restart.
 
 A concept is two objects: `concepts/<id>/concept.json` has its definition, `concepts/<id>/<revision>.arrow` its
-passages, which lie below `restricted/` if it is sensitive. The definition is written last and only if there is none.
+passages. The definition is written last and only if there is none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.bounds import CONCEPT_PATTERN
+from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.contracts.tables import PASSAGES
-from poolbench.contracts.wire import CONCEPTS_FOLDER, RESTRICTED_FOLDER
+from poolbench.contracts.wire import CONCEPTS_FOLDER
 from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, NotFoundError, shown
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.writer import table_from_bytes, table_to_bytes
@@ -90,25 +91,15 @@ class Library:
     def remove(self, name: str) -> None:
         """Remove a concept, its definition last. Artifacts that runs have made of it stay.
 
-        Raise NotFoundError if there is none, RestrictedError for a sensitive one without access to its passages.
+        Raise NotFoundError if there is none.
         """
         if not re.fullmatch(CONCEPT_PATTERN, name) or not self.store.exists(_path(name, _FILE)):
             here = ", ".join(concept.id for concept in self.all()) or "none"
             raise NotFoundError(f"the store has no concept {shown(name)}; it has {here}")
-        if self._may_be_sensitive(name):
-            for info in [*self.store.list(f"{RESTRICTED_FOLDER}/{_path(name)}")]:
-                self.store.delete(info.path)
         for info in [*self.store.list(_path(name))]:
             if not info.path.endswith(f"/{_FILE}"):
                 self.store.delete(info.path)
         self.store.delete(_path(name, _FILE))
-
-    def _may_be_sensitive(self, name: str) -> bool:
-        try:
-            concept = self.find(name)
-        except IntegrityError:
-            return True
-        return concept is not None and concept.sensitive
 
 
 def attach(store: ObjectStore) -> Library:
@@ -161,5 +152,5 @@ def _path(name: str = "", file: str = "") -> str:
 
 
 def _passages_path(concept: Concept) -> str:
-    path = _path(concept.id, f"{concept.corpus}.arrow")
-    return f"{RESTRICTED_FOLDER}/{path}" if concept.sensitive else path
+    prefix = RESTRICTED_PREFIX if concept.sensitive else ""
+    return _path(concept.id, f"{prefix}{concept.corpus}.arrow")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolbench.concepts import CONCEPTS
+from poolbench.concepts import CONCEPTS, withheld
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.folders.makers import BuildOptions, Maker
@@ -92,7 +92,7 @@ class _Build:
         if finished.is_dir():
             print(f"{name} ({number}) ... there already", flush=True)
             return True
-        found = Yield(quoting=not CONCEPTS.get(name).sensitive, progress=Reading(name))
+        found = Yield(quoting=not withheld([name]), progress=Reading(name))
         try:
             table = self.maker.table(name, found)
         except CorpusError as error:

@@ -7,15 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from poolbench.concepts import CONCEPTS, exportable, require_exportable
-from poolbench.errors import CorpusError, RestrictedError
-from poolbench.settings import PlaceSettings
-from poolbench.storage.guarded import NO_ACCESS
+from poolbench.concepts import CONCEPTS, refuse_sensitive, withheld
+from poolbench.errors import CorpusError
 from poolbench_corpora.folders.building import window_of
 from poolbench_corpora.inferred import has_inferred_documents
 from poolbench_corpora.io import (
     CorpusManifest,
-    concept_folder,
     folder_digest,
     joined_manifest,
     read_concept,
@@ -24,16 +21,9 @@ from poolbench_corpora.io import (
 from poolbench_corpora.own import OwnTexts, build_own, revision_of
 
 
-def import_folder(
-    folder: Path, output: Path, concepts: str | None, tokenizer: str, *, allow_sensitive: bool = False
-) -> None:
-    """Read the published layout and write it with documents and manifest, sensitive concepts below `restricted/`.
-
-    Without `allow_sensitive` they are left out where none are named, and refused where they are.
-    """
-    names = concepts_in(folder, concepts) if allow_sensitive else importable_concepts(folder, concepts)
-    if allow_sensitive and PlaceSettings.load().restricted_store == NO_ACCESS:
-        raise RestrictedError(f"sensitive concepts: POOLBENCH_RESTRICTED_STORE={NO_ACCESS} denies access to them here")
+def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
+    """Read the published layout and write it with documents and manifest."""
+    names = importable_concepts(folder, concepts)
     tables = [read_concept(folder, name) for name in names]
     passages = pa.concat_tables(tables)
     manifest = CorpusManifest(
@@ -45,7 +35,7 @@ def import_folder(
         recipe="poolbench-driver corpus import",
     )
     joined = joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest)
-    write_corpus(passages, output, joined, allow_sensitive=allow_sensitive)
+    write_corpus(passages, output, joined)
     print(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
 
 
@@ -57,12 +47,10 @@ def importable_concepts(folder: Path, text: str | None) -> list[str]:
         CorpusError: There is none.
     """
     names = concepts_in(folder, text)
-    if text is None:
-        kept = exportable(names)
-        if withheld := [name for name in names if name not in kept]:
-            print(f"left out, because they are sensitive (--sensitive takes them): {', '.join(withheld)}")
-        names = kept
-    require_exportable(names)
+    if text is None and (sensitive := withheld(names)):
+        print(f"left out, because they are sensitive (POOLBENCH_SENSITIVE=true takes them): {', '.join(sensitive)}")
+        names = [name for name in names if name not in sensitive]
+    refuse_sensitive(names)
     if not names:
         raise CorpusError(f"corpus {folder} has no concept that may leave it")
     return names
@@ -71,7 +59,7 @@ def importable_concepts(folder: Path, text: str | None) -> list[str]:
 def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
     """Write the texts of a table as the corpus of one concept, split by document where they name no split."""
     name = CONCEPTS.get(concept).id
-    require_exportable([name])
+    refuse_sensitive([name])
     passages = build_own(name, texts)
     manifest = CorpusManifest(
         revision=revision_of(passages),
@@ -88,10 +76,12 @@ def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
 
 def writable_concepts(text: str | None) -> list[str]:
     """Return the requested concepts, or all that may leave the store; raise RestrictedError for a sensitive one."""
+    names = [concept.id for concept in CONCEPTS.all()]
     if text is None:
-        return exportable(concept.id for concept in CONCEPTS.all())
+        sensitive = withheld(names)
+        return [name for name in names if name not in sensitive]
     chosen = [CONCEPTS.get(name).id for name in _split(text)]
-    require_exportable(chosen)
+    refuse_sensitive(chosen)
     return chosen
 
 
@@ -102,7 +92,7 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
     if text is not None:
         return [CONCEPTS.get(name).id for name in _split(text)]
     known = [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in known if concept_folder(folder, name).is_dir()]
+    names = [name for name in known if (folder / name).is_dir()]
     if not names:
         raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")
     return names

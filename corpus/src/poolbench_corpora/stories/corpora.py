@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from poolbench.concepts import CONCEPTS
-from poolbench_corpora.io import concept_folder, read_concept
+from poolbench.concepts import CONCEPTS, withheld
+from poolbench_corpora.io import read_concept
 from poolbench_corpora.stories.tags import tagged
 
 #: What a scorer is trained on is not measured.
@@ -17,16 +17,16 @@ _SPLITS = ("train", "test")
 
 def concepts_of(folder: Path) -> list[str]:
     """Return the concepts that a corpus folder has; none for another folder."""
-    return [each.id for each in CONCEPTS.all() if (concept_folder(folder, each.id) / "train_pos.jsonl").is_file()]
+    return [each.id for each in CONCEPTS.all() if (folder / each.id / "train_pos.jsonl").is_file()]
 
 
 def pairs_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a record per pair of passages, with tags around their signal; concepts that are sensitive are left out.
+    """Yield a record per pair of passages, with tags around their signal; sensitive concepts are left out.
 
     Passages of one matched pair are a pair. Others are paired in their order, within a split and a domain.
     """
     for concept in concepts_of(folder):
-        if CONCEPTS.get(concept).sensitive:
+        if withheld([concept]):
             continue
         sides = defaultdict[tuple[str, ...], tuple[list[Any], list[Any]]](lambda: ([], []))
         for row in read_concept(folder, concept).to_pylist():

@@ -85,7 +85,6 @@ for command in (
         status.status,
         attach.watch,
         attach.cancel,
-        attach.forget,
     ),
     *(comparing.compare, comparing.ranks, planning.plan_data, listing.ls, model.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),

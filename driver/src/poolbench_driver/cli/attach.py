@@ -1,4 +1,4 @@
-"""Commands on runs wherever their driver works: watch, cancel, forget."""
+"""Commands on runs wherever their driver works: watch, cancel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.contracts.wire import Exit
-from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
+from poolbench.errors import NotFoundError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.cli.runs import Output, RunName
 
@@ -55,24 +55,6 @@ def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
     runs.records.cancel(run.id)
     typer.echo(f"{run.id} stops within a few seconds; the same run command continues it")
     return Exit.DONE
-
-
-def forget(
-    names: Annotated[list[str], typer.Argument(help="Run ids.", metavar="RUN...")], output: Output = Path("runs")
-) -> None:
-    """Remove the records of runs from the object store, so that `gc` no longer keeps their artifacts."""
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, Runs
-
-    runs = Runs(output, RunRecords(open_artifacts().store))
-    for run in [runs.find(name) for name in names]:
-        if run.unfinished:
-            raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
-        if run.record is None or runs.records is None:
-            raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
-        runs.records.forget(run.id)
-        kept = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
-        typer.echo(f"the record of {run.id} is removed{kept}")
 
 
 def _runs(output: Path, name: str) -> Runs:

@@ -70,9 +70,6 @@ def import_(
     columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,label=stars.")] = "",
     positive: Annotated[str | None, typer.Option(help="Label of the positives; default: 1 or true.")] = None,
     licence: Annotated[str, typer.Option(help="Licence of the texts of a table.")] = "",
-    sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Take sensitive concepts too; they lie below restricted/.")
-    ] = False,
 ) -> None:
     """Read the published layout, or a table or saved dataset, check it, and write it with our extension fields."""
     from poolbench_corpora.folders.hub import source_folder
@@ -81,14 +78,14 @@ def import_(
     from poolbench_corpora.reading import TABLE_ENDINGS
 
     if concept is not None:
-        if concepts is not None or sensitive:
-            raise typer.BadParameter("--concept is for a table, --concepts and --sensitive for the published layout")
+        if concepts is not None:
+            raise typer.BadParameter("--concept is for a table, --concepts for the published layout")
         names, folder = parse_columns(columns), source_folder(source, TABLE_ENDINGS)
         import_table(output, concept, read_labelled(folder, names, positive, licence))
         return
     if columns or positive or licence:
         raise typer.BadParameter("--columns, --positive and --licence are for a table: name its --concept")
-    import_folder(source_folder(source), output, concepts, tokenizer, allow_sensitive=sensitive)
+    import_folder(source_folder(source), output, concepts, tokenizer)
 
 
 @app.command()

@@ -49,7 +49,7 @@ def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json:
 def show(
     name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: Json = False
 ) -> None:
-    """Show all of one dead letter; what concerns a sensitive concept is withheld."""
+    """Show all of one dead letter."""
     fields = _listed().details(name)
     if as_json:
         typer.echo(json.dumps(fields, indent=1))

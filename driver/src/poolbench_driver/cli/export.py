@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from poolbench.concepts import exportable
 from poolbench.contracts.wire import Exit
 
 app = typer.Typer(
@@ -38,8 +37,6 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     command = command_line("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
     manifest = with_progress(write, output, len(keys))
-    if sensitive := [name for name in folder.config().concept_ids if not exportable([name])]:
-        typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
     return show_written(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
     )

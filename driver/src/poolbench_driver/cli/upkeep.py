@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +14,7 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.loop.erasure import Erasure
-    from poolbench_driver.records import Run, RunFolder
+    from poolbench_driver.records import Run, RunFolder, RunRecords
     from poolbench_driver.stages.stage import Plan
 
 
@@ -24,71 +22,70 @@ def gc(
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
+    forget: Annotated[
+        str | None, typer.Option(help="Remove the records of these runs first, so that they need nothing any more.")
+    ] = None,
 ) -> None:
-    """Remove artifacts that no run needs, and texts of sensitive concepts that are scored."""
+    """Remove artifacts that no run needs."""
     from poolbench.storage import older_than
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import imported_keys
-    from poolbench_driver.loop.erasure import scored_texts
     from poolbench_driver.records import RunRecords, Runs
-    from poolbench_driver.stages.stage import committed_keys
 
     session = open_session()
-    runs = Runs(output, RunRecords(session.artifacts.store)).all()
+    records = RunRecords(session.artifacts.store)
+    for run in [Runs(output, records).find(name) for name in (forget or "").split(",") if name]:
+        _forget(run, records)
+    runs = Runs(output, records).all()
     if not runs and delete:
         raise ConfigError(
             f"no run lies in {output} or has a record in the object store, so nothing says what is needed; "
             "nothing was deleted"
         )
-    needs = needs_of(runs, session)
-    keep = needs.keys | scorer_keys(session.artifacts) | imported_keys(session.artifacts)
+    keep = needed_by(runs, session) | scorer_keys(session.artifacts) | imported_keys(session.artifacts)
     is_old = older_than(session.artifacts.store, min_age_h * 3600)
     doomed = unneeded(session.artifacts, keep, is_old)
-    scored = scored_texts(committed_keys(session.artifacts), needs.idle, needs.busy)
-    torn = [path for erasure in needs.idle for path in erasure.torn(is_old)]
     aside = [info for info in objects_set_aside(session.artifacts.store) if is_old(info)]
     if delete:
-        _delete(session.artifacts, doomed, scored, [*torn, *(info.path for info in aside)])
+        for key in doomed:
+            session.artifacts.delete(key)
+        for info in aside:
+            session.artifacts.store.delete(info.path)
     verb = "deleted" if delete else "could go (--delete)"
     size = sum(doomed.values()) / 1e6
     typer.echo(f"{len(doomed)} artifacts, {size:.1f} MB, {verb}; {len(runs)} runs need {len(keep)} others")
-    if scored or torn:
-        typer.echo(f"texts of sensitive concepts: {len(scored)} sets that are scored, {len(torn)} torn files, {verb}")
     if aside:
         size = sum(info.size for info in aside) / 1e6
         typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What runs need of the object store."""
+def _forget(run: Run, records: RunRecords) -> None:
+    """Remove the record of a run from the object store."""
+    if run.unfinished:
+        raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+    if run.record is None:
+        raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
+    records.forget(run.id)
+    stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+    typer.echo(f"the record of {run.id} is removed{stays}")
 
-    keys: set[str]  # of all runs
-    busy: set[str]  # keys of runs on which a driver works
-    idle: list[Erasure]  # texts of the other runs that have a folder here
 
-
-def needs_of(runs: Iterable[Run], session: Session) -> Needs:
-    """Return what runs need. A run with a folder here is planned; the record of a run names the keys that it needs.
+def needed_by(runs: Iterable[Run], session: Session) -> set[str]:
+    """Return the keys that runs need. A run with a folder here is planned; the record of a run names its keys.
 
     A run that has no record and cannot be planned, or whose record is damaged, raises an error: its artifacts are
     unknown.
     """
-    from poolbench_driver.loop.erasure import Erasure
     from poolbench_driver.records import RunRecords
 
-    records, needs = RunRecords(session.artifacts.store), Needs(set(), set(), [])
+    records, keys = RunRecords(session.artifacts.store), set[str]()
     for run in runs:
-        own = set(records.keys(run.id)) if run.record else set()
+        if run.record:
+            keys.update(records.keys(run.id))
         if run.folder and (plan := _plan_of(run.folder, session, recorded=run.record is not None)):
-            own |= plan.keys
-            if not run.unfinished:
-                needs.idle.append(Erasure(plan, session.artifacts))
-        needs.keys.update(own)
-        if run.unfinished:
-            needs.busy.update(own)
-    return needs
+            keys |= plan.keys
+    return keys
 
 
 def _plan_of(folder: RunFolder, session: Session, *, recorded: bool) -> Plan | None:
@@ -103,17 +100,6 @@ def _plan_of(folder: RunFolder, session: Session, *, recorded: bool) -> Plan | N
             raise
         typer.echo(f"note: {folder.id} cannot be planned here, and its record says what it needs: {error}", err=True)
         return None
-
-
-def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], torn: Iterable[str]) -> None:
-    from poolbench.storage.erasure import erase_texts
-
-    for key in keys:
-        artifacts.delete(key)
-    for key in scored:
-        erase_texts(artifacts, key)
-    for path in torn:
-        artifacts.store.delete(path)
 
 
 def unneeded(artifacts: Artifacts, keep: set[str], is_old: Callable[[ObjectInfo], bool]) -> dict[str, int]:
@@ -139,14 +125,14 @@ def copy_store(
     target: Annotated[str, typer.Argument(help="Another; created if there is none.", metavar="TARGET")],
 ) -> None:
     """Copy an object store, as a backup or to move it; sensitive concepts are left out. The same command continues."""
-    from poolbench.storage import NO_ACCESS, open_store
+    from poolbench.storage import open_store
     from poolbench.storage.copying import copy_store as copy
-    from poolbench.storage.guarded import folder_of_store
+    from poolbench.storage.opening import folder_of_store
 
     if source.rstrip("/") == target.rstrip("/"):
         raise ConfigError(f"{source} cannot be copied onto itself")
     folder = folder_of_store(source)
     if folder is not None and not folder.is_dir():
         raise NotFoundError(f"there is no object store in {folder}")
-    made = copy(open_store(source, NO_ACCESS), open_store(target, NO_ACCESS))
+    made = copy(open_store(source), open_store(target))
     typer.echo(f"{made.objects} objects, {made.num_bytes / 1e6:.1f} MB copied; {made.present} were there already")

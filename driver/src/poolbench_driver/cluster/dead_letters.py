@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, cancel_path, failure_path
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError, shown
-from poolbench.queue.letters import UNDATED, WITHHELD, DeadLetter, StoredLetter, task_of
+from poolbench.queue.letters import UNDATED, DeadLetter, StoredLetter, task_of
 from poolbench.queue.strict import shown_text
 from poolbench.storage import Artifacts
 
@@ -200,4 +200,4 @@ def _sendable(letter: DeadLetter) -> Task:
 
 
 def _why(letter: DeadLetter, error: InputError) -> str:
-    return WITHHELD if letter.sensitive and letter.task is not None else shown_text(str(error))[:_MAX_WHY]
+    return shown_text(str(error))[:_MAX_WHY]

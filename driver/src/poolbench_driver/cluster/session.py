@@ -11,7 +11,6 @@ from poolbench.library import attach
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id
-from poolbench.storage.base import ObjectStore
 from poolbench_driver.cluster.records import RemoteRecords
 from poolbench_driver.cluster.services import Services
 
@@ -58,11 +57,7 @@ def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:
     Raise ConfigError or StoreError if it fails.
     """
     settings = settings or ClusterSettings.load(http_only=True)
-    store: ObjectStore
-    if settings.store_uri:
-        store = open_store(settings.store_uri, settings.restricted_uri)
-    else:
-        store = RemoteRecords(Services(settings))
+    store = open_store(settings.store_uri) if settings.store_uri else RemoteRecords(Services(settings))
     attach(store)
     return Artifacts(store)
 

@@ -1,22 +1,18 @@
-"""Common parts of result rows: the source of tables, shared columns, and the redaction of sensitive concepts."""
+"""Common parts of result rows: the source of tables and shared columns."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
 import pyarrow as pa
 from cachetools import LRUCache
 
-from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
-from poolbench.errors import DamagedError, ErasedError, NotFoundError
+from poolbench.errors import DamagedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
@@ -40,10 +36,7 @@ class RowSource:
         """Return the table under a key, or why there is none; the last ones are cached for D2, D3 and curves."""
         try:
             if key not in self.recent:
-                try:
-                    self.recent[key] = self.artifacts.read_table(key)
-                except ErasedError:  # rows are made from scores and receipts, never from texts
-                    self.recent[key] = self.artifacts.read_receipts(key)
+                self.recent[key] = self.artifacts.read_table(key)
             return self.recent[key]
         except NotFoundError:
             task = self.producers.get(key)
@@ -86,37 +79,6 @@ def measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterabl
     for measure in table.to_pylist():
         split = "test" if measure["metric"].startswith("d1.auroc_test") else "train"
         yield {**identity, **timings, **measure, "split": split}
-
-
-WITHHELD = "(withheld)"
-#: Records of earlier versions do not mark which parts of their reason come from data: all of these are in quotes.
-_IN_QUOTES = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
-
-
-@cache
-def _is_sensitive(name: str) -> bool:
-    return CONCEPTS.get(name).sensitive
-
-
-def redacted(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a result row without the column `quoted`, which its reason loses if it concerns a sensitive concept."""
-    quoted = row.get("quoted")
-    row = {name: value for name, value in row.items() if name != "quoted"}
-    named = (row.get(column) for column in ("concept", "neighbour", "scorer"))
-    if row.get("reason") and any(_is_sensitive(name) for name in named if name):
-        row["reason"] = _without(row["reason"], quoted)
-    return row
-
-
-def _without(reason: str, quoted: Sequence[str] | None) -> str:
-    """Return a reason without what it quotes; withhold all of it if a quote is not found in it."""
-    if quoted is None:
-        return _IN_QUOTES.sub(WITHHELD, reason)
-    if not all(part in reason for part in quoted):
-        return WITHHELD
-    for part in sorted(quoted, key=len, reverse=True):
-        reason = reason.replace(part, WITHHELD)
-    return reason
 
 
 def opaque(passages_key: str, passage_id: str) -> str:

@@ -22,7 +22,7 @@ from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
 from poolbench_corpora.inferred import INFERENCE_VERSION
-from poolbench_corpora.io import concept_folder, folder_digest, folder_files, read_concept
+from poolbench_corpora.io import folder_digest, folder_files, read_concept
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import PLANTED_REVISION, build_planted
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
@@ -112,7 +112,7 @@ def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own:
         return {}
     if source != "real":
         folder = Path(source)
-        return {n: f"{source} has no corpus of {n}" for n in concepts if not concept_folder(folder, n).is_dir()}
+        return {n: f"{source} has no corpus of {n}" for n in concepts if not (folder / n).is_dir()}
     absent = {}
     for name in concepts:
         try:
@@ -233,7 +233,7 @@ def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
     corpus = config.corpus
     if corpus.source in NO_FOLDER or concept.corpus:
         return None
-    has_own = (concept_folder(Path(corpus.source), concept.id) / "scorer_pos.jsonl").is_file()
+    has_own = (Path(corpus.source) / concept.id / "scorer_pos.jsonl").is_file()
     return None if has_own else corpus.scorer_texts
 
 

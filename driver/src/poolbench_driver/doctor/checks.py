@@ -45,6 +45,6 @@ def _store_time(settings: ClusterSettings) -> float | None:
     if not settings.store_uri:
         return None
     try:
-        return open_store(settings.store_uri, settings.restricted_uri).now_s()
+        return open_store(settings.store_uri).now_s()
     except PoolbenchError:
         return None

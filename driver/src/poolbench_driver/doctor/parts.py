@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
-from poolbench.contracts.wire import RESTRICTED_FOLDER
-from poolbench.errors import PoolbenchError, RestrictedError
+from poolbench.errors import PoolbenchError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.owner import require_owner
 from poolbench.settings import ClusterSettings
@@ -23,14 +22,13 @@ def store(settings: ClusterSettings) -> Iterator[Finding]:
     """Check the object store, and the clock of this machine against its clock."""
     name = f"object store {settings.store_uri}"
     try:
-        artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+        artifacts = Artifacts(open_store(settings.store_uri))
         _write_once(artifacts)
     except PoolbenchError as error:
         yield Finding(name, Level.FAILURE, str(error))
         return
     yield Finding(name)
     yield checked("conditional writes", partial(require_conditional_writes, artifacts.store))
-    yield _restricted(artifacts)
     yield clock("this machine", time.time() - artifacts.store.now_s())
     if said := described_damage(artifacts):
         yield Finding("damaged files", Level.NOTE, said)
@@ -44,18 +42,9 @@ def broker(settings: ClusterSettings) -> Iterator[Finding]:
     if answers.level is not Level.OK:
         return
     with suppress(PoolbenchError):  # an absent store is a finding of its own
-        artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+        artifacts = Artifacts(open_store(settings.store_uri))
         own = owner_of(settings, artifacts)
         yield checked("owner of the broker", partial(require_owner, found, own))
-
-
-def _restricted(artifacts: Artifacts) -> Finding:
-    """Check that restricted artifacts can be written; a process without access to them passes."""
-    try:
-        artifacts.require_restricted()
-    except RestrictedError as error:
-        return Finding("restricted artifacts", Level.NOTE, f"sensitive concepts cannot be run from here: {error}")
-    return checked("restricted artifacts", partial(_write_once, artifacts, f"{RESTRICTED_FOLDER}/doctor"))
 
 
 def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:

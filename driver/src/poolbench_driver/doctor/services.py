@@ -48,7 +48,7 @@ def _ask(connected: Services, name: str) -> Health | PoolbenchError:
 
 
 def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]:
-    """Check what a replica says about itself; one of an earlier version says nothing."""
+    """Check what a replica says about itself; one of another version may say nothing."""
     if said := other_version(name, {"replica": replica}):
         yield Finding(f"version of the {name}", Level.FAILURE, said)
     if not replica:

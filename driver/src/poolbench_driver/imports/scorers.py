@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.concepts import CONCEPTS
+from poolbench.concepts import CONCEPTS, withheld
 from poolbench.errors import InputError
 from poolbench_driver.cluster.services import ServiceError, Services
 
@@ -33,7 +33,8 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
     found = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
     if not found:
         raise InputError(f"{source} is not a folder with one folder per concept; name the concepts with --concepts a,b")
-    return [name for name in found if not CONCEPTS.get(name).sensitive]
+    sensitive = withheld(found)
+    return [name for name in found if name not in sensitive]
 
 
 def import_scorers(

@@ -105,9 +105,6 @@ class RunLoop:
         if self.cancelled():
             for task_id in self.in_flight:  # another run that needs the same tasks sends them again
                 self.artifacts.store.put(cancel_path(task_id), b"{}")
-        self.recovery.erase_texts()  # texts that remain after an earlier run or an outage
-        if self.unfinished and not self.cancelled():  # receipts were damaged, so texts must be generated again
-            self._work()
 
     def _step(self) -> None:
         """Do one round; tolerate a short outage of the store or the broker."""
@@ -116,7 +113,6 @@ class RunLoop:
             self._collect(waiting)
             self._fail_blocked()
             self._send_ready(waiting)
-            self.recovery.erase_texts()
         except PoolbenchError as error:
             if not error.retryable:
                 raise
@@ -210,7 +206,7 @@ class RunLoop:
             if cause := next(missing, None):
                 del self.pending[task_id]
                 reason = cause.reason if cause.blocked else f"needs {cause.kind}, which failed: {cause.reason}"
-                self._fail(Failure(task_id, task.kind, cause.status, reason, blocked=True, quoted=cause.quoted))
+                self._fail(Failure(task_id, task.kind, cause.status, reason, blocked=True))
 
     def _send_ready(self, waiting: dict[str, set[str]]) -> None:
         in_work = Counter(entry.task.service for entry in self.in_flight.values() if entry.leased)

@@ -27,17 +27,16 @@ class Failure:
     blocked: bool = False  # never sent, because an input is missing
     damaged: str = ""  # key of the damaged artifact that its worker met
     code: str = ""  # of the error, such as `not_found`
-    quoted: tuple[str, ...] | None = None  # parts of the reason that come from data; None if unknown
 
     @property
     def error(self) -> CellError:
         """Return the error for the cells that depend on the task."""
-        return CellError(self.status, self.reason, quoted=self.quoted)
+        return CellError(self.status, self.reason)
 
 
 def failure_of(error: CellError) -> Failure:
     """Return a failure without a task: cells that need a failed cell cannot be computed either."""
-    return Failure("", "", error.status, str(error), quoted=error.quoted)
+    return Failure("", "", error.status, str(error))
 
 
 Item = TypeVar("Item")
@@ -88,12 +87,11 @@ def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
         record = json.loads(artifacts.store.get(path))
         status = Status(record["status"])
         reason, damaged, code = (str(record.get(name, "")) for name in ("reason", "damaged", "code"))
-        quoted = None if record.get("quoted") is None else tuple(map(str, record["quoted"]))
     except NotFoundError:
         return None
     except (ValueError, LookupError, TypeError, RecursionError):
         raise DamagedRecordError(path) from None
-    return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code, quoted=quoted)
+    return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code)
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:

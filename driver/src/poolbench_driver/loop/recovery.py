@@ -9,14 +9,13 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, NotFoundError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
-from poolbench_driver.loop.erasure import Erasure
 from poolbench_driver.loop.outcomes import DamagedRecordError, Failure, Requests
 from poolbench_driver.loop.repairs import Repairs
 from poolbench_driver.stages.stage import Plan
 
 
 class Recovery:
-    """Local steps, erased texts and damaged artifacts of a run."""
+    """Local steps and damaged artifacts of a run."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
         self.plan, self.artifacts, self.note = plan, artifacts, note
@@ -25,15 +24,11 @@ class Recovery:
         self.pending: dict[str, Task] = {}  # tasks still to send
         self.failures: dict[str, Failure] = {}
         self.requests = Requests(artifacts)
-        self.erasure = Erasure(plan, artifacts)
         self.repairs = Repairs(plan, artifacts, leases, note)
 
     def begin(self, committed: set[str]) -> None:
-        """Take the committed keys, delete erased texts that are needed again, and build what the tasks start from."""
-        again = self.erasure.needed_again(committed)
-        self.erasure.invalidate(again)
-        self.committed |= committed - again
-        self.erasure.look()
+        """Take the committed keys, and build what the tasks start from."""
+        self.committed |= committed
         self.repairing(self._build_local)
 
     def read_failures(self, tasks: Sequence[Task]) -> dict[str, Failure]:
@@ -48,8 +43,6 @@ class Recovery:
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
         """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""
-        if self._make_texts_again(task):
-            return None
         if failure.damaged in {*task.inputs.values(), *task.outputs.values()}:
             damages = [DamagedError(failure.damaged, "it cannot be read")]
         elif failure.code == NotFoundError.code and self.repairs.may_have_missed(task):
@@ -69,15 +62,10 @@ class Recovery:
         """Set a damaged artifact aside and make it again; raise the same errors as `Repairs.repair`."""
         maker = self.repairs.repair(damage, reader)
         self.committed.discard(damage.key)
-        self.erasure.erased.discard(damage.key)
         if not isinstance(maker, Task):
             self.repairing(self._build_local)
         elif maker.task_id not in self.failures:
             self.pending[maker.task_id] = maker
-
-    def erase_texts(self) -> None:
-        """Delete texts of sensitive concepts for which this run has all measurements."""
-        self.repairing(self._erase_due)
 
     def repairing(self, act: Callable[[], None]) -> None:
         """Call `act`; after each damaged artifact that it meets, repair the artifact and call `act` again."""
@@ -86,11 +74,6 @@ class Recovery:
                 return act()
             except DamagedError as error:
                 self.repair(error)
-
-    def _erase_due(self) -> None:
-        if due := self.erasure.due(self.committed):
-            self.erasure.erase(due)
-            self.note(f"deleted {len(due)} sets of steered texts of sensitive concepts: they are scored")
 
     def _build_local(self) -> None:
         for step in self.plan.local.values():
@@ -102,14 +85,3 @@ class Recovery:
                 else:
                     self.artifacts.write_table(step.key, made, producer=producer)
                 self.committed.add(step.key)
-
-    def _make_texts_again(self, task: Task) -> bool:
-        """Return whether a task failed because another run deleted texts that it reads; if so, make both again."""
-        again = self.erasure.needed_again(self.committed, task.inputs.values())
-        if again:
-            self.erasure.invalidate(again)
-            self.committed -= again
-            makers = (maker for maker in self.plan.tasks.values() if again & set(maker.outputs.values()))
-            self.pending |= {each.task_id: each for each in (*makers, task)}
-            self.note(f"{task.kind} {task.task_id}: another run deleted texts it reads; they are made again")
-        return bool(again)

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _CONCEPTS_FILE = "concepts.json"
 #: Properties of the model, so that the run can be planned where the model is not.
 _MODEL_FILE = "model.json"
+#: Version of a run's files: of its manifest, its state and its tables.
+FOLDER_VERSION = 1
+_VERSION_NOTE = b"poolbench.folder_version"
 #: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
@@ -93,6 +96,7 @@ class RunFolder:
             "pid": os.getpid(),
             "updated_at": now(),
             "code_version": __version__,
+            "schema_version": FOLDER_VERSION,
             **fields,
         }
         partial = self.file(".state.json")
@@ -156,22 +160,33 @@ class RunFolder:
         import pyarrow.parquet as pq
 
         partial = self.file(f".{name}.parquet")
-        pq.write_table(table, partial, compression="zstd")
+        notes = {**(table.schema.metadata or {}), _VERSION_NOTE: str(FOLDER_VERSION).encode()}
+        pq.write_table(table.replace_schema_metadata(notes), partial, compression="zstd")
         partial.replace(self.file(f"{name}.parquet"))
 
     def read_table(self, name: str) -> pa.Table:
-        """Return a table of the run; raise NotFoundError if it is not written yet, IntegrityError if it is damaged."""
+        """Return a table of the run.
+
+        Raises:
+            NotFoundError: It is not written yet.
+            IntegrityError: It is damaged.
+            ConfigError: Another version of PoolBench wrote it.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = self.file(f"{name}.parquet")
         if not file.is_file():
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
+        remedy = "the same `poolbench-driver run` command writes it again, from the object store"
         try:
-            return pq.read_table(file)
+            table = pq.read_table(file)
         except (pa.ArrowException, OSError) as error:
-            remedy = "the same `poolbench-driver run` command writes it again, from the object store"
             raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {remedy}") from None
+        version = (table.schema.metadata or {}).get(_VERSION_NOTE, b"none").decode()
+        if version != str(FOLDER_VERSION):
+            raise ConfigError(f"{file} has version {version}, and this PoolBench reads {FOLDER_VERSION}; {remedy}")
+        return table
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
@@ -187,6 +202,7 @@ class RunFolder:
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
         content = {
             "run_id": self.id,
+            "schema_version": FOLDER_VERSION,
             "code_version": __version__,
             "created_at": now(),
             **facts,

@@ -122,7 +122,7 @@ class RunRecords:
         except (NotFoundError, ValidationError, OSError, EOFError, ValueError, zlib.error):
             raise IntegrityError(
                 f"{run_path(run_id, KEYS)} is damaged or gone, so the artifacts that run {run_id} needs are unknown; "
-                f"the same run command writes it again, and `poolbench-driver forget {run_id}` removes the record"
+                f"the same run command writes it again, and `poolbench-driver gc --forget {run_id}` removes the record"
             ) from None
 
     def cancel(self, run_id: str) -> None:

@@ -15,7 +15,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from poolbench.contracts.keys import is_restricted
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.contract.registry import SUITES
@@ -46,7 +45,7 @@ def export_run(
     """Write a run into `output` and return the manifest.
 
     Args:
-        keys: The artifacts that the run needs; who made them enters `environment.json`. Restricted ones are not read.
+        keys: The artifacts that the run needs; who made them enters `environment.json`.
         on_part: Called with 1 after each of these keys.
 
     Raises:
@@ -98,14 +97,13 @@ def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int],
     """Return code versions and accelerators by step, from the manifests of artifacts that are still there."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"code_version": set(), "accelerator": set()})
     for key in sorted(keys):
-        if not is_restricted(key):
-            try:
-                producer = artifacts.manifest(key).producer
-            except (NotFoundError, IntegrityError):
-                producer = {}
-            for name, values in found[key.rpartition(".")[0]].items():
-                if producer.get(name):
-                    values.add(str(producer[name]))
+        try:
+            producer = artifacts.manifest(key).producer
+        except (NotFoundError, IntegrityError):
+            producer = {}
+        for name, values in found[key.rpartition(".")[0]].items():
+            if producer.get(name):
+                values.add(str(producer[name]))
         on_part(1)
     return {step: {name: sorted(values) for name, values in facts.items()} for step, facts in sorted(found.items())}
 

@@ -18,6 +18,6 @@ def check_names(config: ConceptsConfig) -> None:
     if asked <= {concept.id for concept in CONCEPTS.all()}:
         return
     cluster = ClusterSettings.load()
-    attach(open_store(cluster.store_uri, cluster.restricted_uri))
+    attach(open_store(cluster.store_uri))
     for name in sorted(asked):
         CONCEPTS.get(name)

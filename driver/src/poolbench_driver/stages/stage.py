@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TypeVar
 
 from poolbench.config.base import StrictModel
-from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import MANIFEST_FILE
 from poolbench.steps.base import Keys, Step
@@ -109,11 +108,6 @@ class Plan:
     def local(self) -> Mapping[str, LocalStep]:
         """Return the local steps by key."""
         return self.work.local
-
-    @cached_property
-    def restricted(self) -> bool:
-        """Return whether anything of a sensitive concept is in it: of a measured one, or of a neighbour."""
-        return any(map(is_restricted, self.local)) or any(task.restricted for task in self.tasks.values())
 
     @cached_property
     def producers(self) -> Mapping[str, Task]:

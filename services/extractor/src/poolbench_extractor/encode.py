@@ -132,13 +132,13 @@ def tokenise(
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:
     num, name = context.num_positions, repr(context.passage_id)
     if len(context.real) == 0:
-        return CellError(Status.FAILED, f"passage {name} has no real token, or none in its span", quoted=[name])
+        return CellError(Status.FAILED, f"passage {name} has no real token, or none in its span")
     if limit is not None and num > limit:
-        return CellError(Status.FAILED, f"passage {name} has {num} tokens; the window is {limit}", quoted=[name])
+        return CellError(Status.FAILED, f"passage {name} has {num} tokens; the window is {limit}")
     highest = int(np.max(context.token_ids)) if context.token_ids is not None else 0
     if highest >= vocabulary:
         reason = f"passage {name} has token id {highest}; the model knows ids below {vocabulary}"
-        return CellError(Status.FAILED, reason, quoted=[name])
+        return CellError(Status.FAILED, reason)
     return None
 
 

@@ -199,7 +199,7 @@ class _Reading:
                 else:
                     shown = repr(passage.context.passage_id)
                     reason = f"passage {shown} has no token that is {part}"
-                    self.parts[passage.index, part] = CellError(Status.FAILED, reason, quoted=[shown])
+                    self.parts[passage.index, part] = CellError(Status.FAILED, reason)
         if not names:
             return
         x_TD = torch.cat(states)
@@ -244,12 +244,12 @@ class _Reading:
         row: dict[str, object] = {"passage_id": passage.context.passage_id, "part": part}
         states = passage.error or self.parts[passage.index, part]
         if isinstance(states, CellError):
-            return row | {"status": states.status, "reason": str(states), "quoted": states.quoted}
+            return row | {"status": states.status, "reason": str(states)}
         found = self.pooled[role, passage.index, part]
         assert centre_D is not None
         about = states.squared - 2 * float(centre_D @ states.sum_D) + states.num_tokens * float(centre_D @ centre_D)
         values = {"num_tokens": states.num_tokens, "squared_norm": max(0.0, about), **found._asdict()}
-        return row | values | {"status": Status.OK, "quoted": ()}
+        return row | values | {"status": Status.OK}
 
 
 def pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> list[Pooled]:

@@ -66,7 +66,6 @@ class LetterRow(BaseModel):
     task_id: str
     kind: str
     size: int = Field(description="bytes of the message")
-    sensitive: bool
     reason: str
 
 
@@ -112,7 +111,7 @@ class CancelledRun(BaseModel):
 
 
 class ClusterVerbs:
-    """The verbs; store and queue are opened on first use, the store without access to restricted data."""
+    """The verbs; store and queue are opened on first use."""
 
     def __init__(self, store: Callable[[], ObjectStore], queue: Callable[[], TaskQueue]) -> None:
         self._store, self._queue = store, queue
@@ -133,7 +132,7 @@ class ClusterVerbs:
 
         @router.get("/dead_letters", response_model=LetterList, responses=errors(body=False))
         def dead_letters() -> dict[str, Any]:
-            """Return all dead letters; what concerns a sensitive concept is withheld."""
+            """Return all dead letters."""
             queue = self._queue()
             return {"dead_letters": [letter.row() for name in SERVICES for letter in queue.dead_letters(name)]}
 
@@ -141,7 +140,7 @@ class ClusterVerbs:
 
         @router.get("/dead_letters/{letter}", responses=errors(404, 422, body=False), **details)
         def dead_letter(letter: LetterId) -> dict[str, Any]:
-            """Return one dead letter with its task; what concerns a sensitive concept is withheld."""
+            """Return one dead letter with its task."""
             queue = self._queue()
             for name in SERVICES:
                 for one in queue.dead_letters(name):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from poolbench.config import ConceptSettings, StrictModel
 from poolbench.contracts.bounds import CONCEPT_PATTERN, require_at_most
-from poolbench.errors import CorpusError, RestrictedError
+from poolbench.errors import CorpusError
 from poolbench.http.openapi import errors, example
 
 if TYPE_CHECKING:
@@ -111,26 +111,26 @@ _EXAMPLE = {
 
 
 class ConceptVerbs:
-    """The verbs; the library is opened on first use, without access to restricted data."""
+    """The verbs; the library is opened on first use."""
 
     def __init__(self, library: Callable[[], Library]) -> None:
         self._library = library
 
     def routes(self, router: APIRouter) -> None:
         """Add `GET` and `POST /concepts`, `POST /check_concept` and `DELETE /concepts/{name}`."""
-        removal = errors(403, 404, 422, body=False)
+        removal = errors(404, 422, body=False)
 
         @router.get("/concepts", response_model=ConceptList, responses=errors(body=False))
         def concepts() -> dict[str, Any]:
             """Return the concepts that users have registered."""
             return {"concepts": [_listed(concept) for concept in self._library().all()]}
 
-        @router.post("/concepts", response_model=CheckedConcept, responses=errors(403, 404, 409))
+        @router.post("/concepts", response_model=CheckedConcept, responses=errors(404, 409))
         def add(request: ConceptRequest) -> dict[str, Any]:
             """Split and check texts and register them as a concept, which all services know from then on."""
             return self.add(request)
 
-        checked: dict[str, Any] = {"responses": errors(403, 404), "openapi_extra": example(_EXAMPLE)}
+        checked: dict[str, Any] = {"responses": errors(404), "openapi_extra": example(_EXAMPLE)}
 
         @router.post("/check_concept", response_model=CheckedConcept, **checked)
         def check(request: ConceptRequest) -> dict[str, Any]:
@@ -157,11 +157,6 @@ def _made(request: ConceptRequest) -> Made:
     from poolbench_corpora.own import TextFiles, make_concept  # 14 MB that an idle replica does without
     from poolbench_corpora.reading import SentFile
 
-    if request.sensitive:
-        raise RestrictedError(
-            f"{request.id}: texts of a sensitive concept are not taken over HTTP; add it with "
-            "`poolbench-driver concept add`, which has access to restricted data"
-        )
     given = {name: getattr(request, name) for name in ("positives", "negatives", "pairs")}
     files: dict[str, FileContent] = {name: file for name, file in given.items() if file is not None}
     size = sum(len(file.content) for file in files.values())

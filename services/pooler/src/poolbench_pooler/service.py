@@ -17,7 +17,7 @@ from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
-from poolbench.storage import NO_ACCESS, open_store
+from poolbench.storage import open_store
 from poolbench.worker.turns import Turns
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
@@ -118,7 +118,7 @@ class PoolerService:
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
         wanted = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
         tables = pool_kept([states], _requests(wanted), annotations, request.sink_rule)
-        rows = {name: table.drop_columns(["passage_id", "quoted"]).to_pylist()[0] for name, table in tables.items()}
+        rows = {name: table.drop_columns(["passage_id"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 
     def health(self) -> dict[str, Any]:
@@ -127,8 +127,8 @@ class PoolerService:
 
 
 def create() -> PoolerService:
-    """Return the service that the runtime deploys; requests reach its store without access to restricted data."""
-    return PoolerService(lambda: Library(open_store(ClusterSettings.load().store_uri, NO_ACCESS)))
+    """Return the service that the runtime deploys."""
+    return PoolerService(lambda: Library(open_store(ClusterSettings.load().store_uri)))
 
 
 def _requests(strategies: list[StrategyParam]) -> list[Request]:

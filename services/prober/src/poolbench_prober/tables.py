@@ -38,13 +38,13 @@ def directions_table(
     rows: list[tuple[Any, ...]] = []
     for number, (direction_id, found) in enumerate(directions.items()):
         if isinstance(found, CellError):
-            rows.append((direction_id, None, None, found.status, str(found), found.quoted))
+            rows.append((direction_id, None, None, found.status, str(found)))
         else:
             matrix[number] = found.vector
-            rows.append((direction_id, found.raw_norm, found.seed, None, None, ()))
-    ids, norms, seeds, statuses, reasons, quoted = zip(*rows, strict=True)
+            rows.append((direction_id, found.raw_norm, found.seed, None, None))
+    ids, norms, seeds, statuses, reasons = zip(*rows, strict=True)
     valid = np.array([status is None for status in statuses])
-    columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons, quoted]
+    columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons]
     schema = directions_schema(width)
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, type=field.type)

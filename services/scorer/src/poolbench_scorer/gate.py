@@ -59,8 +59,7 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     try:
         passages = read_passages(test, "test")
     except CellError as error:
-        why: dict[str, Any] = {"reason": str(error), "quoted": error.quoted}
-        return _table([Measure.of(GATE, 0.0, params={"part": "verdict"}, **why)], scorer)
+        return _table([Measure.of(GATE, 0.0, params={"part": "verdict"}, reason=str(error))], scorer)
     continued = pick_continuations(continuations, passages)
     length = generation_length(scorer.tokens, continued.texts, params.num_tokens)
     cut = cut_passages(passages, scorer.tokens, length, params.seed)

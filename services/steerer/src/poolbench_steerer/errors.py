@@ -34,7 +34,6 @@ class NoEffectError(InputError):
 
     code = "no_effect"
     http_status = 422
-    public_message = True
 
 
 class StateOverflowError(InputError):
@@ -42,7 +41,6 @@ class StateOverflowError(InputError):
 
     code = "state_overflow"
     http_status = 422
-    public_message = True
 
 
 class MediaTypeError(InputError):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from poolbench.settings import ClusterSettings, SteererSettings
-from poolbench.storage import NO_ACCESS, Artifacts, open_store
+from poolbench.storage import Artifacts, open_store
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from poolbench.worker.taskio import TaskIO
 
 
-def _public_artifacts() -> Artifacts:
-    """Return the artifacts of the cluster's store, without access to restricted ones."""
-    return Artifacts(open_store(ClusterSettings.load().store_uri, NO_ACCESS))
+def _open_artifacts() -> Artifacts:
+    """Return the artifacts of the cluster's store."""
+    return Artifacts(open_store(ClusterSettings.load().store_uri))
 
 
 class SteererService:
@@ -33,7 +33,7 @@ class SteererService:
 
     name = "steerer"
 
-    def __init__(self, host: EngineHost, artifacts: Callable[[], Artifacts] = _public_artifacts) -> None:
+    def __init__(self, host: EngineHost, artifacts: Callable[[], Artifacts] = _open_artifacts) -> None:
         self.host = host
         self._directions = Directions(artifacts)
         self._vectors = VectorVerbs(host)

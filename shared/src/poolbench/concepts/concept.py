@@ -1,6 +1,6 @@
-"""Concepts: their definition and registry, and the refusal to export what belongs to sensitive ones."""
+"""Concepts: their definition and registry."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,8 +8,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
+from poolbench.errors import ConfigError, UnknownConceptError
 from poolbench.registry import Registry
 
 Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract", "own"]
@@ -72,33 +71,3 @@ CONCEPTS = Registry(
     unknown=UnknownConceptError,
     by_id=True,
 )
-
-
-def is_sensitive(name: str) -> bool:
-    """Return whether a concept is sensitive. Of one that was removed only the keys of its artifacts say so."""
-    try:
-        return CONCEPTS.get(name).sensitive
-    except UnknownConceptError:
-        return False
-
-
-def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
-    """Refuse an export, or an answer to a request, that would hold data of sensitive concepts or restricted artifacts.
-
-    Raises:
-        RestrictedError: Naming the sensitive ones.
-        UnknownConceptError: With the nearest valid names.
-    """
-    sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
-    if sensitive:
-        what = "a sensitive concept" if len(sensitive) == 1 else "sensitive concepts"
-        raise RestrictedError(
-            f"{', '.join(sensitive)}: {what}, of which nothing but scores leaves the store; leave it out"
-        )
-    if restricted := sorted(filter(is_restricted, keys)):
-        raise RestrictedError(f"{restricted[0]} was made from passages of a sensitive concept and stays in the store")
-
-
-def exportable(concepts: Iterable[str]) -> list[str]:
-    """Return the concepts that may be exported, for an export that names none."""
-    return [name for name in dict.fromkeys(concepts) if not CONCEPTS.get(name).sensitive]

@@ -2,7 +2,7 @@
 
 Integers are strict: a boolean, a float or a string is refused. Text with a lone surrogate is refused wherever its
 length is bounded, because it cannot be written as UTF-8. Two kinds of limits exist: a field's own bound, declared here
-and in the models (422, docs/bounds.md), and the expected cost of a whole request or task, which `require_at_most`
+and in the models (422), and the expected cost of a whole request or task, which `require_at_most`
 checks before work starts (413).
 """
 

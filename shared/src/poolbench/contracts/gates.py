@@ -18,7 +18,6 @@ class GatedScorer:
     concept: str  # its concept; the value of `scorer` in SCORES
     status: Status = Status.OK  # `ok`, `no_scorer` or `scorer_invalid` (the gate failed)
     reason: str = ""  # why it is not ok
-    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None if unknown
     positive_mean: float = 1.0  # mean score of held-out positive passages cut to generation length
     negative_mean: float = 0.0  # the same for negatives
 
@@ -34,12 +33,12 @@ class GatedScorer:
     def require_trained(self) -> None:
         """Raise CellError if there is no scorer. The published protocol accepts a failed gate."""
         if self.status not in (Status.OK, Status.SCORER_INVALID):
-            raise CellError(self.status, self._why, quoted=self.quoted)
+            raise CellError(self.status, self._why)
 
     def require_valid(self) -> None:
         """Raise CellError with the scorer's status unless it passed its gate."""
         if self.status != Status.OK:
-            raise CellError(self.status, self._why, quoted=self.quoted)
+            raise CellError(self.status, self._why)
         if not self.score_range > 0:
             raise CellError(
                 Status.SCORER_INVALID,
@@ -60,7 +59,7 @@ class GatedScorer:
             return cls(concept, Status.NO_SCORER, f"no scorer was trained for {concept}")
         if gate["value"] != 1:
             reason = gate["reason"] or f"the scorer of {concept} failed its gate"
-            return cls(concept, Status.SCORER_INVALID, reason, gate.get("quoted"))
+            return cls(concept, Status.SCORER_INVALID, reason)
         try:
             means = [float(values[f"scorer.{side}_mean"]["value"]) for side in ("positive", "negative")]
         except (KeyError, TypeError):

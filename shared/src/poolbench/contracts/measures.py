@@ -18,16 +18,14 @@ class Measure:
     """A value with interval, or null with status and reason.
 
     `params` identifies the cell (it enters `cell_id`) and holds settings only. `details` holds outcomes that explain
-    the value (a chosen strength, the spread of the null directions) and is not part of a row's identity. `quoted`
-    holds the parts of the reason that come from data; None where that is unknown. `n` counts passages (D1) or openings
-    (D2, D3), `num_groups` the units that were resampled.
+    the value (a chosen strength, the spread of the null directions) and is not part of a row's identity. `n` counts
+    passages (D1) or openings (D2, D3), `num_groups` the units that were resampled.
     """
 
     metric: str
     value: float | None
     status: Status = Status.OK
     reason: str | None = None
-    quoted: tuple[str, ...] | None = ()
     direction: str | None = None
     neighbour: str | None = None
     scorer: str | None = None
@@ -62,7 +60,7 @@ class Measure:
     @classmethod
     def failed(cls, metric: str, error: CellError, **fields: Any) -> Self:
         """Return the null that `error` causes."""
-        return cls.null(metric, error.status, str(error), **fields, quoted=error.quoted)
+        return cls.null(metric, error.status, str(error), **fields)
 
     def with_fields(self, **fields: Any) -> Self:
         """Return a copy with some fields replaced."""

@@ -13,10 +13,8 @@ import pyarrow as pa
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 
-#: The parts of a reason that come from data. Tables of earlier versions lack this column: what they quote is unknown.
-QUOTED = pa.list_(pa.string())
 #: The columns of a row that say why it has no value.
-ERROR_COLUMNS = ("status", "reason", "quoted")
+ERROR_COLUMNS = ("status", "reason")
 
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 
@@ -72,7 +70,6 @@ MEASURES = pa.schema(
         ("seed", pa.int64()),
         ("status", pa.string()),
         ("reason", pa.string()),
-        ("quoted", QUOTED),
         ("params", pa.string()),  # JSON
     ]
 )
@@ -128,7 +125,6 @@ WORD_SHIFTS = pa.schema(
         ("y_after", pa.float64()),
         ("status", pa.string()),
         ("reason", pa.string()),
-        ("quoted", QUOTED),
     ]
 )
 
@@ -146,7 +142,6 @@ FEATURES = pa.schema(
         ("squared_norm", pa.float64()),  # of the states about the mean of all tokens of the table, summed
         ("status", pa.string()),
         ("reason", pa.string()),
-        ("quoted", QUOTED),
     ]
 )
 
@@ -184,7 +179,6 @@ SUBJECT_SCORES = pa.schema(
         ),
         ("status", pa.string()),
         ("reason", pa.string()),
-        ("quoted", QUOTED),
     ]
 )
 
@@ -216,9 +210,6 @@ FLUENCY = pa.schema([("text_id", pa.string()), ("mean_nll", pa.float64()), ("num
 
 SCORES = pa.schema([("text_id", pa.string()), ("scorer", pa.string()), ("score", pa.float64())])
 
-#: The columns of TEXTS that hold text. Of sensitive concepts they are deleted once scored; the others stay.
-TEXT_CONTENT = ("prompt", "text", "token_ids")
-
 
 def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
     """Return the schema of pooled vectors of one strategy at one layer, one row per passage.
@@ -237,7 +228,6 @@ def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -
             ("num_left_out", pa.int32()),  # sinks that the strategy left out: all or none
             ("status", pa.string()),
             ("reason", pa.string()),
-            ("quoted", QUOTED),
         ],
         metadata=notes,
     )
@@ -269,7 +259,6 @@ def predictions_schema(answer: pa.DataType) -> pa.Schema:
             ("control_predicted", answer),  # null also where the control probe failed
             ("status", pa.string()),
             ("reason", pa.string()),
-            ("quoted", QUOTED),
         ]
     )
 
@@ -310,7 +299,6 @@ def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
             ("signals", pa.map_(pa.string(), pa.list_(pa.float32()))),  # by name: T values, or H x T
             ("status", pa.string()),
             ("reason", pa.string()),
-            ("quoted", QUOTED),
         ],
         metadata={"hidden_dtype": dtype},
     )
@@ -326,14 +314,13 @@ def directions_schema(width: int) -> pa.Schema:
             ("seed", pa.int64()),
             ("status", pa.string()),
             ("reason", pa.string()),
-            ("quoted", QUOTED),
         ]
     )
 
 
 def error_of(row: Mapping[str, Any], otherwise: str = "no reason was recorded") -> CellError:
     """Return the error that a row without a value records, with the reason `otherwise` if it has none."""
-    return CellError(row["status"] or Status.FAILED, row["reason"] or otherwise, quoted=row.get("quoted"))
+    return CellError(row["status"] or Status.FAILED, row["reason"] or otherwise)
 
 
 def table_from_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -361,13 +348,8 @@ def vector_matrix(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     return matrix
 
 
-def without_texts(table: pa.Table) -> pa.Table:
-    """Return a TEXTS table without the columns that hold text."""
-    return table.drop_columns([name for name in TEXT_CONTENT if name in table.column_names])
-
-
 def require_columns(table: pa.Table, schema: pa.Schema, what: str) -> None:
-    """Raise InputError if `table` lacks a column of `schema`; `quoted` is optional."""
-    missing = [name for name in schema.names if name not in table.column_names and schema.field(name).type != QUOTED]
+    """Raise InputError if `table` lacks a column of `schema`."""
+    missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise InputError(f"{what} lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")

@@ -50,13 +50,6 @@ class MalformedTaskError(InputError):
     """A message is no task, or one of an unsupported version."""
 
 
-def concerns_sensitive(message: Mapping[str, Any]) -> bool:
-    """Return whether a task as JSON, however malformed, concerns a sensitive concept."""
-    sides = (message.get(name) for name in ("inputs", "outputs"))
-    keys = [str(key) for side in sides if isinstance(side, Mapping) for key in side.values()]
-    return bool(message.get("restricted")) or any(map(is_restricted, keys))
-
-
 def parse_task(message: Mapping[str, Any]) -> Task:
     """Parse a task from JSON. Raise MalformedTaskError if it is none of this version."""
     version, task_id = message.get("schema_version"), message.get("task_id", "?")

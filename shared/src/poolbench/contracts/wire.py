@@ -21,13 +21,12 @@ class Exit(IntEnum):
 UNSTEERED = "unsteered"
 NULLS = "nulls"
 
-#: Folders of the object store. What belongs to sensitive concepts lies below `RESTRICTED_FOLDER` only.
+#: Folders of the object store.
 ARTIFACTS_FOLDER = "artifacts"
-RESTRICTED_FOLDER = "restricted"
 DAMAGED_FOLDER = "damaged"
 #: Records of imported activations: `activations/<name>.json`.
 ACTIVATIONS_FOLDER = "activations"
-#: What commands write to see whether the store works; also below `RESTRICTED_FOLDER`.
+#: What commands write to see whether the store works.
 HEALTH_FOLDER = "health"
 #: Records that say which scorer answers ad-hoc requests: `scorers/<concept>/<base>.json`.
 SCORERS_FOLDER = "scorers"
@@ -36,7 +35,7 @@ RUNS_FOLDER = "runs"
 RUN_STATE, RUN_CANCEL = "state.json", "cancel"
 #: Folder in a run's record with the tables of a run that has ended.
 RUN_FILES = "files/"
-#: Concepts of users: `concepts/<id>/concept.json` and passages; passages of sensitive ones below `RESTRICTED_FOLDER`.
+#: Concepts of users: `concepts/<id>/concept.json` and passages.
 CONCEPTS_FOLDER = "concepts"
 #: File of an artifact that is created last; where it is, the artifact is committed.
 MANIFEST_FILE = "manifest.json"

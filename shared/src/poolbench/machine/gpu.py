@@ -47,7 +47,6 @@ class GpuBusyError(PoolbenchError):
     code = Code.OUT_OF_MEMORY
     http_status = 503
     retryable = True
-    public_message = True
 
 
 @dataclass(frozen=True)

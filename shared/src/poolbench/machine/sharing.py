@@ -12,12 +12,12 @@ from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError
 from poolbench.queue.broker import Broker
 from poolbench.settings import ClusterSettings, PlaceSettings
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.guarded import folder_of_store
+from poolbench.storage.opening import folder_of_store
 
 MARK = "folder-id"
 """The file with the id of a folder, in the folder itself."""
 
-STORE, RESTRICTED, BROKER = "store", "restricted_store", "broker"
+STORE, BROKER = "store", "broker"
 
 
 def folder_ids(settings: ClusterSettings) -> dict[str, str]:
@@ -39,11 +39,10 @@ def folders_here() -> dict[str, str]:
 
 
 def folders(settings: ClusterSettings) -> dict[str, Path]:
-    """Return the folders among store, store of sensitive concepts and broker, by the name of the setting."""
+    """Return the folders among store and broker, by the name of the setting."""
     broker = Broker(settings.broker_url)
-    stores = {STORE: folder_of_store(settings.store_uri), RESTRICTED: folder_of_store(settings.restricted_uri)}
-    named = {name: folder for name, folder in stores.items() if folder is not None}
-    return named | ({BROKER: broker.folder} if broker.is_folder else {})
+    store = folder_of_store(settings.store_uri)
+    return ({} if store is None else {STORE: store}) | ({BROKER: broker.folder} if broker.is_folder else {})
 
 
 def require_shared(settings: ClusterSettings, expected: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import QUOTED, vector_column, vectors_schema
+from poolbench.contracts.tables import vector_column, vectors_schema
 from poolbench.errors import CellError
 from poolbench.pooling.batch import Outcome, split_parts
 from poolbench.pooling.registry import STRATEGIES
@@ -69,7 +69,6 @@ class VectorCollector:
             pa.array(self._num_sinks * (self._sinks.leave_out and STRATEGIES.get(strategy_id).leaves_out_sinks)),
             pa.array([error.status if error else Status.OK for error in errors], pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
-            pa.array([error.quoted if error else () for error in errors], QUOTED),
         ]
         schema = vectors_schema(width, num_parts, STRATEGIES.get(strategy_id).readout)
         return pa.Table.from_arrays(columns, schema=schema)

@@ -119,7 +119,7 @@ class TokenContext:
         if signal is None:
             raise CellError(Status.FAILED, f"no {name} per token: this model or these kept states do not give it")
         if isinstance(signal, CellError):
-            raise CellError(signal.status, str(signal), quoted=signal.quoted)
+            raise CellError(signal.status, str(signal))
         if signal.shape[-1] != self.num_positions:
             raise CellError(Status.FAILED, f"{name} has {signal.shape[-1]} entries for {self.num_positions} positions")
         return signal
@@ -128,9 +128,9 @@ class TokenContext:
         """Return the annotation. Raise CellError if there is none, or tokens cannot be aligned with words."""
         name = repr(self.passage_id)
         if len(self.offsets) < self.num_positions:
-            raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets", quoted=[name])
+            raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets")
         if self.words is None:
-            raise CellError(Status.FAILED, f"passage {name} has no annotation; run pooler.annotate", quoted=[name])
+            raise CellError(Status.FAILED, f"passage {name} has no annotation; run pooler.annotate")
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:

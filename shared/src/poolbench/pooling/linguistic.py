@@ -98,6 +98,6 @@ def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
     """Average the means of the word segments numbered `segment_W`; words numbered below 0 are in none."""
     if len(segment_W) != len(context.annotation().start):
         name = repr(context.passage_id)
-        raise CellError(Status.FAILED, f"passage {name}: segments and words differ in number", quoted=[name])
+        raise CellError(Status.FAILED, f"passage {name}: segments and words differ in number")
     numbers = np.unique(segment_W[segment_W >= 0])
     return context.mean_of_means([context.real_tokens_of(segment_W == number) for number in numbers])

@@ -142,7 +142,7 @@ class StrategySpec:
         """
         if len(context.real) == 0:
             name = repr(context.passage_id)
-            raise CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
+            raise CellError(Status.FAILED, f"passage {name} has no real token")
         answer = self.function(context, **self.resolve(params))
         if isinstance(answer, Parts) != (self.readout is not None):
             raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")

@@ -35,4 +35,4 @@ def to_universal(label: str) -> str:
     if base in TO_UNIVERSAL:
         return TO_UNIVERSAL[base]
     reason = f"dependency label {label!r} belongs to no known scheme (UD or ClearNLP)"
-    raise CellError(Status.FAILED, reason, quoted=[repr(label)])
+    raise CellError(Status.FAILED, reason)

@@ -78,7 +78,6 @@ def states_table(passages: Sequence[KeptPassage], width: int, dtype: str = "floa
         "signals": signals,
         "status": [p.error.status if p.error else Status.OK for p in passages],
         "reason": [str(p.error) if p.error else None for p in passages],
-        "quoted": [p.error.quoted if p.error else () for p in passages],
     }
     arrays = [c if isinstance(c, pa.Array) else pa.array(c, schema.field(name).type) for name, c in columns.items()]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -114,10 +114,7 @@ class TaskQueue:
     def newest_letters(self) -> list[dict[str, Any]]:
         """Return the newest dead letters of each service as status pages show them."""
         letters = [letter for service in SERVICES for letter in self.dead_letters(service, NEWEST_SHOWN)]
-        return [
-            {**letter.public.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line}
-            for letter in letters
-        ]
+        return [{**letter.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line} for letter in letters]
 
     def purge(self, service: str) -> int:
         """Drop what waits for a service and its dead letters; return how many messages."""

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from poolbench.contracts.keys import RESTRICTED_PREFIX
-from poolbench.contracts.tasks import Task, concerns_sensitive, parse_task
+from poolbench.contracts.tasks import Task, parse_task
 from poolbench.errors import InputError, shown
 from poolbench.queue.envelope import Message, Misunderstood, queue_name, understand
 from poolbench.queue.strict import shown_text
@@ -23,14 +21,8 @@ NEWEST_SHOWN = 3
 UNDATED = datetime.fromtimestamp(0, UTC)
 """Time of a letter that none of our writers made: it does not say when it came."""
 
-WITHHELD = "(withheld: it concerns a sensitive concept)"
-
 _MAX_REASON = 2000
 _MAX_KIND = 64
-#: Fields of a sensitive task that are displayed: names and keys.
-_PUBLIC_FIELDS = ("schema_version", "task_id", "kind", "run_id", "inputs", "outputs", "restricted")
-_SENSITIVE = re.compile(rb'"restricted"\s*:\s*true|' + re.escape(RESTRICTED_PREFIX.encode()))
-_BASE64_RUN = re.compile(rb"[A-Za-z0-9+/]{16,}")
 
 
 class DeadLetter(BaseModel):
@@ -92,29 +84,6 @@ class DeadLetter(BaseModel):
         except ValueError:  # another program wrote the letter
             return self.body.encode()
 
-    @property
-    def sensitive(self) -> bool:
-        """Return whether the letter concerns a sensitive concept, as far as its content says so."""
-        if self.task is not None:
-            return concerns_sensitive(self.task)
-        raw = self.content
-        inner = (base64.b64decode(run[: len(run) // 4 * 4]) for run in _BASE64_RUN.findall(raw))
-        return any(_SENSITIVE.search(part) for part in (raw, *inner))
-
-    @property
-    def public(self) -> Self:
-        """Return the letter as it may be displayed.
-
-        The reason of a sensitive task quotes no text, because its worker withheld it. Its parameters, and the bytes
-        and the reason of a message that was not understood, may quote one.
-        """
-        if not self.sensitive:
-            return self
-        if self.task is not None:
-            task = {name: value if name in _PUBLIC_FIELDS else WITHHELD for name, value in self.task.items()}
-            return self.model_copy(update={"task": task})
-        return self.model_copy(update={"reason": f"not understood {WITHHELD}", "body": ""})
-
     def row(self) -> dict[str, Any]:
         """Return the fields that a list shows. The time is None if nothing says it."""
         return {
@@ -124,20 +93,17 @@ class DeadLetter(BaseModel):
             "task_id": self.task_id,
             "kind": self.kind,
             "size": self.num_bytes,
-            "sensitive": self.sensitive,
-            "reason": self.public.reason,
+            "reason": self.reason,
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all that may be displayed: the fields of `row`, the task, or the kept bytes of a message.
+        """Return everything: the fields of `row`, the task, or the kept bytes of a message.
 
         The bytes are text without control characters if they are UTF-8, else base64.
         """
-        fields = {**self.row(), "task": self.public.task}
+        fields = {**self.row(), "task": self.task}
         if self.task is not None or not self.body:
             return fields
-        if self.sensitive:
-            return {**fields, "body": WITHHELD}
         try:
             text = self.content.decode("utf-8")
         except UnicodeDecodeError:
@@ -153,7 +119,7 @@ class DeadLetter(BaseModel):
     def line(self) -> str:
         """Return the letter on one line, for status pages."""
         what = self.task_id or f"a message of {self.num_bytes} bytes"
-        return f"{self.when} {what}: {self.public.reason}"
+        return f"{self.when} {what}: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Replica:
         require_shared(self.settings, folders or {})
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
         self.service = load_service(service, module)
-        store = open_store(self.settings.store_uri, self.settings.restricted_uri)
+        store = open_store(self.settings.store_uri)
         require_conditional_writes(store)
         attach(store)
         own_id, leases = store_id(store), open_leases(Broker(self.settings.broker_url))

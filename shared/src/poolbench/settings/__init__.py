@@ -10,7 +10,6 @@ from poolbench.settings.cluster import (
     KuberaySettings,
     MemorySettings,
     ProcessSettings,
-    RestrictedS3Settings,
     S3Settings,
     ScalingSettings,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "PlaceSettings",
     "PoolerSettings",
     "ProcessSettings",
-    "RestrictedS3Settings",
     "S3Settings",
     "ScalingSettings",
     "ScorerSettings",

@@ -28,12 +28,6 @@ class PlaceSettings(Settings):
     store: str = setting(
         "", "object store: folder, `file://` or `s3://bucket/prefix`", unset="`<state>/store`", repr=False
     )
-    restricted_store: str = setting(
-        "",
-        "where artifacts of sensitive concepts lie: folder, `s3://bucket/prefix`, or `none` for no access",
-        unset="`POOLBENCH_STORE`",
-        repr=False,
-    )
     broker: SecretStr = setting(
         SecretStr(""),
         "`filesystem:///absolute/folder`, `redis://[:password@]host:port/db` or `rediss://...`",
@@ -47,6 +41,9 @@ class PlaceSettings(Settings):
         unset="8080; for `cluster-up` a free one if it is taken",
         ge=0,
         lt=2**16,
+    )
+    sensitive: bool = setting(
+        False, "give out texts, vectors and scorers of [sensitive concepts](../concepts.md#sensitive-concepts)"
     )
     skip_preflight: bool = setting(
         False, "go on although [the check of this machine](cluster.md#the-check-of-the-machine) found errors"
@@ -84,7 +81,6 @@ class ClusterSettings:
     http_address: str = ""  # base address of the services, such as `http://127.0.0.1:8000`
     token: str = field(default="", repr=False)  # bearer token of the services; never shown
     next_token: str = field(default="", repr=False)  # the token that is to replace it, which is valid too
-    restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
     http_from: str = ""  # what names the address, for messages
     token_from: str = ""  # what names the token
 
@@ -110,8 +106,7 @@ class ClusterSettings:
             file = recorded.get("token_file", "")
             http_from = PlaceSettings.variable("http") if given.http else str(state_folder() / CLUSTER_FILE)
             token_from = PlaceSettings.variable("token") if given.token.get_secret_value() or not file else file
-            restricted = given.restricted_store or recorded.get("restricted_store", "")
-            settings = cls(store, broker, http, *_tokens(given, file), restricted, http_from, token_from)
+            settings = cls(store, broker, http, *_tokens(given, file), http_from, token_from)
         if (store and broker) or (http_only and settings.http_address):
             return settings
         if settings.http_address:

@@ -71,25 +71,6 @@ class S3Settings(Settings):
     )
 
 
-class RestrictedS3Settings(S3Settings):
-    """The credentials for artifacts of sensitive concepts; never the ordinary ones."""
-
-    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}RESTRICTED_S3_")
-
-    endpoint: str = setting("", "address of their S3 service, if it is another", unset="the ordinary one")
-    access_key: SecretStr = setting(SecretStr(""), "their credentials, not the ordinary ones", unset="no access")
-    secret_key: SecretStr = setting(SecretStr(""), "their credentials, not the ordinary ones", unset="no access")
-    region: str = setting("", "their region, if it is another", unset="the ordinary one")
-    credentials: Literal["keys", "environment", "file", "role"] = setting(
-        "keys", "where they come from: `keys`, `environment`, `file` or `role`, not the same as the ordinary ones"
-    )
-    credentials_file: Path | None = setting(None, "for `file`, as above", unset="as above")
-    profile: str = setting("", "for `file`, as above", unset="as above")
-    deadline_s: float = setting(
-        0.0, "the same for their service, if it is another", unset="the ordinary one", ge=0, le=600, allow_inf_nan=False
-    )
-
-
 class FolderSettings(Settings):
     """Folders of this machine."""
 

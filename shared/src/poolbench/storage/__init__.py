@@ -2,10 +2,9 @@
 
 from poolbench.storage.artifacts import Artifacts, Manifest
 from poolbench.storage.base import ObjectInfo, older_than, require_conditional_writes, store_id
-from poolbench.storage.guarded import NO_ACCESS, open_store
+from poolbench.storage.opening import open_store
 
 __all__ = [
-    "NO_ACCESS",
     "Artifacts",
     "Manifest",
     "ObjectInfo",

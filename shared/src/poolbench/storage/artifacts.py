@@ -1,8 +1,7 @@
 """Artifacts: immutable results under their derivation key, committed by a manifest written last.
 
-Layout: `artifacts/<key>/<attempt>/<file>` and `artifacts/<key>/manifest.json`. Restricted keys (of
-sensitive concepts) live under `restricted/` instead. The manifest is created conditionally, so exactly one
-attempt wins and a late duplicate adopts the winner. A reader checks the hashes in it.
+Layout: `artifacts/<key>/<attempt>/<file>` and `artifacts/<key>/manifest.json`. The manifest is created conditionally,
+so exactly one attempt wins and a late duplicate adopts the winner. A reader checks the hashes in it.
 """
 
 import hashlib
@@ -11,17 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.tables import without_texts
-from poolbench.contracts.wire import DAMAGED_FOLDER, HEALTH_FOLDER
-from poolbench.errors import DamagedError, ErasedError, NotFoundError, RestrictedError
+from poolbench.contracts.wire import ARTIFACTS_FOLDER
+from poolbench.errors import DamagedError, NotFoundError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import FOLDERS, RECEIPTS_FILE, Manifest, folder_of, manifest_path
+from poolbench.storage.manifest import Manifest, OtherVersionError, folder_of, manifest_path
 from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
 __all__ = ["Artifacts", "Manifest"]
 
-_NO_KEYS = (DAMAGED_FOLDER, HEALTH_FOLDER)
 #: Files of fewer bytes are written without a look at what is committed. It would be one request in three.
 _SMALL_BYTES = 1 << 20
 
@@ -37,17 +33,9 @@ class Artifacts:
         return self.store.exists(manifest_path(key))
 
     def objects(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """Yield all objects of artifacts with their keys, without damaged ones; restricted ones only with access."""
-        for folder in FOLDERS:
-            try:
-                found = ((info.path.split("/")[1], info) for info in self.store.list(f"{folder}/"))
-                yield from ((key, info) for key, info in found if key not in _NO_KEYS)
-            except RestrictedError:
-                continue
-
-    def require_restricted(self) -> None:
-        """Raise RestrictedError unless this process may access restricted artifacts."""
-        self.store.exists(f"{FOLDERS[1]}/none")
+        """Yield all objects of artifacts with their keys."""
+        for info in self.store.list(f"{ARTIFACTS_FOLDER}/"):
+            yield info.path.split("/")[1], info
 
     def manifest(self, key: str) -> Manifest:
         """Return the manifest of `key`. Raise NotFoundError if it is not committed, DamagedError if it is damaged."""
@@ -55,6 +43,8 @@ class Artifacts:
             return Manifest.from_bytes(self.store.get(manifest_path(key)), key)
         except NotFoundError:
             raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
+        except OtherVersionError as error:
+            raise DamagedError(key, str(error)) from None
         except ValueError:
             raise DamagedError(key, "its manifest is damaged") from None
 
@@ -68,9 +58,7 @@ class Artifacts:
         producer: Mapping[str, Any] | None = None,
     ) -> Manifest:
         """Commit `files` under `key`, or adopt what another attempt committed first."""
-        # An attempt at erased texts that ends halfway would leave them in the store.
-        look_first = is_restricted(key) or sum(map(len, files.values())) > _SMALL_BYTES
-        if look_first and self.exists(key):
+        if sum(map(len, files.values())) > _SMALL_BYTES and self.exists(key):
             return self.manifest(key)
         writer = self.writer(key)
         for name, data in files.items():
@@ -134,18 +122,9 @@ class Artifacts:
         """Return the table of an artifact, all its shards together."""
         return pa.concat_tables(self.read_shards(key))
 
-    def read_receipts(self, key: str) -> pa.Table:
-        """Return a TEXTS table without its texts, whether or not they were deleted meanwhile."""
-        manifest = self.manifest(key)
-        if manifest.erased:
-            return self._table(manifest, RECEIPTS_FILE)
-        return without_texts(self.read_table(key))
-
     def read_shards(self, key: str) -> Iterator[pa.Table]:
-        """Yield the shards of a table as they are needed. Raise ErasedError if its texts were deleted."""
+        """Yield the shards of a table as they are needed."""
         manifest = self.manifest(key)
-        if manifest.erased:
-            raise ErasedError(f"the texts of {key} were deleted after they had been scored; run the same command again")
         _require_files(manifest)
         names = [name for name in sorted(manifest.files) if name.endswith(".arrow")]
         for name in names or [TABLE_FILE]:

@@ -67,13 +67,13 @@ def older_than(store: ObjectStore, age_s: float) -> Callable[[ObjectInfo], bool]
     return lambda info: store.now_s(info.path) - info.modified_s >= age_s
 
 
-def require_conditional_writes(store: ObjectStore, folder: str = "") -> None:
+def require_conditional_writes(store: ObjectStore) -> None:
     """Raise ConfigError unless exactly one of several writers of an object succeeds, as commits of artifacts need.
 
-    Writes one small object below `folder`: one request if it is there, two if not. Call this where a process opens a
+    Writes one small object: one request if it is there, two if not. Call this where a process opens a
     store for work. Raises StoreError too, so the same call shows wrong credentials.
     """
-    if store.put(f"{folder}{_PROBE}", b"", if_absent=True) and store.put(f"{folder}{_PROBE}", b"", if_absent=True):
+    if store.put(_PROBE, b"", if_absent=True) and store.put(_PROBE, b"", if_absent=True):
         raise ConfigError(
             f"object store {store.uri} has no conditional writes: it replaced an object although the request had the "
             "header `If-None-Match: *`, so two workers could commit the same artifact. Use an S3 service that supports "

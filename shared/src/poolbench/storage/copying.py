@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from poolbench.concepts import stay
 from poolbench.contracts.wire import (
     ACTIVATIONS_FOLDER,
     ARTIFACTS_FOLDER,
@@ -16,7 +17,7 @@ from poolbench.contracts.wire import (
 from poolbench.errors import NotFoundError
 from poolbench.storage.base import STORE_ID, ObjectInfo, ObjectStore, store_id
 
-#: Everything else is a mark of work in progress, or is set aside. Restricted artifacts are never copied.
+#: Everything else is a mark of work in progress, or is set aside.
 COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, CONCEPTS_FOLDER, SCORERS_FOLDER, RUNS_FOLDER)
 #: Objects under way at once.
 _AT_ONCE = 16
@@ -34,14 +35,16 @@ class Copied:
 def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int], object] = lambda done: None) -> Copied:
     """Copy artifacts, imported activations, concepts of users, scorers, records of runs, and the id of the store.
 
+    What belongs to sensitive concepts is left out, unless the operator allows it.
+
     Manifests are copied last. So an interrupted copy holds no artifact in part, and the same call continues it. The
     source may be in use: what is committed while it is copied is left out, and `gc` must not run. Objects of
     artifacts never change, so one of the same size is not copied again. `report` gets the number of objects so far.
     """
     store_id(source)  # so that a copy belongs to the same cluster
-    committed = [info for folder in COPIED for info in source.list(f"{folder}/") if _is_last(info)]
+    committed = [info for info in _copied(source) if _is_last(info)]
     # Listed after them: of an artifact that is committed now, all data is there.
-    others = [info for folder in COPIED for info in source.list(f"{folder}/") if not _is_last(info)]
+    others = [info for info in _copied(source) if not _is_last(info)]
     there = {info.path: info.size for folder in COPIED for info in target.list(f"{folder}/")}
     copied = num_bytes = present = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -51,6 +54,12 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
             copied, present = copied + len(todo), present + len(batch) - len(todo)
             report(copied + present)
     return Copied(copied, num_bytes, present)
+
+
+def _copied(source: ObjectStore) -> Iterator[ObjectInfo]:
+    """Yield the objects that are copied."""
+    infos = (info for folder in COPIED for info in source.list(f"{folder}/"))
+    yield from (info for info in infos if not stay(info.path.split("/")))
 
 
 def _is_last(info: ObjectInfo) -> bool:

@@ -1,6 +1,6 @@
 """Damaged artifacts and records: how they are recognised, and where they go.
 
-They are moved, never deleted: to `damaged/<name>/<time>`, or `restricted/damaged/<name>/<time>` for restricted ones.
+They are moved, never deleted: to `damaged/<name>/<time>`.
 `poolbench-driver gc` shows them, and removes them with `--delete`.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from poolbench.contracts.wire import DAMAGED_FOLDER
-from poolbench.errors import DamagedError, NotFoundError, RestrictedError
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, DAMAGED_FOLDER
+from poolbench.errors import DamagedError, NotFoundError
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import FOLDERS, folder_of, manifest_path
+from poolbench.storage.manifest import folder_of, manifest_path
 
 _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
@@ -50,18 +50,12 @@ def was_set_aside(store: ObjectStore, key: str) -> bool:
 
 def _place_of(path: str) -> str:
     """Return the folder that a path is moved into."""
-    top, _, rest = path.partition("/")
-    places = {FOLDERS[0]: f"{DAMAGED_FOLDER}/{rest}", FOLDERS[1]: f"{FOLDERS[1]}/{DAMAGED_FOLDER}/{rest}"}
-    return places.get(top, f"{DAMAGED_FOLDER}/{path}")
+    return f"{DAMAGED_FOLDER}/{path.removeprefix(f'{ARTIFACTS_FOLDER}/')}"
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """Yield all files that were set aside, with the time of the move; restricted ones only with access."""
-    for root in (DAMAGED_FOLDER, f"{FOLDERS[1]}/{DAMAGED_FOLDER}"):
-        try:
-            yield from map(_dated, store.list(f"{root}/"))
-        except RestrictedError:
-            continue
+    """Yield all files that were set aside, with the time of the move."""
+    yield from map(_dated, store.list(f"{DAMAGED_FOLDER}/"))
 
 
 def described_damage(artifacts: Artifacts) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolbench.concepts import is_sensitive
+from poolbench.concepts import refuse_restricted
 from poolbench.config import ModelRef
 from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER
-from poolbench.errors import IntegrityError, NotFoundError, RestrictedError
+from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo
 
@@ -101,12 +101,11 @@ class NamedDirections:
             RestrictedError: The concept is sensitive.
             NotFoundError: No run has made one; it says what there is.
         """
-        if is_sensitive(concept):
-            raise RestrictedError(f"directions of {concept}, a sensitive concept, answer no ad-hoc request")
         of_model = (one for one in self.all() if one.fits(model) and run in (None, one.run))
         seen = list[NamedDirection]()
         for one in of_model:  # older tables are not read where a later one has it
             if one.concept == concept and strategy in (None, one.strategy) and layer in (None, one.layer):
+                refuse_restricted(f"directions of {concept}", [one.key])
                 return one
             seen.append(one)
         parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
@@ -132,7 +131,7 @@ class NamedDirections:
         except (pa.ArrowException, OSError, ValueError):
             raise IntegrityError(
                 f"{info.path} is damaged; the command of run {run} writes it again, and "
-                f"`poolbench-driver forget {run}` removes it"
+                f"`poolbench-driver gc --forget {run}` removes it"
             ) from None
         return [NamedDirection(run=run, **row) for row in rows]
 

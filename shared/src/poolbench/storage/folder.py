@@ -112,14 +112,6 @@ class FolderStore:
             file.flush()
             return os.fstat(file.fileno()).st_mtime
 
-    def make_private(self, name: str) -> None:
-        """Create a folder for its owner only, or close one to others. Raise AccessDeniedError if it is not ours."""
-        folder = self._file(name)
-        with _store_errors(name):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if folder.stat().st_mode & 0o077:
-                folder.chmod(0o700)
-
     def _file(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         if path.startswith("/") or ".." in parts or "\0" in path:

@@ -8,8 +8,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE, RESTRICTED_FOLDER
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE
 
 CHECKSUM = "checksum"
 
@@ -20,17 +19,15 @@ def seal(content: str | bytes) -> bytes:
     return json.dumps({**fields, CHECKSUM: _checksum(fields)}).encode()
 
 
-def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
-    """Return the fields of a sealed JSON object, without the checksum, which earlier versions did not write.
+def unseal(data: bytes) -> dict[str, Any]:
+    """Return the fields of a sealed JSON object, without the checksum.
 
-    Raise ValueError if the bytes are not a JSON object, or the checksum is wrong, or missing although `required`.
+    Raise ValueError if the bytes are not a JSON object, or the checksum is wrong or missing.
     """
     fields = from_json(data)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
     checksum = fields.pop(CHECKSUM, None)
-    if checksum is None and not required:
-        return fields
     if checksum != _checksum(fields):
         raise ValueError("its checksum is missing" if checksum is None else "it does not match its checksum")
     return fields
@@ -41,15 +38,11 @@ def _checksum(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-#: Manifests of version 1 have no checksum; they stay readable.
 MANIFEST_VERSION = 2
 
-#: Where artifacts lie: the ordinary ones, and those of sensitive concepts.
-FOLDERS = (ARTIFACTS_FOLDER, RESTRICTED_FOLDER)
 
-ERASED_AT = "erased_at"
-#: What is left of an erased artifact: its table without the columns that hold text.
-RECEIPTS_FILE = "receipts.arrow"
+class OtherVersionError(ValueError):
+    """Another version of PoolBench wrote a file."""
 
 
 class FileEntry(BaseModel):
@@ -83,25 +76,21 @@ class Manifest(BaseModel):
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Self:
         """Parse the manifest of `key`. Raise ValueError if it is damaged, or belongs to another artifact."""
-        content = unseal(data)
-        manifest = cls.model_validate(content)
-        if manifest.schema_version > 1:
-            unseal(data, required=True)
+        manifest = cls.model_validate(unseal(data))
+        if manifest.schema_version != MANIFEST_VERSION:
+            raise OtherVersionError(
+                f"its manifest has version {manifest.schema_version}, and this PoolBench reads {MANIFEST_VERSION}"
+            )
         if manifest.key != key:
             raise ValueError(f"it is the manifest of {manifest.key[:80]}")
         if not all(entry.path.startswith(f"{folder_of(key)}/") for entry in manifest.files.values()):
             raise ValueError("it names a file outside of the artifact")
         return manifest
 
-    @property
-    def erased(self) -> bool:
-        """Return whether the texts were deleted after scoring; only receipts are left."""
-        return ERASED_AT in self.meta
-
 
 def folder_of(key: str) -> str:
     """Return the folder of an artifact in the store."""
-    return f"{FOLDERS[is_restricted(key)]}/{key}"
+    return f"{ARTIFACTS_FOLDER}/{key}"
 
 
 def manifest_path(key: str) -> str:

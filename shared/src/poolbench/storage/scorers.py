@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from poolbench.concepts import CONCEPTS
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import IntegrityError
@@ -45,9 +44,7 @@ class NamedScorer:
 
 
 def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, requested: bool) -> None:
-    """Record a scorer under its names, unless its concept is sensitive. A run leaves an earlier record as it is."""
-    if CONCEPTS.get(concept).sensitive:
-        return
+    """Record a scorer under its names. A run leaves an earlier record as it is."""
     body = {"concept": concept, "base": base, "scorer": key, "requested": requested}
     slug = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "base"
     path = f"{scorers_path(concept)}{slug}-{digest(key, 6)}.json"
@@ -80,10 +77,9 @@ def named_scorers(
 
 
 def record_gate(store: ObjectStore, concept: str, key: str, gate: str, *, passed: bool, reason: str) -> None:
-    """Record what the gate at the artifact `gate` found about the scorer `key`, unless its concept is sensitive."""
-    if not CONCEPTS.get(concept).sensitive:
-        body = {"gate": gate, "passed": passed, "reason": reason}
-        store.put(f"{_gates_path(concept, key)}{digest(gate, 6)}.json", json.dumps(body).encode())
+    """Record what the gate at the artifact `gate` found about the scorer `key`."""
+    body = {"gate": gate, "passed": passed, "reason": reason}
+    store.put(f"{_gates_path(concept, key)}{digest(gate, 6)}.json", json.dumps(body).encode())
 
 
 def gate_of(store: ObjectStore, concept: str, key: str) -> tuple[bool, str | None] | None:

@@ -24,7 +24,6 @@ from poolbench.settings import ClusterSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.telemetry.catalog import TASK_WAIT_SECONDS
 from poolbench.telemetry.traces import TRACEPARENT, continued
-from poolbench.worker.confidential import without_message
 from poolbench.worker.senders import Sender
 from poolbench.worker.worker import RefusedTaskError, RetryTaskError
 
@@ -73,8 +72,8 @@ class QueueConsumer(TaskProcessorAdapter):
                 reason = str(error)
             except RefusedTaskError as error:
                 reason = str(error)
-            except Exception as error:  # a defect of the worker; its message may quote a sensitive text
-                reason = f"internal: {without_message(error)}"
+            except Exception as error:  # a defect of the worker
+                reason = f"internal: {type(error).__name__}: {error}"
             _LOG.error("dead letter of %s: %s", self._service, reason)
             self._queue.bury(self._service, task, reason)
             return TaskOutcome.FAILED

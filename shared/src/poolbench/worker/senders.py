@@ -18,8 +18,6 @@ class Sender:
 class OtherVersionError(InputError):
     """The sender of a task and this service have different code for its step, so the keys of its outputs differ."""
 
-    public_message = True
-
 
 class OtherStoreError(ConfigError):
     """A task names artifacts of another object store. It belongs to another cluster, which uses the same broker."""

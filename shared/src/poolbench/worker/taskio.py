@@ -169,7 +169,6 @@ class TaskIO:
         if now - self._reported_s < PROGRESS_INTERVAL_S:
             return
         self._reported_s = now
-        note = "" if self.task.restricted else note
         _LOG.info("%s %s: %d of %d %s", self.task.kind, self.task.task_id, done, total, note)
         body = {"task_id": self.task.task_id, "done": done, "total": total, "note": note, "at": time.time()}
         self._artifacts.store.put(progress_path(self.task.task_id), json.dumps(body).encode())

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from poolbench.cancellation import between_steps
-from poolbench.contracts.tasks import MalformedTaskError, Task, concerns_sensitive, parse_task
+from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.machine.about import accelerator
@@ -27,7 +27,6 @@ from poolbench.telemetry.catalog import REFUSED, RETRIED, TASK_SECONDS, TASKS, T
 from poolbench.telemetry.ids import RUN, TASK, identified
 from poolbench.telemetry.instruments import OTHER
 from poolbench.telemetry.traces import span
-from poolbench.worker.confidential import confidential, without_message
 from poolbench.worker.senders import OtherStoreError, OtherVersionError, Sender, require_kin
 from poolbench.worker.service import Handler, Service
 from poolbench.worker.taskio import TaskIO, handling
@@ -63,27 +62,17 @@ class Failure:
     reason: str
     retryable: bool
     damaged: str = ""  # the key of an artifact that could not be read
-    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None where that is unknown
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
-            return cls(error.code, error.status, str(error), error.retryable, damaged, error.quoted)
+            return cls(error.code, error.status, str(error), error.retryable, damaged)
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, ConnectionError | TimeoutError | MemoryError):
             return cls(Code.INFRASTRUCTURE, Status.FAILED, reason, True)
         return cls(Code.INTERNAL, Status.FAILED, reason, False)
-
-    @classmethod
-    def of_restricted(cls, error: Exception) -> Failure:
-        """Classify an exception without its message, which may quote a passage."""
-        failure = cls.of(error)
-        if isinstance(error, PoolbenchError) and error.public_message:
-            return failure
-        reason = f"{failure.code}: {without_message(error)}; the message is withheld: it may quote a sensitive text"
-        return cls(failure.code, failure.status, reason, failure.retryable, quoted=())
 
 
 @dataclass
@@ -163,12 +152,10 @@ class Worker:
         return outcome
 
     def _run(self, message: Mapping[str, Any], attempt: int, final: bool, sender: Sender) -> TaskOutcome:
-        restricted = concerns_sensitive(message)
         try:
-            with confidential(restricted):
-                task = parse_task(message)
-                require_kin(task, sender, self._store_id)
-                return self._claim(task, attempt)
+            task = parse_task(message)
+            require_kin(task, sender, self._store_id)
+            return self._claim(task, attempt)
         except OtherStoreError as error:  # a record in this store would be no failure of a task of this cluster
             _LOG.error("%s", error)
             raise RefusedTaskError(str(error)) from error
@@ -177,18 +164,16 @@ class Worker:
             return TaskOutcome.CANCELLED
         except Exception as error:
             # A bug in a handler fails its own task, never the replica; the trace is logged.
-            failure = Failure.of_restricted(error) if restricted else Failure.of(error)
+            failure = Failure.of(error)
             if final or not failure.retryable:
-                self._record(message, failure, attempt, trace=not restricted)
-            cause = None if restricted else error
-            refused = isinstance(error, MalformedTaskError | OtherVersionError | _UnknownKindError)
-        if refused:
-            raise RefusedTaskError(failure.reason) from cause
-        if failure.retryable:  # raised outside the handler, so that a restricted error is not its context
-            retry = RetryTaskError(f"{message.get('task_id')}: {failure.reason}")
-            retry.outcome = TaskOutcome.FAILED if final else RETRIED
-            raise retry from cause
-        return TaskOutcome.FAILED
+                self._record(message, failure, attempt)
+            if isinstance(error, MalformedTaskError | OtherVersionError | _UnknownKindError):
+                raise RefusedTaskError(failure.reason) from error
+            if failure.retryable:
+                retry = RetryTaskError(f"{message.get('task_id')}: {failure.reason}")
+                retry.outcome = TaskOutcome.FAILED if final else RETRIED
+                raise retry from error
+            return TaskOutcome.FAILED
 
     def _claim(self, task: Task, attempt: int) -> TaskOutcome:
         handler = self._handler(task)
@@ -239,9 +224,9 @@ class Worker:
             "delivery": attempt,
         }
 
-    def _record(self, message: Mapping[str, Any], failure: Failure, attempt: int, *, trace: bool) -> None:
+    def _record(self, message: Mapping[str, Any], failure: Failure, attempt: int) -> None:
         task_id = str(message.get("task_id", "unknown"))
-        _LOG.error("%s %s failed: %s", message.get("kind", "?"), task_id, failure.reason, exc_info=trace)
+        _LOG.error("%s %s failed: %s", message.get("kind", "?"), task_id, failure.reason, exc_info=True)
         self.num_failed += 1
         body = {
             "task_id": task_id,
@@ -255,7 +240,7 @@ class Worker:
             self.artifacts.store.put(failure_path(task_id), json.dumps(body).encode())
         except PoolbenchError:
             # The driver sees neither manifest nor lease and sends the task again.
-            _LOG.error("%s: the failure could not be recorded", task_id, exc_info=trace)
+            _LOG.error("%s: the failure could not be recorded", task_id, exc_info=True)
 
 
 def _label(value: object) -> str:

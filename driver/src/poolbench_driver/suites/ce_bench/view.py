@@ -262,8 +262,8 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entra
             each["architecture"],
             figures.get(name, {}),
             subjects.get(name, {}),
-            each.get("family"),  # runs of earlier versions have none
-            each.get("seed"),
+            each["family"],
+            each["seed"],
             sparse.get(name, {}),
         )
         for each in tables["entrants"].to_pylist()

@@ -254,7 +254,7 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
 
 
 def _later(tables: Mapping[str, pa.Table], name: str) -> list[Row]:
-    """Return the rows of a table that runs of earlier versions, or of one protocol, do not have."""
+    """Return the rows of a table that runs of one protocol do not have."""
     return tables[name].to_pylist() if name in tables else []
 
 

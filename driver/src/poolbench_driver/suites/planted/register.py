@@ -28,7 +28,7 @@ _FREE = ("strategies",)
 
 
 def register(config: ConceptsConfig, store: ObjectStore) -> None:
-    """Put the suite's concepts into the store, where every service finds them; those of an earlier version go.
+    """Put the suite's concepts into the store, where every service finds them; others of their names go.
 
     Raise ConfigError for a run that measures anything else.
     """

@@ -12,7 +12,6 @@ from poolbench.config import CARD_MODELS, MODEL_PRESETS, ModelRef, local_folder
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench_corpora.folders.hub import PREFIX
-from poolbench_corpora.io import concept_folder
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 from poolbench_driver.contract.needs import Need
@@ -24,7 +23,7 @@ from poolbench_driver.suites.poolbench.presets import PUBLISHED_CORPUS
 #: The driver of NVIDIA makes this file.
 GPU_DEVICE = Path("/dev/nvidiactl")
 #: Makes the published corpus.
-IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS} --sensitive"
+IMPORT_PUBLISHED = f"POOLBENCH_SENSITIVE=true poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS}"
 #: Bytes of a decoder's weights for one block and squared width: attention has 4 matrices and the feed-forward layers
 #: have 8, in 2 bytes each; embeddings, and what current models have more, are another quarter.
 _BYTES_PER_BLOCK = 12 * 2 * 1.25
@@ -121,7 +120,7 @@ def _passages(config: ConceptsConfig) -> Iterator[Need]:
     make = f"poolbench-driver corpus import {source} corpora/NAME" if source.startswith(PREFIX) else IMPORT_PUBLISHED
     get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
     yield Need(f"corpus in {source}", folder.is_dir(), f"{get}use --corpus with another folder, real or planted")
-    places = {name: concept_folder(folder, name) for name in names}
+    places = {name: folder / name for name in names}
     there = [name for name in names if places[name].is_dir()]
     if folder.is_dir() and (lacking := [name for name in names if name not in there]):
         sensitive = all(CONCEPTS.get(name).sensitive for name in lacking) and source == PUBLISHED_CORPUS
@@ -139,7 +138,7 @@ def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need
     if not Path(source).is_dir() and source != PUBLISHED_CORPUS:
         return
     folders = [Path(each) for each in (source, other) if each is not None]
-    if lacking := [n for n in names if not any((concept_folder(f, n) / "scorer_pos.jsonl").is_file() for f in folders)]:
+    if lacking := [n for n in names if not any((f / n / "scorer_pos.jsonl").is_file() for f in folders)]:
         of = f"all {len(lacking)} concepts" if len(lacking) > 5 and lacking == list(names) else ", ".join(lacking)
         where = " and ".join(map(str, folders))
         what = f"texts to train the scorers of {of} on, in {where}: without them D2 and D3 are null"

@@ -110,7 +110,7 @@ def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: P
         "add_bos": json.dumps(request.add_bos),
         "sinks": request.sinks,
     }
-    return table.drop_columns(["quoted"]).replace_schema_metadata(notes)
+    return table.replace_schema_metadata(notes)
 
 
 def as_stream(table: pa.Table) -> bytes:

@@ -114,7 +114,7 @@ def capture(
             if is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}", quoted=[reason])
+            refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}")
     captured = _capture(decoder, batch, layers, needs, {}, absent, sinks, padding_side)
     if refusal is not None:
         captured.refuse({name for names in by_loss.values() for name in names}, refusal)

@@ -65,7 +65,7 @@ def obstacle_of(passage: Encoded) -> CellError | None:
     if passage.context.of_text.sum() < 2:
         name = repr(passage.context.passage_id)
         reason = f"no loss gradient: passage {name} has one token, and no next one to predict"
-        return CellError(Status.TOO_FEW, reason, quoted=[name])
+        return CellError(Status.TOO_FEW, reason)
     return None
 
 

@@ -107,7 +107,7 @@ def _table(
     for subject, rows in given.by_subject():
         if scores is None or subject not in places:
             error = commonest(errors[rows], _LACKING)
-            why = {"status": str(error.status), "reason": str(error), "quoted": error.quoted}
+            why = {"status": str(error.status), "reason": str(error)}
             table.append({"subject": subject, "num_rows": 0, **why})
             continue
         number, own = places[subject]

@@ -102,7 +102,7 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
 
 def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: int) -> int:
     """Add the rows of a table that are new, and return how many means they have."""
-    names = ["passage_id", "part", *_NUMBERS, *(name for name in ERROR_COLUMNS if name in table.column_names)]
+    names = ["passage_id", "part", *_NUMBERS, *ERROR_COLUMNS]
     rows = table.select(names).to_pylist()
     num_means = 0
     for row, features, means in zip(rows, _lists(table["features"]), _lists(table["means"]), strict=True):
@@ -135,11 +135,10 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
     passage = row["passage_id"]
     if row["status"] not in (None, Status.OK):
         error = error_of(row)
-        quoted = None if error.quoted is None else (*error.quoted, passage)
-        return CellError(error.status, f"{shown(passage)}: {error}", quoted=quoted)
+        return CellError(error.status, f"{shown(passage)}: {error}")
     if not row["num_tokens"] or row["num_tokens"] < 0:
         reason = f"{shown(passage)} has no token of the part {row['part']}"
-        return CellError(Status.TOO_FEW, reason, quoted=(passage,))
+        return CellError(Status.TOO_FEW, reason)
     ascending = len(features) == 0 or (
         features[0] >= 0 and features[-1] < num_features and (np.diff(features) > 0).all()
     )
@@ -149,7 +148,7 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
             f"{len(features)} features and {len(means)} means"
         )
     if not np.isfinite(means).all():
-        return CellError(Status.NON_FINITE, f"{shown(passage)} has a mean that is not finite", quoted=(passage,))
+        return CellError(Status.NON_FINITE, f"{shown(passage)} has a mean that is not finite")
     return None
 
 
@@ -158,7 +157,7 @@ def commonest(errors: Iterable[CellError | None], lacking: str) -> CellError:
     found = [error for error in errors if error is not None]
     status = Counter(error.status for error in found).most_common(1)[0][0]
     example = next(error for error in found if error.status == status)
-    return CellError(status, f"{len(found)} {lacking}, e.g. {example}", quoted=example.quoted)
+    return CellError(status, f"{len(found)} {lacking}, e.g. {example}")
 
 
 def _number(row: dict[str, Any] | None, name: str) -> float:

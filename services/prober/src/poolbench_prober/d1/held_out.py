@@ -81,7 +81,7 @@ def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
     lacking = next((measure for measure in (first, *measures) if measure.value is None), None)
     if lacking is not None:
         reason = f"a seed has no AUROC: {lacking.reason}"
-        return [*measures, Measure.null("d1.seed_spread", lacking.status, reason, **cell.fields, quoted=lacking.quoted)]
+        return [*measures, Measure.null("d1.seed_spread", lacking.status, reason, **cell.fields)]
     spread = float(np.std(np.array(values, dtype=float), ddof=1))
     details = {"seeds": [cell.params.seed, *seeds], "values": values}
     return [*measures, Measure.of("d1.seed_spread", spread, details=details, **cell.fields)]

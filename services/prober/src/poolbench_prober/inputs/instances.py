@@ -88,4 +88,4 @@ class _Passages:
 
 def _missing(passage: str) -> CellError:
     name = repr(passage)
-    return CellError(Status.FAILED, f"no table holds a vector of passage {name}", quoted=[name])
+    return CellError(Status.FAILED, f"no table holds a vector of passage {name}")

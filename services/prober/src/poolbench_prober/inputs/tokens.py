@@ -88,13 +88,13 @@ def _real_states(kept: KeptPassage, sinks: SinkRule) -> tuple[np.ndarray, CellEr
     """Return the states of the tokens that count, or why there are none; and how many sinks: found, left out."""
     nothing, name = np.empty((0, 1), np.float32), repr(kept.passage_id)
     if kept.hidden_TD is None:
-        error = CellError(Status.FAILED, f"no states of passage {name}", quoted=[name])
+        error = CellError(Status.FAILED, f"no states of passage {name}")
         return nothing, kept.error or error, (0, 0)
     if kept.special is None:
         raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
     h_TD = kept.hidden_TD[~kept.special]
     if not len(h_TD):
-        return nothing, CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name]), (0, 0)
+        return nothing, CellError(Status.FAILED, f"passage {name} has no real token"), (0, 0)
     if not np.isfinite(h_TD).all():
         return nothing, CellError(Status.NON_FINITE, "hidden states hold NaN or infinity"), (0, 0)
     found_T = sinks.find(np.linalg.norm(h_TD, axis=1), np.ones(len(h_TD), dtype=bool))

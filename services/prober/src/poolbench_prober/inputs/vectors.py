@@ -19,7 +19,7 @@ from poolbench.statuses import Status
 MIN_COVERAGE = 0.5
 MAX_CLASS_GAP = 0.05
 MIN_USABLE = 0.9
-#: Columns of VECTORS on attention sinks; those of older versions lack them.
+#: Columns of VECTORS on attention sinks.
 SINK_COLUMNS = ("num_sinks", "num_left_out")
 #: Variance between passages over mean squared norm, below which the vectors are the same vector.
 COLLAPSED_RATIO = 1e-8
@@ -60,7 +60,7 @@ class PooledVectors:
         matrix = vector_matrix(table["vector"])
         matrix = matrix.astype(np.float64) if readout is None else matrix
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
-        rows = table.select([name for name in ERROR_COLUMNS if name in table.column_names]).to_pylist()
+        rows = table.select(list(ERROR_COLUMNS)).to_pylist()
         errors = tuple(error_of(row) if row["status"] not in (None, Status.OK) else None for row in rows)
         sinks = None
         if set(SINK_COLUMNS) <= set(table.column_names):
@@ -79,7 +79,7 @@ class PooledVectors:
         """Return vectors without a usable row; every row has the same error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
-        why = CellError(error.status, str(error), quoted=error.quoted)
+        why = CellError(error.status, str(error))
         return cls(matrix, nothing, nothing, (why,) * count)
 
     def in_float16(self) -> PooledVectors:
@@ -131,7 +131,7 @@ class PooledVectors:
         example = next(filter(None, found), None)
         if example is None:
             return CellError(status, reason)
-        return CellError(status, f"{reason}, e.g. {example}", quoted=example.quoted)
+        return CellError(status, f"{reason}, e.g. {example}")
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
@@ -221,7 +221,7 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
 
 def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
     """Return rows v - u (u . v), where u is the component in a DIRECTIONS table; without it, no row is usable."""
-    (row,) = component.select([name for name in ERROR_COLUMNS if name in component.column_names]).to_pylist()
+    (row,) = component.select(list(ERROR_COLUMNS)).to_pylist()
     if row["status"] is not None:
         return _unusable(vectors, error_of(row))
     unit_D = vector_matrix(component["vector"])[0].astype(np.float64)

@@ -120,8 +120,7 @@ def _left_out(probes: TaskProbes, fields: dict[str, Any]) -> Measure:
     error, name = left_out[row], repr(probes.targets.ids[row])
     reason = f"{len(left_out)} of {len(probes.targets.ids)} instances have no vector, e.g. {name}: {error}"
     counts = Counter(str(each.status) for each in left_out.values())
-    quoted = None if error.quoted is None else (name, *error.quoted)
-    noted: dict[str, Any] = {"reason": reason, "quoted": quoted, "details": {"statuses": dict(counts)}}
+    noted: dict[str, Any] = {"reason": reason, "details": {"statuses": dict(counts)}}
     return Measure.of("probe.left_out", len(left_out), **fields, **noted)
 
 

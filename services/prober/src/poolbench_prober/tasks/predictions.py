@@ -62,5 +62,4 @@ def _left_out(targets: Targets, row: int, error: CellError) -> dict[str, Any]:
         "truth": float(value) if targets.is_regression else targets.classes[value],
         "status": str(error.status),
         "reason": str(error),
-        "quoted": error.quoted,
     }

@@ -92,9 +92,7 @@ def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
     found = np.unique(values)
     if len(found) < 2 and classes:
         label = repr(classes[int(found[0])])
-        raise CellError(
-            Status.ONE_CLASS, f"all {len(values)} training instances have the label {label}", quoted=[label]
-        )
+        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the label {label}")
     if len(found) < 2:
         raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {found[0]}")
 

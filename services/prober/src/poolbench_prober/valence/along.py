@@ -61,7 +61,7 @@ def _vector(directions: pa.Table, name: str, width: int) -> np.ndarray:
     if name not in ids:
         raise InputError(f"the directions have no {shown(name)}; they are {', '.join(map(str, ids))}")
     row = directions.slice(ids.index(name), 1)
-    (columns,) = row.select([column for column in ERROR_COLUMNS if column in row.column_names]).to_pylist()
+    (columns,) = row.select(list(ERROR_COLUMNS)).to_pylist()
     if columns["status"] not in (None, Status.OK):
         error = in_state(f"direction {name}", error_of(columns))
         assert error is not None

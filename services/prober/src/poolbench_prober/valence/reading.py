@@ -41,7 +41,7 @@ def missing_vector(vectors: PooledVectors, rows: np.ndarray) -> CellError | None
 
 def in_state(name: str, error: CellError | None) -> CellError | None:
     """Return the error with the name of the state that has it."""
-    return None if error is None else CellError(error.status, f"{name}: {error}", quoted=error.quoted)
+    return None if error is None else CellError(error.status, f"{name}: {error}")
 
 
 def first_errors(before: Sequence[CellError | None], after: Sequence[CellError | None]) -> tuple[CellError | None, ...]:

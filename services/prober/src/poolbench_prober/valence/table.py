@@ -32,7 +32,7 @@ def _row(reading: Reading, item: int, columns: dict[str, np.ndarray]) -> dict[st
     numbers = {name: float(values[item]) if np.isfinite(values[item]) else None for name, values in columns.items()}
     # Liked and disliked words have no value, so that what rules out all values is not their error.
     error = reading.errors[item] or (reading.error if reading.groups[item] in (None, "domain") else None)
-    why = {} if error is None else {"status": str(error.status), "reason": str(error), "quoted": error.quoted}
+    why = {} if error is None else {"status": str(error.status), "reason": str(error)}
     return {"word": reading.names[item], "group": reading.groups[item], **numbers, **why}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.errors import RestrictedError
+from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive
 from poolbench.models.bases import PACKAGED, is_id, locate
 from poolbench.models.folders import require_permitted
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
@@ -13,7 +12,7 @@ from poolbench.storage.scorers import name_scorer
 from poolbench.worker.turns import Turns
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
-from poolbench_scorer.models.shelf import ScorerShelf, refuse_sensitive
+from poolbench_scorer.models.shelf import ScorerShelf
 from poolbench_scorer.training.imported import run_training
 
 
@@ -27,7 +26,7 @@ def train(shelf: ScorerShelf, request: TrainRequest, turns: Turns) -> dict[str, 
 
 def import_published(shelf: ScorerShelf, request: ImportRequest, turns: Turns) -> dict[str, Any]:
     """Import the source's current contents: other weights under the same name are another scorer."""
-    refuse_sensitive(request.concept)
+    refuse_sensitive([request.concept])
     _require_permitted(request.source, request.tokenizer)
     subfolder = request.subfolder.replace("{concept}", request.concept)
     weights = locate(request.source, request.revision, subfolder).revision
@@ -50,7 +49,9 @@ def _make(
 ) -> dict[str, Any]:
     """Return the scorer that `identity` and the passages at `source` determine; make it unless the store has it."""
     artifacts, inputs = shelf.artifacts, {} if source is None else {SCORER_PASSAGES(): source}
-    key, measures = (TRAIN.key(role, identity, inputs) for role in (SCORER(), MEASURES()))
+    sensitive = CONCEPTS.get(params.concept).sensitive
+    key, measures = (TRAIN.key(role, identity, inputs, restricted=sensitive) for role in (SCORER(), MEASURES()))
+    refuse_restricted(f"a scorer of {params.concept}", [key])
     made = not artifacts.exists(key)
     if made:
         table = None if source is None else artifacts.read_table(source)
@@ -64,12 +65,11 @@ def _make(
 
 
 def _source(shelf: ScorerShelf, request: TrainRequest | ImportRequest, concept: str) -> str | None:
-    """Return the key of a request's passages, None without any; raise RestrictedError for a sensitive concept."""
-    refuse_sensitive(concept)
-    if request.passages_key is not None and is_restricted(request.passages_key):
-        raise RestrictedError("passages of sensitive concepts are used by no ad-hoc request")
+    """Return the key of a request's passages, None without any."""
     if request.passages_key is not None or not request.passages:
+        refuse_restricted("these passages", [request.passages_key or ""])
         return request.passages_key
     key, table = request_passages(concept, [passage.model_dump() for passage in request.passages])
+    refuse_restricted(f"passages of {concept}", [key])
     shelf.artifacts.write_table(key, table)
     return key

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
+from poolbench.concepts import CONCEPTS
 from poolbench.config import StrictModel
 from poolbench.contracts.bounds import PRINTABLE, ArtifactKey, Label, ModelName, Name, Revision, Subfolder, Whole
 from poolbench.contracts.keys import digest
@@ -105,7 +106,8 @@ class ImportRequest(StrictModel):
 
 def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.Table]:
     """Return the passages of a request as PASSAGES of split `scorer`, after the key that their content determines."""
-    key = PASSAGES_STEP.key(TABLE(), PassagesParams(concept=concept, split="scorer", rows=digest(rows)), {})
+    params = PassagesParams(concept=concept, split="scorer", rows=digest(rows))
+    key = PASSAGES_STEP.key(TABLE(), params, {}, restricted=CONCEPTS.get(concept).sensitive)
     names = [f"request/{digest(rows, 8)}-{index}" for index in range(len(rows))]
     filled = [
         {**row, "passage_id": name, "doc_id": row["doc_id"] or name, "concept": concept, "split": "scorer"}

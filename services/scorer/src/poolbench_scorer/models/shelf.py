@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from poolbench.concepts import CONCEPTS, is_sensitive
+from poolbench.concepts import CONCEPTS, refuse_restricted
 from poolbench.contracts.bounds import KEY_PATTERN
-from poolbench.contracts.keys import is_restricted
-from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
+from poolbench.errors import DamagedError, NotFoundError, UnknownNameError, shown
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
@@ -59,10 +58,7 @@ class ScorerShelf:
             UnknownConceptError: With the nearest valid names.
         """
         key = _key(name) if name.startswith(_KEYS) else self._meant(name).key
-        if is_restricted(key):
-            raise RestrictedError("scorers of sensitive concepts answer no ad-hoc request")
-        if is_sensitive(concept := self.concept(key)):
-            raise _refused(concept)
+        refuse_restricted(f"scorer {name}", [key])
         return key
 
     def _meant(self, name: str) -> NamedScorer:
@@ -71,7 +67,7 @@ class ScorerShelf:
         if not found:
             concept, sign, _ = name.partition("@")
             if sign or "/" not in name:
-                refuse_sensitive(concept)
+                CONCEPTS.get(concept)
             raise _absent(known, name)
         if len({one.concept for one in found}) > 1:
             raise UnknownNameError("scorer", name, [one.id for one in found])
@@ -115,16 +111,6 @@ def _key(name: str) -> str:
     if re.fullmatch(KEY_PATTERN, name, re.ASCII) is None:
         raise NotFoundError(f"{shown(name)} is not an artifact key; GET /scorer/scorers lists the scorers")
     return name
-
-
-def refuse_sensitive(concept: str) -> None:
-    """Raise RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
-    if CONCEPTS.get(concept).sensitive:
-        raise _refused(concept)
-
-
-def _refused(concept: str) -> RestrictedError:
-    return RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
 
 def _absent(known: list[NamedScorer], name: str) -> NotFoundError:

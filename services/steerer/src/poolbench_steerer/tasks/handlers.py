@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from poolbench.concepts import stay
 from poolbench.contracts import tables
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
@@ -51,7 +52,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     requests = [_request(text, params) for text in planned]
 
     async def job(engine: SteeringEngine) -> tuple[list[Generation], list[Scored]]:
-        await engine.register(vectors, confidential=task.restricted)
+        await engine.register(vectors, confidential=stay(task.inputs.values()))
         total = 2 * len(requests)
         on_done = partial(io.progress, total=total, note="texts")
         texts = await engine.generate(requests, on_done, confidential=task.restricted)

@@ -75,16 +75,16 @@ def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError
 
 def _cosine(first: np.ndarray | CellError, second: np.ndarray | CellError, names: tuple[str, str]) -> dict[str, Any]:
     if isinstance(first, CellError):
-        return _null(first.status, f"{names[0]}: {first}", first.quoted)
+        return _null(first.status, f"{names[0]}: {first}")
     if isinstance(second, CellError):
-        return _null(second.status, f"{names[1]}: {second}", second.quoted)
+        return _null(second.status, f"{names[1]}: {second}")
     if first.shape != second.shape:
         return _null(Status.FAILED, f"directions of widths {len(first)} and {len(second)} cannot be compared")
-    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": Status.OK, "reason": None, "quoted": ()}
+    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": Status.OK, "reason": None}
 
 
-def _null(status: Status, reason: str, quoted: tuple[str, ...] | None = ()) -> dict[str, Any]:
-    return {"cosine": None, "status": status, "reason": reason, "quoted": quoted}
+def _null(status: Status, reason: str) -> dict[str, Any]:
+    return {"cosine": None, "status": status, "reason": reason}
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.concepts import refuse_restricted
 from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.release.facts import passages_source
 from poolbench_driver.stages.vectors import ConceptVectors
-from poolbench_driver.suites.poolbench.release.source import Export, model_folder, require_public
+from poolbench_driver.suites.poolbench.release.source import Export, model_folder
 
 KIND = "poolbench-activations"
 SPLITS = ("train", "test")
@@ -60,7 +61,7 @@ def export_activations(export: Export, output: Path) -> dict[str, Any]:
         NotFoundError: The run kept no states.
     """
     vectors = export.plan.vectors.concepts
-    require_public("activations", (key for name in export.concepts for key in vectors[name].states.values()))
+    refuse_restricted("activations", (key for name in export.concepts for key in vectors[name].states.values()))
     if not any(export.artifacts.exists(key) for name in export.concepts for key in vectors[name].states.values()):
         raise NotFoundError(f"run {export.folder.id} kept no states; run its command again with --keep-activations")
     entries: dict[str, dict[str, Any]] = {}
@@ -82,7 +83,7 @@ def export_activations(export: Export, output: Path) -> dict[str, Any]:
 
 def _passages(export: Export, vectors: ConceptVectors) -> pa.Table:
     """Return the train and test passages of a concept, each with its row within the split."""
-    require_public("passages", vectors.passages.values())
+    refuse_restricted("passages", vectors.passages.values())
     return pa.concat_tables([export.artifacts.read_table(vectors.passages[split]) for split in SPLITS])
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.errors import NotFoundError
+from poolbench.concepts import refuse_restricted
+from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
@@ -84,12 +84,10 @@ def _rows(export: Export, concept: str, layer: int, missing: list[dict[str, str]
     for spec in export.scope.strategies:
         key = keys[Cell(spec.id, layer)]
         lacking = {"concept": concept, "strategy": spec.id, "layer": str(layer)}
-        if is_restricted(key):
-            missing.append({**lacking, "reason": "restricted: sensitive concepts are part of its common component"})
-            continue
         try:
+            refuse_restricted(f"the direction of {spec.id}", [key])
             table = export.artifacts.read_table(key)
-        except NotFoundError as error:
+        except (NotFoundError, RestrictedError) as error:
             missing.append({**lacking, "reason": str(error)})
             continue
         for row in table.to_pylist():

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, load_file, save_file
 
+from poolbench.concepts import refuse_restricted
 from poolbench.errors import InputError, ModelError, NotFoundError
 from poolbench.models.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.suites.poolbench.release.source import Export, require_public
+from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_driver.suites.poolbench.release.steered import scorer_notes
 
 KIND = "poolbench-scorers"
@@ -67,7 +68,7 @@ def export_scorers(export: Export, output: Path) -> dict[str, Any]:
     with export.writing(output, KIND) as partial:
         for concept in export.concepts:
             key = stages.scorers.concepts[concept].scorer
-            require_public(concept, [key])
+            refuse_restricted(concept, [key])
             try:
                 config = _write(export, key, partial / concept)
                 gate = gates.get(concept, "none")

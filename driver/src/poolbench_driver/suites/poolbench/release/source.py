@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolbench.concepts import CONCEPTS
-from poolbench.contracts.keys import is_restricted
-from poolbench.errors import NotFoundError, RestrictedError
+from poolbench.concepts import refuse_sensitive, withheld
+from poolbench.errors import NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import replacing, require_same
@@ -70,31 +69,19 @@ class Export:
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
-    """Return the requested concepts, or all measured ones that are not sensitive.
+    """Return the requested concepts, or all measured ones that are not withheld.
 
     Raises:
         RestrictedError: A sensitive concept is named, or the run has no others.
         NotFoundError: The run did not measure one.
     """
-    chosen = [CONCEPTS.get(name) for name in (measured if asked is None else asked)]
-    sensitive = [concept.id for concept in chosen if concept.sensitive]
-    if asked is not None and sensitive:
-        raise RestrictedError(
-            f"{', '.join(sensitive)}: passages, vectors, texts and scorers of sensitive concepts are never exported"
-        )
-    unknown = [concept.id for concept in chosen if concept.id not in measured]
+    left_out = withheld(measured)
+    concepts = [name for name in measured if name not in left_out] if asked is None else [*asked]
+    refuse_sensitive(concepts or measured)
+    unknown = [name for name in concepts if name not in measured]
     if unknown:
         raise NotFoundError(f"the run did not measure {', '.join(unknown)}; it has {', '.join(measured)}")
-    if len(sensitive) == len(chosen):
-        raise RestrictedError(f"the run measured sensitive concepts only ({', '.join(sensitive)}): nothing to export")
-    return [concept.id for concept in chosen if not concept.sensitive]
-
-
-def require_public(what: str, keys: Iterable[str]) -> None:
-    """Raise RestrictedError for an artifact that was made from passages of a sensitive concept."""
-    for key in keys:
-        if is_restricted(key):
-            raise RestrictedError(f"{what}: artifact {key} is restricted and never exported")
+    return concepts
 
 
 def licence_of(what: str, config: ConceptsConfig) -> str:

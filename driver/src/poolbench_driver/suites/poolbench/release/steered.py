@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from poolbench.concepts import refuse_restricted
 from poolbench.errors import NotFoundError
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.suites.poolbench.plan import SteeringStages
-from poolbench_driver.suites.poolbench.release.source import Export, require_public
+from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_driver.suites.poolbench.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
 
 KIND = "poolbench-steered-outputs"
@@ -41,7 +42,7 @@ _FIELDS = {
 def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
     """Write the steered texts of a finished run into `output` and return the manifest.
 
-    Scores come from the run's tables, so that nothing restricted is read. A part is one concept and strategy.
+    Scores come from the run's tables. A part is one concept and strategy.
 
     Raises:
         InputError: `output` holds something else.
@@ -83,7 +84,7 @@ def _write_concept(
 
 def _tables(export: Export, source: TextKeys) -> tuple[pa.Table, pa.Table]:
     """Return texts and fluency; restricted keys are refused before they are looked up."""
-    require_public(source.strategy, (source.texts, source.fluency))
+    refuse_restricted(source.strategy, (source.texts, source.fluency))
     return export.artifacts.read_table(source.texts), export.artifacts.read_table(source.fluency)
 
 
@@ -103,7 +104,7 @@ def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) ->
     lead = (
         "Continuations of neutral openings by a language model whose residual stream was steered along the concept "
         "directions of several pooling strategies, as D2 and D3 of PoolBench read them. They are a model's output and "
-        "may be false, offensive or repetitive. Its terms apply to them. Sensitive concepts are not part of a release."
+        "may be false, offensive or repetitive. Its terms apply to them."
     )
     texts = (
         f"| {e['concept']} | `{name}` | {e['num_rows']} | {gates.get(e['concept'], 'none')} |"

@@ -29,7 +29,7 @@ class AuditView:
 
 
 def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditView:
-    """Return the verdict on each concept; runs that an earlier version finished have no rows."""
+    """Return the verdict on each concept."""
     found: dict[str, dict[str | None, Row]] = defaultdict(dict)
     for row in rows or ():
         found[row["concept"]][row["check"]] = row
@@ -39,8 +39,7 @@ def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditVie
 def _line(concept: str, checks: dict[str | None, Row]) -> Row:
     first = next(iter(checks.values()), None)
     if first is None or first["verdict"] is None:
-        old = "the run has no audit: an earlier version finished it; run it again"
-        reason = old if first is None else first["reason"]
+        reason = "the run has no audit" if first is None else first["reason"]
         return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, "")}
     cells = {name: _cell(name, checks.get(name)) for name in CHECKS}
     return {"concept": concept, "verdict": first["verdict"], "reason": first["verdict_reason"], "cells": cells}

@@ -94,7 +94,7 @@ def _measured(rows: Iterable[Row]) -> set[str]:
 
 
 def _cosines(tables: Mapping[str, pa.Table], rows: Iterable[Row]) -> CosinesView:
-    """Return the table of cosines; runs that an earlier version finished have none."""
+    """Return the table of cosines."""
     steered = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
     return build_cosines(_optional(tables, "cosines"), steered)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from poolbench_corpora.io import concept_folder
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
@@ -18,7 +17,7 @@ def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) 
             concepts of the table are asked for.
     """
     metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
-    there = [name for name in table.concepts if concept_folder(Path(corpus), name).is_dir()]
+    there = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
     return {
         "preset": "card",
         "model": model.preset,

@@ -21,7 +21,7 @@ from poolbench.statistics import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit
-from poolbench_driver.contract.source import RowSource, redacted, strategy_columns
+from poolbench_driver.contract.source import RowSource, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.confounds import METRIC, excess_over_confound
@@ -60,7 +60,7 @@ class Confounds:
 
     def table(self) -> pa.Table:
         """Return the audits as a table, one row per check; a concept without an audit has one row."""
-        rows = [redacted(row) for name, found in self.audits.items() for row in _audit_rows(name, found)]
+        rows = [row for name, found in self.audits.items() for row in _audit_rows(name, found)]
         return pa.Table.from_pylist(rows, AUDIT_SCHEMA)
 
 
@@ -129,5 +129,5 @@ def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit | CellErr
 def _audit_rows(name: str, found: Audit | CellError) -> Iterable[Row]:
     if isinstance(found, Audit):
         return found.rows()
-    reason = {"status": found.status.value, "reason": str(found), "quoted": found.quoted}
+    reason = {"status": found.status.value, "reason": str(found)}
     return [{"concept": name, "verdict": None, "verdict_reason": None, **reason}]

@@ -13,7 +13,7 @@ from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench.steps.roles import Cell
-from poolbench_driver.contract.source import RowSource, measured, opaque, redacted, strategy_columns
+from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
@@ -67,11 +67,10 @@ COMPARED = ("C1", "C3")
 def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:
     """Return cosines of all pairs of a run's strategies, for each concept at each layer that has directions.
 
-    They are computed here, from committed directions: no task is repeated when a strategy is added. Of sensitive
-    concepts, only the cosines leave the store.
+    They are computed here, from committed directions: no task is repeated when a strategy is added.
     """
     rows = [
-        redacted(row)
+        row
         for probes in plan.probes.concepts.values()
         for layer in plan.scope.layers_with_steering
         for row in _rows(plan, probes, layer, source)

@@ -87,7 +87,7 @@ class SteeredTexts:
     def _scorer(self, name: str) -> GatedScorer:
         table = self.source.table(self.stages.scorers.concepts[name].gate)
         if isinstance(table, Failure):
-            return GatedScorer(name, Status.NO_SCORER, table.reason, table.quoted)
+            return GatedScorer(name, Status.NO_SCORER, table.reason)
         return GatedScorer.from_gate(name, table.to_pylist())
 
 

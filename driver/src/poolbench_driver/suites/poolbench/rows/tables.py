@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from poolbench.concepts import stay
 from poolbench.contracts import Row
-from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.measures import to_rows
 from poolbench.storage import directions
 from poolbench_driver.contract.source import RowSource
@@ -76,7 +76,7 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
         for (strategy, layer), key in probes.directions.items():
             at = name, strategy, layer
             is_null = all(figures.get((*at, metric), 0.0) is None for metric in ("d1.auroc", itself))
-            if not (is_restricted(key) or is_null):
+            if not (is_null or stay([key])):
                 yield {
                     **{"model": model.id, "model_revision": model.revision, "key": key},
                     **{"concept": name, "strategy": strategy, "layer": layer},
