@@ -19,6 +19,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpora")
     sizes = {"num_train": 200, "num_test": 60, "num_scorer": 4}
     tables = [build_planted(concept, seed=0, **sizes) for concept in ("imdb_sentiment", "numerical_precision")]
+    rows = tables[1].to_pylist()
+    for row in rows:
+        row["text"] = row["text"].replace(". ", "! ") if row["label"] else row["text"]
+    tables[1] = pa.Table.from_pylist(rows, tables[1].schema)
     write_corpus(pa.concat_tables(tables), path, CorpusManifest(revision="1", tokenizer="words", window=(90, 140)))
     return path
 
@@ -36,7 +40,7 @@ def test_a_confound_is_a_violation_with_its_reason(driver: Any, folder: Path) ->
     assert done.returncode == 1
     assert "imdb_sentiment: ok, pass" in done.stdout
     assert "numerical_precision: ok, confounded" in done.stdout
-    assert "  confounded: length alone separates the classes with an AUROC of 0." in done.stdout
+    assert "  confounded: punctuation alone separates the classes with an AUROC of 1." in done.stdout
 
 
 def test_json_holds_findings_verdicts_and_figures(driver: Any, folder: Path) -> None:
@@ -46,7 +50,7 @@ def test_json_holds_findings_verdicts_and_figures(driver: Any, folder: Path) -> 
     verdicts = {each["concept"]: (each["valid"], each["verdict"]) for each in found["concepts"]}
     assert verdicts == {"imdb_sentiment": (True, "pass"), "numerical_precision": (False, "confounded")}
     checks = {check["check"]: check for check in found["concepts"][1]["checks"]}
-    assert checks["length"]["ci_low"] > checks["length"]["limit"] == 0.6
+    assert checks["punctuation"]["ci_low"] > checks["punctuation"]["limit"] == 0.6
     assert checks["near_duplicates"]["value"] == 0.0
 
 

@@ -15,7 +15,7 @@ from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.library import own_passages
 from poolbench_corpora.folders.counting import CARD_TOKENIZER, WORDS, token_counter
 from poolbench_corpora.io import CORPUS_SPLITS
-from poolbench_corpora.planted import PLANTED_REVISION, build_planted
+from poolbench_corpora.planted import build_planted, planted_concepts, planted_revision
 from poolbench_corpora.yields import Yield
 
 SOURCES = ("planted", "real", "hf", "local:PATH")
@@ -98,7 +98,7 @@ def _from_text(source: str, settings: dict[str, Any]) -> tuple[str, Callable[[st
         found.chosen = passages.num_rows
         return passages
 
-    return PLANTED_REVISION, table
+    return planted_revision(planted_concepts()), table
 
 
 def _from_datasets(

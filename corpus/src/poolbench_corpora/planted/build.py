@@ -15,11 +15,8 @@ from poolbench.texts import count_words
 from poolbench_corpora.partition import source_of, split_of
 from poolbench_corpora.planted.lexicon import Lexicon, load_lexicon
 from poolbench_corpora.planted.passages import Brief, write_document, write_members
-from poolbench_corpora.planted.signals import Signal, load_signal, planted_concepts
+from poolbench_corpora.planted.signals import PLANTED_REVISION, Signal, load_signal, planted_concepts
 from poolbench_corpora.text import TokenCounter
-
-PLANTED_REVISION = "planted-4"
-"""Changes with every change of lexicons, signals or grammar; part of every passage's random key."""
 
 _LM_REVISION = "planted-3"
 """That of the documents that the demo language model has read: they have positives and plain sentences only."""

@@ -6,7 +6,7 @@ positives, with as many words, letters, marks and sentences, so that only the co
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -14,6 +14,12 @@ from random import Random
 
 from poolbench.concepts import CONCEPTS
 from poolbench_corpora.planted.lexicon import Use, load_yaml
+
+PLANTED_REVISION = "planted-4"
+"""Changes with every change of lexicons, grammar or placements, and with it the random draws of every passage.
+
+A change of one concept's signal raises the `revision` in its file instead, so that the other concepts keep theirs.
+"""
 
 Pattern = tuple[str, str]
 """Positive and negative form of one sentence, filled with the same words."""
@@ -28,6 +34,7 @@ class Signal:
 
     concept: str
     placement: str  # of marked sentences, a key of `PLACEMENTS`
+    revision: str = PLANTED_REVISION
     pairs: tuple[Pattern, ...] = ()
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()  # patterns of negatives, in the same places
@@ -61,6 +68,7 @@ def load_signal(concept: str) -> Signal:
     return Signal(
         concept=concept,
         placement=raw["placement"],
+        revision=raw.get("revision", PLANTED_REVISION),
         pairs=tuple((positive, negative) for positive, negative in raw.get("pairs", ())),
         positive=tuple(raw.get("positive", ())),
         negative=tuple(raw.get("negative", ())),
@@ -68,6 +76,11 @@ def load_signal(concept: str) -> Signal:
         common=raw.get("common"),
         scorer=tuple((positive, negative) for positive, negative in raw.get("scorer", ())),
     )
+
+
+def planted_revision(concepts: Iterable[str]) -> str:
+    """Return the revision of the planted passages of these concepts; several are listed."""
+    return ", ".join(sorted({load_signal(concept).revision for concept in concepts})) or PLANTED_REVISION
 
 
 @cache

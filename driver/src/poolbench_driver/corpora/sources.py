@@ -24,7 +24,7 @@ from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
 from poolbench_corpora.inferred import INFERENCE_VERSION
 from poolbench_corpora.io import folder_digest, folder_files, read_concept
 from poolbench_corpora.partition import PARTITION_VERSION
-from poolbench_corpora.planted import PLANTED_REVISION, build_planted
+from poolbench_corpora.planted import build_planted, planted_revision
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
@@ -70,7 +70,7 @@ def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -
     corpus = config.corpus
     identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
     if corpus.source == "planted":
-        identity["revision"] = PLANTED_REVISION
+        identity["revision"] = planted_revision(concept.id for concept in concepts)
     elif corpus.source == "real":
         from poolbench_corpora.real import real_revision
 
