@@ -344,12 +344,12 @@ def _architecture_gaps() -> list[Gap]:
 def _libc_gaps(release: Mapping[str, str]) -> list[Gap]:
     oldest_version = ".".join(map(str, OLDEST_GLIBC))
     name = release.get("PRETTY_NAME", "this system")
-    version = _glibc()
-    if version is None:
+    glibc = _glibc()
+    if glibc is None:
         message = f"{name} has no glibc (musl, for example); the packages need glibc {oldest_version} or later"
         return [Gap("C library", message, "use a distribution with glibc, such as Debian, Ubuntu or Fedora")]
-    if version < OLDEST_GLIBC:
-        message = f"{name} has glibc {'.'.join(map(str, version))}; the packages need {oldest_version} or later"
+    if glibc < OLDEST_GLIBC:
+        message = f"{name} has glibc {'.'.join(map(str, glibc))}; the packages need {oldest_version} or later"
         return [Gap("C library", message, "use a newer release of the distribution, such as Debian 11 or Ubuntu 20.04")]
     return []
 
