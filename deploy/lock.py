@@ -81,7 +81,7 @@ def write_pins(file: Path, packages: Sequence[dict[str, Any]]) -> None:
             lines.append(f"# {size / 1e6:.1f} MB")
         marker = f" ; {package['marker']}" if "marker" in package else ""
         files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
-        hashes = sorted(f"--hash=sha256:{each['hashes']['sha256']}" for each in files)
+        hashes = sorted(f"--hash=sha256:{archive['hashes']['sha256']}" for archive in files)
         lines.append(" \\\n    ".join([f"{package['name']}=={package['version']}{marker}", *hashes]))
     file.write_text("".join(f"{line}\n" for line in lines))
 
@@ -108,8 +108,8 @@ def lock_image(profile: str, source: Path, name: str) -> None:
         platform = ["--python-platform", "x86_64-manylinux_2_28"]
         compile_pins(str(source), pins, [*platform, *overrides(profile), *constraints])
         names = [pin.split("==")[0] for pin in pins.read_text().splitlines()]
-    without_cuda = [each for each in names if profile == "gpu" or not CUDA_LIBRARY.match(each)]
-    target.write_text("".join(f"{each}\n" for each in without_cuda))
+    without_cuda = [package for package in names if profile == "gpu" or not CUDA_LIBRARY.match(package)]
+    target.write_text("".join(f"{package}\n" for package in without_cuda))
 
 
 def compile_pins(source: str, target: Path, options: Sequence[str], python: str = "3.11") -> None:
@@ -155,7 +155,7 @@ def environments() -> Iterator[dict[str, str]]:
 def _machines(package: dict[str, Any]) -> set[str]:
     """Return the machines that need a pin."""
     marker = Marker(package["marker"]) if "marker" in package else None
-    return {each["platform_machine"] for each in environments() if marker is None or marker.evaluate(each)}
+    return {machine["platform_machine"] for machine in environments() if marker is None or marker.evaluate(machine)}
 
 
 if __name__ == "__main__":

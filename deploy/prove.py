@@ -100,9 +100,9 @@ class Proof:
         return self._record(running.name, running.command, time.monotonic() - running.began, process.returncode, output)
 
     def _record(self, name: str, command: list[str], seconds: float, code: int | None, output: str) -> bool:
-        shown = " ".join(command).replace(f"{ROOT}/", "")
+        line = " ".join(command).replace(f"{ROOT}/", "")
         self.steps.append(
-            {"name": name, "command": shown, "seconds": round(seconds, 1), "exit": code, "output": output[-TAIL:]}
+            {"name": name, "command": line, "seconds": round(seconds, 1), "exit": code, "output": output[-TAIL:]}
         )
         print(f"{seconds:6.0f} s  {name}: {'ok' if code == 0 else f'exit {code}'}", flush=True)
         if code:
@@ -229,8 +229,8 @@ def machine() -> dict[str, Any]:
             f"def v(n):\n try: return version(n)\n except E: return None\n"
             f"print(json.dumps({{n: v(n) for n in {names!r}}}))"
         )
-        asked = subprocess.run([str(PYTHON), "-c", code], check=False, capture_output=True, text=True)
-        facts["versions"] = json.loads(asked.stdout) if asked.returncode == 0 else None
+        reply = subprocess.run([str(PYTHON), "-c", code], check=False, capture_output=True, text=True)
+        facts["versions"] = json.loads(reply.stdout) if reply.returncode == 0 else None
     return facts
 
 

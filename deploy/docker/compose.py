@@ -43,10 +43,10 @@ def up() -> None:
     port = PlaceSettings.load().http_port or 8000
     for name in SERVICES:
         _CONSOLE.print(f"{name:9} http://127.0.0.1:{port}/{name}", highlight=False)
-    found = ComposeSettings.load()
-    if found.monitoring:
-        _CONSOLE.print(f"grafana   http://127.0.0.1:{found.grafana_port} (user admin)", highlight=False)
-        _CONSOLE.print(f"metrics   http://127.0.0.1:{found.prometheus_port}", highlight=False)
+    settings = ComposeSettings.load()
+    if settings.monitoring:
+        _CONSOLE.print(f"grafana   http://127.0.0.1:{settings.grafana_port} (user admin)", highlight=False)
+        _CONSOLE.print(f"metrics   http://127.0.0.1:{settings.prometheus_port}", highlight=False)
     _CONSOLE.print(f"tokens    in {keys.folder()}", highlight=False)
 
 
@@ -65,7 +65,7 @@ def down() -> None:
     _forget_head()
     _compose("--profile", "tools", "down", "--remove-orphans")
     filters = [f"label={SCRATCH}", "label=com.docker.compose.project=poolbench"]
-    listed = ["docker", "volume", "ls", "--quiet", *(part for each in filters for part in ("--filter", each))]
+    listed = ["docker", "volume", "ls", "--quiet", *(part for condition in filters for part in ("--filter", condition))]
     if scratch := subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split():
         subprocess.run(["docker", "volume", "rm", *scratch], check=True, stdout=subprocess.DEVNULL)
 
@@ -102,21 +102,21 @@ def _compose(*arguments: str) -> None:
 def _own_variables() -> dict[str, str]:
     """Return the variables of the compose file that are no settings."""
     image = ["docker", "image", "inspect", "--format", "{{.Id}}", "poolbench/head"]
-    found = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
+    image_id = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
     # A head of other code must not restore the services of the one before.
-    made = {"SECRETS_FOLDER": str(keys.folder()), "HEAD_IMAGE_ID": found.removeprefix("sha256:")[:12] or "none"}
-    return made | ({"S3_IMAGE": chosen} if (chosen := ComposeSettings.load().s3_image) else {})
+    variables = {"SECRETS_FOLDER": str(keys.folder()), "HEAD_IMAGE_ID": image_id.removeprefix("sha256:")[:12] or "none"}
+    return variables | ({"S3_IMAGE": s3_image} if (s3_image := ComposeSettings.load().s3_image) else {})
 
 
 @cache
 def _build_arguments() -> Mapping[str, str]:
     """Return pip's package sources, for the build only; folders of this machine mean nothing inside it."""
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for option, values in pip_sources().items():
         remote = sorted(value for value in values if value.startswith(("http://", "https://")))
         if option != "find-links" and remote:
-            found[f"PIP_{option.upper().replace('-', '_')}"] = " ".join(remote)
-    return found
+            arguments[f"PIP_{option.upper().replace('-', '_')}"] = " ".join(remote)
+    return arguments
 
 
 def _gather_wheels() -> None:

@@ -29,11 +29,11 @@ def prepare() -> None:
     """Write what is missing. Existing tokens, passwords and keys stay; those in the environment replace them."""
     folder().mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     folder().chmod(_FOLDER_MODE)
-    given = PlaceSettings.load()
+    settings = PlaceSettings.load()
     for name in _TOKENS:
-        chosen = given.token.get_secret_value() if name == "POOLBENCH_TOKEN" else ""
-        _write(name, chosen or read(name) or secrets.token_hex(_TOKEN_BYTES))
-    _write("POOLBENCH_TOKEN_NEXT", given.token_next.get_secret_value() or read("POOLBENCH_TOKEN_NEXT"))
+        token = settings.token.get_secret_value() if name == "POOLBENCH_TOKEN" else ""
+        _write(name, token or read(name) or secrets.token_hex(_TOKEN_BYTES))
+    _write("POOLBENCH_TOKEN_NEXT", settings.token_next.get_secret_value() or read("POOLBENCH_TOKEN_NEXT"))
     password = read("REDIS_PASSWORD")
     _write("POOLBENCH_BROKER", f"redis://:{password}@redis:6379/1")
     # Health checks run as a user who may ping and nothing else, so that they need no password.
@@ -54,9 +54,9 @@ def read(name: str) -> str:
 
 def _s3_keys() -> dict[str, Pair]:
     """Return access and secret key by user: those of a service outside of Compose, or made for our own."""
-    given = S3Settings.load()
-    if given.endpoint:
-        pair = given.access_key.get_secret_value(), given.secret_key.get_secret_value()
+    settings = S3Settings.load()
+    if settings.endpoint:
+        pair = settings.access_key.get_secret_value(), settings.secret_key.get_secret_value()
         return {"root": ("", ""), "driver": pair, "services": pair}
     users = ("root", *USERS)
     return {user: (f"poolbench-{user}", read(f"s3_{user}_secret") or secrets.token_hex(20)) for user in users}

@@ -32,10 +32,10 @@ def up(documents: Sequence[Document]) -> None:
     if not monitors:
         _CONSOLE.print("note: no ServiceMonitor is made, because the Prometheus operator is not installed")
     values = credentials.wanted(credentials.known())
-    kept = manifests.to_apply(documents, values[credentials.S3][credentials.ENDPOINT], monitors=monitors)
-    kubectl.apply(manifests.of_kind(kept, "Namespace"))
+    objects = manifests.to_apply(documents, values[credentials.S3][credentials.ENDPOINT], monitors=monitors)
+    kubectl.apply(manifests.of_kind(objects, "Namespace"))
     kubectl.apply(credentials.documents(values))
-    for line in kubectl.apply(kept):
+    for line in kubectl.apply(objects):
         _CONSOLE.print(line)
     _CONSOLE.print("waiting until every service is ready; Ctrl-C stops the waiting only")
     progress.wait(_CONSOLE.print)
@@ -113,9 +113,9 @@ def _dispatch(given: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run one command; an error that a user can correct is one line, without a traceback."""
-    given = _parser().parse_args()
+    arguments = _parser().parse_args()
     try:
-        return _dispatch(given)
+        return _dispatch(arguments)
     except PoolbenchError as error:
         _CONSOLE.print(f"error {error}", style="red")
         return Exit.USAGE

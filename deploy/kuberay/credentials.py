@@ -25,9 +25,9 @@ _HUB_TOKEN = "HF_TOKEN"
 
 def known() -> dict[str, Values]:
     """Return the Secrets that the cluster has, by name."""
-    found = {one["metadata"]["name"]: one.get("data", {}) for one in kubectl.get("secret")}
+    data_by_name = {one["metadata"]["name"]: one.get("data", {}) for one in kubectl.get("secret")}
     names = (RAY, REDIS, SERVICES, S3, HUB)
-    return {name: _decoded(found[name]) for name in names if name in found}
+    return {name: _decoded(data_by_name[name]) for name in names if name in data_by_name}
 
 
 def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
@@ -46,14 +46,14 @@ def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
         raise ConfigError(
             f"{_STORE} is {services[_STORE]!r}: pods share no folder; give s3://bucket or s3://bucket/prefix"
         )
-    made = {
+    values_by_name = {
         RAY: {"auth_token": secrets.token_hex(32)} | have.get(RAY, {}),
         REDIS: {"password": password, "redis.conf": f"requirepass {password}\n"},
         SERVICES: services | {_BROKER: f"redis://:{password}@redis:6379/{BROKER_DATABASE}"},
         S3: _object_store(have.get(S3, {})),
         HUB: have.get(HUB, {}) | {name: os.environ[name] for name in (_HUB_TOKEN,) if os.environ.get(name)},
     }
-    return {name: values for name, values in made.items() if values}
+    return {name: values for name, values in values_by_name.items() if values}
 
 
 def documents(values: Mapping[str, Values]) -> list[Document]:
@@ -66,8 +66,8 @@ def documents(values: Mapping[str, Values]) -> list[Document]:
 
 
 def _object_store(have: Mapping[str, str]) -> Values:
-    found = {**have, **_given(S3Settings, *S3Settings.model_fields)}
-    source = found.get(_SOURCE, "keys")
+    variables = {**have, **_given(S3Settings, *S3Settings.model_fields)}
+    source = variables.get(_SOURCE, "keys")
     if source not in _SOURCES:
         raise ConfigError(
             f"{_SOURCE} is {source!r}, which reads variables or files of this machine: pods have none of them; use "
@@ -75,19 +75,19 @@ def _object_store(have: Mapping[str, str]) -> Values:
         )
     keys = (S3Settings.variable("access_key"), S3Settings.variable("secret_key")) if source == "keys" else ()
     needed = (ENDPOINT, *keys)
-    if missing := [name for name in needed if not found.get(name)]:
+    if missing := [name for name in needed if not variables.get(name)]:
         raise ConfigError(
             f"{', '.join(missing)} not set: the cluster keeps its data in an S3 service outside of Kubernetes; "
             "set them in the environment of this command, which puts them into a Secret"
         )
-    return found
+    return variables
 
 
 def _given(model: type[Settings], *fields: str) -> Values:
     """Return the variables of these fields that the environment or the folder of secrets sets."""
     loaded = model.load()
-    given = [field for field in fields if field in loaded.model_fields_set]
-    return {model.variable(field): _plain(getattr(loaded, field)) for field in given}
+    names = [field for field in fields if field in loaded.model_fields_set]
+    return {model.variable(field): _plain(getattr(loaded, field)) for field in names}
 
 
 def _plain(value: Any) -> str:

@@ -67,7 +67,7 @@ def _next_pod(job: str, followed: set[str], note: Callable[[str], None]) -> str 
     Raises:
         EndpointError: No pod starts in time.
     """
-    deadline, shown = time.monotonic() + START_TIMEOUT_S, ""
+    deadline, last_state = time.monotonic() + START_TIMEOUT_S, ""
     while True:
         ended, phases = _has_ended(job), {pod["metadata"]["name"]: pod for pod in _pods(job)}
         for name, pod in phases.items():
@@ -79,9 +79,9 @@ def _next_pod(job: str, followed: set[str], note: Callable[[str], None]) -> str 
         state = next((pod_state(pod) for name, pod in phases.items() if name not in followed), "no pod yet")
         if time.monotonic() > deadline:
             raise EndpointError(f"job {job} did not start within {START_TIMEOUT_S} s: {state}")
-        if state != shown and not followed:
+        if state != last_state and not followed:
             note(f"job {job}: {state}")
-        shown = state
+        last_state = state
         time.sleep(_POLL_S)
 
 
@@ -98,9 +98,9 @@ def _exit_code(job: str) -> int:
 
 def _has_ended(job: str) -> bool:
     """Return whether the Job has completed, has failed, or was deleted."""
-    found = kubectl.get("job", job)
-    conditions = found[0].get("status", {}).get("conditions", []) if found else []
-    return not found or any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+    objects = kubectl.get("job", job)
+    conditions = objects[0].get("status", {}).get("conditions", []) if objects else []
+    return not objects or any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
 
 
 def _pods(job: str) -> list[Document]:
@@ -108,17 +108,17 @@ def _pods(job: str) -> list[Document]:
 
 
 def _await_running(pod: str, note: Callable[[str], None]) -> None:
-    deadline, shown = time.monotonic() + START_TIMEOUT_S, ""
+    deadline, last_state = time.monotonic() + START_TIMEOUT_S, ""
     while True:
-        found = kubectl.get("pod", pod)
-        state = pod_state(found[0]) if found else "absent"
+        pods = kubectl.get("pod", pod)
+        state = pod_state(pods[0]) if pods else "absent"
         if state == "Running":
             return
         if time.monotonic() > deadline:
             raise EndpointError(f"pod {pod} did not start within {START_TIMEOUT_S} s: {state}")
-        if state != shown:
+        if state != last_state:
             note(f"pod {pod}: {state}")
-        shown = state
+        last_state = state
         time.sleep(_POLL_S)
 
 

@@ -27,9 +27,9 @@ def require_client() -> None:
 def require_context() -> str:
     """Return the current context. Raise ConfigError if there is no client or no context."""
     require_client()
-    found = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True, check=False)
-    context = found.stdout.strip()
-    if found.returncode or not context:
+    reply = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True, check=False)
+    context = reply.stdout.strip()
+    if reply.returncode or not context:
         raise ConfigError(
             "kubectl has no current context: choose a cluster with `kubectl config use-context NAME` "
             "(`kubectl config get-contexts` lists the names), or name its file in KUBECONFIG"
@@ -47,8 +47,8 @@ def call(*arguments: str, documents: Iterable[Mapping[str, Any]] = ()) -> str:
     done = subprocess.run(["kubectl", *arguments], input=sent, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
-        said = "; ".join(lines) or f"exit code {done.returncode}"
-        raise EndpointError(f"kubectl {' '.join(arguments[:3])}: {said}")
+        message = "; ".join(lines) or f"exit code {done.returncode}"
+        raise EndpointError(f"kubectl {' '.join(arguments[:3])}: {message}")
     return done.stdout
 
 
@@ -63,10 +63,10 @@ def apply(documents: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def get(kind: str, name: str = "", selector: str = "") -> list[Document]:
     """Return the objects of a kind in the namespace, or those of a name or with labels."""
-    chosen = [name] if name else [f"--selector={selector}"] if selector else []
-    said = call("get", kind, *chosen, f"--namespace={NAMESPACE}", "--ignore-not-found", "--output=json")
-    found = json.loads(said) if said.strip() else {"items": []}
-    return list(found["items"]) if "items" in found else [found]
+    selection = [name] if name else [f"--selector={selector}"] if selector else []
+    output = call("get", kind, *selection, f"--namespace={NAMESPACE}", "--ignore-not-found", "--output=json")
+    document = json.loads(output) if output.strip() else {"items": []}
+    return list(document["items"]) if "items" in document else [document]
 
 
 def has_kind(name: str) -> bool:

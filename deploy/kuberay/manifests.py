@@ -53,14 +53,14 @@ def to_apply(documents: Sequence[Document], endpoint: str, *, monitors: bool) ->
         endpoint: Address of the S3 service.
         monitors: Whether the cluster knows the kinds of Prometheus' operator.
     """
-    kept = [
+    objects = [
         copy.deepcopy(one)
         for one in documents
         if one["kind"] != "Job" and (monitors or not one["apiVersion"].startswith("monitoring.coreos.com/"))
     ]
-    for policy in of_kind(kept, "NetworkPolicy", STORE_POLICY):
+    for policy in of_kind(objects, "NetworkPolicy", STORE_POLICY):
         policy["spec"]["egress"][0]["ports"] = [{"protocol": "TCP", "port": store_port(endpoint)}]
-    return kept
+    return objects
 
 
 def to_delete(documents: Sequence[Document]) -> list[Document]:
@@ -97,8 +97,8 @@ def runs_pod(documents: Sequence[Document]) -> Document:
     for name in ("args", "env", "envFrom"):
         container.pop(name, None)
     container["command"] = ["sleep", str(_FETCH_LIMIT_S)]
-    for kept in (container["volumeMounts"], spec["volumes"]):
-        kept[:] = [each for each in kept if each["name"] != SECRETS]
+    for entries in (container["volumeMounts"], spec["volumes"]):
+        entries[:] = [entry for entry in entries if entry["name"] != SECRETS]
     metadata = {
         "name": RUNS_POD,
         "namespace": job["metadata"]["namespace"],

@@ -60,28 +60,28 @@ def pod_state(pod: Document) -> str:
     waiting: list[dict[str, Any]] = [one["state"]["waiting"] for one in containers if "waiting" in one.get("state", {})]
     reasons = [one for one in waiting if one.get("reason") not in ("ContainerCreating", "PodInitializing")]
     reasons += [one for one in status.get("conditions", []) if one.get("reason") == "Unschedulable"]
-    said = [": ".join(filter(None, (one.get("reason", ""), one.get("message", "")))) for one in reasons]
-    if not said and status.get("phase") == "Running" and not all(one.get("ready") for one in containers[-1:]):
-        said = ["not ready"]
-    return " - ".join([status.get("phase", "Unknown"), *said[:1]])
+    messages = [": ".join(filter(None, (one.get("reason", ""), one.get("message", "")))) for one in reasons]
+    if not messages and status.get("phase") == "Running" and not all(one.get("ready") for one in containers[-1:]):
+        messages = ["not ready"]
+    return " - ".join([status.get("phase", "Unknown"), *messages[:1]])
 
 
 def wait(note: Callable[[str], None], timeout_s: float = READY_TIMEOUT_S, poll_s: float = _POLL_S) -> None:
     """Wait until all is ready, and print every change. Raise EndpointError if something fails or takes too long."""
-    started, shown = time.monotonic(), dict[str, str]()
+    started, states = time.monotonic(), dict[str, str]()
     while True:
         progress, elapsed_s = look(), time.monotonic() - started
         for name, state in progress.parts.items():
-            if shown.get(name) != state:
+            if states.get(name) != state:
                 note(f"{elapsed_s:5.0f} s  {name}: {state}")
-        shown = dict(progress.parts)
+        states = dict(progress.parts)
         if progress.ready:
             return
         if progress.failure:
             raise EndpointError(f"the services cannot start: {progress.failure}")
         if elapsed_s > timeout_s:
             late = [
-                f"{name}: {state}" for name, state in shown.items() if state not in ("Running", "RUNNING", "Succeeded")
+                f"{name}: {state}" for name, state in states.items() if state not in ("Running", "RUNNING", "Succeeded")
             ]
             raise EndpointError(f"not ready after {timeout_s:.0f} s: {'; '.join(late) or 'no part is reported'}")
         time.sleep(poll_s)

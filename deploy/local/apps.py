@@ -54,9 +54,10 @@ def deploy(http: str, missing: list[str]) -> None:
             "`make cluster-down` and `make cluster-up`, which chooses another"
         ) from error
 
-    chosen = options(ray.cluster_resources().get("GPU", 0))
+    app_options = options(ray.cluster_resources().get("GPU", 0))
     targets = [
-        serve.RunTarget(build_app(name, **chosen.get(name, {})), name=name, route_prefix=f"/{name}") for name in missing
+        serve.RunTarget(build_app(name, **app_options.get(name, {})), name=name, route_prefix=f"/{name}")
+        for name in missing
     ]
     serve.run_many(targets, blocking=False, wait_for_applications_running=False)
 
@@ -73,7 +74,7 @@ def states() -> list[AppState]:
     from ray.serve.schema import ReplicaState
 
     applications = serve.status().applications
-    found = []
+    app_states = []
     for name in SERVICES:
         state = AppState(name, "absent")
         if name in applications:
@@ -82,8 +83,8 @@ def states() -> list[AppState]:
             running = sum(item.replica_states.get(ReplicaState.RUNNING, 0) for item in deployments)
             text = "; ".join(filter(None, [seen.message, *(item.message for item in deployments)]))
             state = AppState(name, str(seen.status.value), running, text)
-        found.append(state)
-    return found
+        app_states.append(state)
+    return app_states
 
 
 def wait(console: Console) -> list[AppState]:
@@ -145,9 +146,9 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
             not allowed.
     """
     shares = _gpu_shares(num_gpus)
-    chosen: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
+    app_options: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
     # An engine batches whatever is under way, so that many requests at once are its strength.
-    steerer = chosen.setdefault("steerer", {}) | {"max_ongoing_requests": STEERER_REQUESTS}
+    steerer = app_options.setdefault("steerer", {}) | {"max_ongoing_requests": STEERER_REQUESTS}
     split = SteererSettings.load().tensor_parallel
     left = num_gpus - shares.get("extractor", 0) - shares.get("scorer", 0)
     if split > 1:
@@ -160,16 +161,16 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     most = int(left) // split
     if most > 1:
         steerer["max_replicas"] = most
-    chosen |= {"steerer": steerer}
-    return {name: own for name in SERVICES if (own := chosen.get(name, {}) | _replicas(name))}
+    app_options |= {"steerer": steerer}
+    return {name: kwargs for name in SERVICES if (kwargs := app_options.get(name, {}) | _replicas(name))}
 
 
 def _replicas(service: str) -> dict[str, Any]:
     """Return the numbers of replicas that the environment asks for."""
     settings = ScalingSettings.load()
-    if (asked := settings.range_of(service)) is None:
+    if (replica_range := settings.range_of(service)) is None:
         return {}
-    return {"num_replicas": asked[0], "max_replicas": asked[1], "idle_s": settings.replica_idle_s}
+    return {"num_replicas": replica_range[0], "max_replicas": replica_range[1], "idle_s": settings.replica_idle_s}
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:

@@ -23,8 +23,7 @@ def make_private(folder: Path) -> Path:
 
 def exposed(cluster: Cluster) -> list[str]:
     """Return each port of the cluster that other machines can reach, with the process that listens on it."""
-    found = {line for process in cluster.processes() for line in _exposed_by(process)}
-    return sorted(found)
+    return sorted({line for process in cluster.processes() for line in _exposed_by(process)})
 
 
 def require_loopback(cluster: Cluster) -> None:

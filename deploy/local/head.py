@@ -47,11 +47,11 @@ _NOT_INHERITED = (
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     """Return the environment of every process of the cluster. Tokens are named by file, never by value."""
-    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    variables = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **DEFAULTS,
         **_LOCAL_DEFAULTS,
-        **kept,
+        **variables,
         **FIXED,
         **_LOCAL,
         "RAY_AUTH_TOKEN_PATH": cluster.ray_token_file,

@@ -68,12 +68,12 @@ class Cluster:
         Ray renames its processes over their own environment, so the id alone does not find all of them.
         """
         session = self.pid if self.pid and self._session_is_ours() else None
-        found = []
+        members = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, ProcessLookupError):
                 if process.status() != psutil.STATUS_ZOMBIE and self._is_member(process, session):
-                    found.append(process)
-        return found
+                    members.append(process)
+        return members
 
     def _is_member(self, process: psutil.Process, session: int | None) -> bool:
         if process.pid == os.getpid():
@@ -95,8 +95,8 @@ class Cluster:
 
 def state_folder() -> Path:
     """Return POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
-    named = PlaceSettings.load().state
-    folder = named.expanduser().resolve() if named else REPOSITORY / STATE_FOLDER
+    state = PlaceSettings.load().state
+    folder = state.expanduser().resolve() if state else REPOSITORY / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 
@@ -133,23 +133,23 @@ def forget(state: Path) -> None:
 
 def new_cluster(state: Path) -> Cluster:
     """Plan a cluster: addresses from the environment or below the state folder, ports that are free now."""
-    given, logs = PlaceSettings.load(), state / "logs"
+    settings, logs = PlaceSettings.load(), state / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     logs.chmod(0o700)
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
-    http_port = _port(given, "http_port")
+    http_port = _port(settings, "http_port")
     return Cluster(
         cluster_id=secrets.token_hex(8),
         http=f"{'https' if server_files() else 'http'}://127.0.0.1:{http_port}",
-        store=given.store or str(state / "store"),
-        broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
-        token_file=str(_token_file(state / "token", given.token.get_secret_value())),
+        store=settings.store or str(state / "store"),
+        broker=settings.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
+        token_file=str(_token_file(state / "token", settings.token.get_secret_value())),
         ray_token_file=str(_token_file(state / "ray_token")),
         ray_port=free_port(),
         # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters. The folder above is private.
         ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}" / "ray"),
         logs=str(logs),
-        metrics_port=_metrics_port(given, http_port),
+        metrics_port=_metrics_port(settings, http_port),
     )
 
 
@@ -191,10 +191,10 @@ def _metrics_port(given: PlaceSettings, http_port: int) -> int:
 
 def _port(given: PlaceSettings, field: str, *others: int) -> int:
     """Return the port that a setting names; else the usual one, or a free one if that is taken or among `others`."""
-    wanted: int = getattr(given, field)
+    port: int = getattr(given, field)
     variable = given.variable(field)
     usual, _ = PORTS[variable]
-    problem = port_problem(wanted or usual)
-    if wanted and problem:
-        raise ConfigError(f"port {wanted} ({variable}) {problem}: choose another, or stop what uses it")
-    return wanted or (free_port() if problem or usual in others else usual)
+    problem = port_problem(port or usual)
+    if port and problem:
+        raise ConfigError(f"port {port} ({variable}) {problem}: choose another, or stop what uses it")
+    return port or (free_port() if problem or usual in others else usual)

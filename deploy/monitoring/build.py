@@ -59,8 +59,8 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
 
 def _service_variable() -> dict[str, Any]:
     options = [{"text": name, "value": name, "selected": name == SERVICES[0]} for name in SERVICES]
-    chosen = {"name": "service", "type": "custom", "query": ",".join(SERVICES), "options": options}
-    return chosen | {"current": options[0]}
+    variable = {"name": "service", "type": "custom", "query": ",".join(SERVICES), "options": options}
+    return variable | {"current": options[0]}
 
 
 def kubernetes_rules() -> str:

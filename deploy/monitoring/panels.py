@@ -70,8 +70,8 @@ def _one(title: str, unit: str, query: str, legend: str, *, stat: bool = False) 
 
 def _quantiles(title: str, unit: str, histogram: Histogram, by: str = "", where: str = "") -> Panel:
     legend = f"{{{{{by}}}}} " if by else ""
-    shown = ((0.5, "median"), (0.95, "95 %"))
-    return Panel(title, unit, tuple((quantile(q, histogram, by, where), f"{legend}{name}") for q, name in shown))
+    levels = ((0.5, "median"), (0.95, "95 %"))
+    return Panel(title, unit, tuple((quantile(q, histogram, by, where), f"{legend}{name}") for q, name in levels))
 
 
 _QUEUES = (

@@ -76,8 +76,8 @@ def _command(options: argparse.Namespace) -> list[str]:
 
 def _redis_password() -> str:
     """Return the password of Ray's Redis: RAY_REDIS_PASSWORD, or the content of the file RAY_REDIS_PASSWORD_PATH."""
-    if given := os.environ.get("RAY_REDIS_PASSWORD", ""):
-        return given
+    if password := os.environ.get("RAY_REDIS_PASSWORD", ""):
+        return password
     if not (path := os.environ.get("RAY_REDIS_PASSWORD_PATH", "")):
         return ""
     try:

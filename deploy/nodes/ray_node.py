@@ -59,12 +59,12 @@ def prepare() -> None:
 def command(address: str | None, services: Sequence[str], *options: str) -> list[str]:
     """Return Ray's command for a node that offers places for `services`."""
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
-    own = [f"--node-ip-address={address}"] if address else []
+    flags = [f"--node-ip-address={address}"] if address else []
     port = PlaceSettings.load().metrics_port or METRICS_PORT
     # Fixed, so that health checks and firewalls know them. Ray ends if its agent does not listen within 15 s.
-    own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
-    own += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={AGENT_PORT}"]
-    return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *COMMON, *options]
+    flags += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
+    flags += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={AGENT_PORT}"]
+    return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *flags, *COMMON, *options]
 
 
 def run_node(work: Callable[[], int]) -> int:

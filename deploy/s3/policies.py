@@ -27,8 +27,8 @@ def policy(role: str, store_uri: str) -> Policy:
         raise ConfigError(f"{shown(store_uri)} is no store with users: give s3://bucket or s3://bucket/prefix")
     text = (FOLDER / f"{role}.json").read_text("utf-8")
     store = "/".join(filter(None, (parts.netloc, parts.path.strip("/"))))
-    found: Policy = json.loads(text.replace(":::STORE", f":::{store}").replace(":::BUCKET", f":::{parts.netloc}"))
-    return found
+    document: Policy = json.loads(text.replace(":::STORE", f":::{store}").replace(":::BUCKET", f":::{parts.netloc}"))
+    return document
 
 
 def bucket_policy(principals: dict[str, str], store_uri: str) -> Policy:
@@ -55,13 +55,13 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.principal:
-            made = bucket_policy({arguments.role: arguments.principal}, arguments.store)
+            document = bucket_policy({arguments.role: arguments.principal}, arguments.store)
         else:
-            made = policy(arguments.role, arguments.store)
+            document = policy(arguments.role, arguments.store)
     except PoolbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit.USAGE
-    print(json.dumps(made, indent=2))
+    print(json.dumps(document, indent=2))
     return Exit.DONE
 
 

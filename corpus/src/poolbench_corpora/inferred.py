@@ -52,10 +52,10 @@ def _documents(texts: Sequence[str], pairs: Sequence[object]) -> np.ndarray:
         similar = links[shares >= threshold].tolist()
         features = ((row, ("texts", number)) for number, link in enumerate(similar) for row in link)
         own_pairs = ((row, ("pair", pair)) for row, pair in enumerate(pairs) if pair is not None)
-        found = components(chain(features, own_pairs), len(texts))
-        if np.bincount(found).max() <= largest:
+        documents = components(chain(features, own_pairs), len(texts))
+        if np.bincount(documents).max() <= largest:
             break
-    return found
+    return documents
 
 
 def has_inferred_documents(passages: pa.Table) -> bool:

@@ -58,7 +58,7 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
         CorpusError: The other concepts of the folder were measured with another tokenizer.
     """
     before = read_manifest(folder)
-    others = {each.id for each in CONCEPTS.all() if (folder / each.id).is_dir()} - set(concepts)
+    others = {entry.id for entry in CONCEPTS.all() if (folder / entry.id).is_dir()} - set(concepts)
     if before is None or not others:
         return manifest
     if before.tokenizer != manifest.tokenizer:
@@ -168,8 +168,8 @@ def read_concept(folder: Path, concept: str) -> pa.Table:
     """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
     place = folder / concept
     if not place.is_dir():
-        known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-        raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(names) or 'none'}")
     rows: list[dict[str, Any]] = []
     for split in CORPUS_SPLITS:
         for name, label in CLASSES.items():
@@ -239,6 +239,6 @@ def _to_line(row: dict[str, Any], revision: str) -> str:
 
 
 def _select(passages: pa.Table, concept: str, split: str, label: int) -> pa.Table:
-    chosen = pc.equal(passages["concept"], concept)
-    chosen = pc.and_(chosen, pc.equal(passages["split"], split))
-    return passages.filter(pc.and_(chosen, pc.equal(passages["label"], label)))
+    mask = pc.equal(passages["concept"], concept)
+    mask = pc.and_(mask, pc.equal(passages["split"], split))
+    return passages.filter(pc.and_(mask, pc.equal(passages["label"], label)))

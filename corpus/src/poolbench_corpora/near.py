@@ -38,10 +38,10 @@ def near_duplicates(texts: Sequence[str], share: float = NEAR_DUPLICATE) -> tupl
     grams, sizes = _shingles(texts)
     rows = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
     links, chains = _links(grams, rows, len(texts))
-    found = [*_similar(links, chains, sizes, share)]
-    if not found:
+    blocks = [*_similar(links, chains, sizes, share)]
+    if not blocks:
         return np.zeros((0, 2), dtype=int), np.zeros(0)
-    first, second, shares = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    first, second, shares = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     order = np.lexsort((second, first))
     return np.stack([first, second], axis=1)[order], shares[order]
 
@@ -49,7 +49,7 @@ def near_duplicates(texts: Sequence[str], share: float = NEAR_DUPLICATE) -> tupl
 def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return hashes of the different 8-grams of all texts, one text after the other, and their number per text."""
     number_of: dict[str, int] = {}
-    found, sizes = [], np.zeros(len(texts), dtype=np.int64)
+    hashes, sizes = [], np.zeros(len(texts), dtype=np.int64)
     for row, text in enumerate(texts):
         words = [number_of.setdefault(word, len(number_of) + 1) for word in _WORD.findall(text.lower())]
         num_grams = len(words) - SHINGLE + 1
@@ -58,10 +58,10 @@ def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
             grams = np.zeros(num_grams, dtype=np.uint64)
             for offset in range(SHINGLE):
                 grams = grams * _ODD + mixed[offset : offset + num_grams]
-            own = np.unique(_mixed(grams))
-            sizes[row] = len(own)
-            found.append(own)
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64), sizes
+            row_hashes = np.unique(_mixed(grams))
+            sizes[row] = len(row_hashes)
+            hashes.append(row_hashes)
+    return np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64), sizes
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -118,5 +118,5 @@ def _similar(
         upper = first < second
         first, second = first[upper], second[upper]
         shares = counts.data[upper] / np.minimum(sizes[first], sizes[second])
-        kept = shares >= share
-        yield first[kept], second[kept], shares[kept]
+        similar = shares >= share
+        yield first[similar], second[similar], shares[similar]

@@ -118,19 +118,19 @@ def read_document(file: TextFile, max_characters: int = MAX_WHOLE) -> str:
     """Return the whole text of a file, compressed or not. Raise CorpusError if it is too long or not text."""
     try:
         with _opened(file, any_ending=True) as (stream, _), _decoded(stream, newline="") as text:
-            found = text.read(max_characters + 1)
+            content = text.read(max_characters + 1)
     except UnicodeDecodeError as error:
         raise CorpusError(_undecodable(file, error)) from None
-    if len(found) > max_characters:
+    if len(content) > max_characters:
         raise CorpusError(f"{file} has more than {max_characters:,} characters; cut it into parts")
-    return found
+    return content
 
 
 def ending(name: str) -> str:
     """Return the known end of a file name in small letters, such as `.csv` or `.csv.gz`; "" for any other."""
     small = name.lower()
     base = small.removesuffix(_GZIP[1])
-    return next((each + small[len(base) :] for each in ENDINGS if base.endswith(each)), "")
+    return next((suffix + small[len(base) :] for suffix in ENDINGS if base.endswith(suffix)), "")
 
 
 def stem_of(file: Path) -> str:
@@ -280,13 +280,13 @@ def _json_rows(text: TextIO, file: TextFile) -> Iterator[Row]:
     if len(content) > MAX_WHOLE:
         raise CorpusError(f"{file} has more than {MAX_WHOLE:,} characters; write one object per line, as .jsonl")
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         if content.lstrip().startswith("["):
             raise CorpusError(f"{file}: not JSON ({error}); a list of objects is expected") from None
         yield from _json_lines(io.StringIO(content), file)
         return
-    for number, values in enumerate(found if isinstance(found, list) else [found], start=1):
+    for number, values in enumerate(document if isinstance(document, list) else [document], start=1):
         where = f"{file}, record {number}"
         yield Row(number, where, _object(values, where))
 
@@ -327,7 +327,7 @@ def _csv_rows(text: TextIO, file: TextFile, kind: str) -> Iterator[Row]:
 def _delimiter(head: str, kind: str) -> str:
     """Return what separates the names of the head: spreadsheets of some languages write semicolons or tabs."""
     bare = re.sub(r'"[^"]*"', "", head)
-    return "\t" if kind == ".tsv" else next((each for each in ",;\t" if each in bare), ",")
+    return "\t" if kind == ".tsv" else next((separator for separator in ",;\t" if separator in bare), ",")
 
 
 def _require_distinct(names: Sequence[str], file: TextFile) -> None:

@@ -128,9 +128,9 @@ def recall(definitions: bytes) -> None:
 def definitions_of(names: Iterable[str]) -> bytes:
     """Return the definitions of the concepts of users among these and their neighbours; nothing if there are none."""
     measured = [CONCEPTS.get(name) for name in names]
-    known = {name: CONCEPTS.get(name) for concept in measured for name in (concept.id, *concept.neighbours)}
-    own = [concept for concept in known.values() if concept.corpus]
-    return _DEFINITIONS.dump_json(own, indent=1) if own else b""
+    concept_by_name = {name: CONCEPTS.get(name) for concept in measured for name in (concept.id, *concept.neighbours)}
+    user_concepts = [concept for concept in concept_by_name.values() if concept.corpus]
+    return _DEFINITIONS.dump_json(user_concepts, indent=1) if user_concepts else b""
 
 
 def own_passages(concept: Concept) -> pa.Table:

@@ -86,8 +86,8 @@ class Registry(Generic[T]):
         self._load()
         if name in self._items:
             return self._items[name]
-        if self.find is not None and (found := self.find(name)) is not None:
-            return found
+        if self.find is not None and (entry := self.find(name)) is not None:
+            return entry
         raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
 
     def all(self) -> list[T]:

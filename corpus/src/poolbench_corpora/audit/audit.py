@@ -32,14 +32,14 @@ class Audit:
     @property
     def best(self) -> Figure | None:
         """Return the confound that separates the classes best; None if none could be computed."""
-        known = [figure for figure in self.figures if figure.kind == "confound" and figure.auroc is not None]
-        return max(known, key=lambda figure: figure.auroc or 0.0, default=None)
+        confounds = [figure for figure in self.figures if figure.kind == "confound" and figure.auroc is not None]
+        return max(confounds, key=lambda figure: figure.auroc or 0.0, default=None)
 
     def rows(self) -> Iterator[Row]:
         """Yield one row per check, without the columns of a run."""
-        own = {"concept": self.concept, "verdict": str(self.verdict), "verdict_reason": "; ".join(self.reasons)}
+        common = {"concept": self.concept, "verdict": str(self.verdict), "verdict_reason": "; ".join(self.reasons)}
         for row in (*map(_row, self.figures), *self._counts()):
-            yield {**own, **row}
+            yield {**common, **row}
 
     def to_dict(self) -> Row:
         """Return the audit as JSON has it."""
@@ -72,10 +72,10 @@ def audit(concept: Concept, passages: pa.Table, *, seed: int = 0, num_bootstrap:
         num_bootstrap: Resamples of the groups, behind the intervals.
     """
     training = Training.of(passages, seed)
-    found = figures(concept, training, num_bootstrap=num_bootstrap, seed=seed)
+    all_figures = figures(concept, training, num_bootstrap=num_bootstrap, seed=seed)
     copies = _copies(passages)
-    decided, reasons = verdict(training, found, copies)
-    return Audit(concept.id, decided, reasons, tuple(found), copies, training)
+    decided, reasons = verdict(training, all_figures, copies)
+    return Audit(concept.id, decided, reasons, tuple(all_figures), copies, training)
 
 
 def _copies(passages: pa.Table) -> Copies:

@@ -51,10 +51,10 @@ def _figure(
             raise training.error or CellError(Status.TOO_FEW, "there are no resamples")
         scores = scores_of()
         weights_Rn = np.vstack([np.ones_like(weights_Rn[:1]), weights_Rn])
-        found = auroc_resamples(training.labels, scores, weights_Rn, training.folds, training.groups)
+        aurocs = auroc_resamples(training.labels, scores, weights_Rn, training.folds, training.groups)
     except CellError as error:
         return Figure(name, kind, None, None, error.status, str(error), np.zeros(0))
-    return Figure(name, kind, float(found[0]), percentile_interval(found[1:]), Status.OK, None, scores)
+    return Figure(name, kind, float(aurocs[0]), percentile_interval(aurocs[1:]), Status.OK, None, scores)
 
 
 def _scorers(concept: Concept, training: Training) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:

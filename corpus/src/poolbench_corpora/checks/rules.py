@@ -167,8 +167,8 @@ def one_split_per_document(corpus: Corpus) -> Iterator[Finding]:
 @rule
 def partition(corpus: Corpus) -> Iterator[Finding]:
     """Check that documents of known sources lie in the split that the partition gives them."""
-    known = (row for row in corpus.rows if (row["doc_id"] or "").partition("/")[0] in SOURCE_SHARES)
-    misplaced = [row for row in known if split_of(row["doc_id"]) != row["split"]]
+    rows = (row for row in corpus.rows if (row["doc_id"] or "").partition("/")[0] in SOURCE_SHARES)
+    misplaced = [row for row in rows if split_of(row["doc_id"]) != row["split"]]
     if misplaced:
         message = f"{len(misplaced)} passages lie in another split than the partition gives their document"
         yield corpus.finding("partition", message, misplaced)

@@ -35,15 +35,15 @@ def what_to_build(what: str, output: Path | None, concepts: str | None, source: 
         UnknownNameError: It is nearly a concept.
     """
     names = [part.strip() for part in what.split(",") if part.strip()]
-    known = {concept.id for concept in CONCEPTS.all()}
-    if what == "all" or (names and known.issuperset(names)):
+    ids = {concept.id for concept in CONCEPTS.all()}
+    if what == "all" or (names and ids.issuperset(names)):
         if concepts is not None:
             raise ConfigError(f"{what} and --concepts {concepts} both name concepts; give one of them")
         return (None if what == "all" else what), output or Path("corpora") / source.partition(":")[0]
     if output is not None:
         raise ConfigError(f"{what} is neither `all` nor concepts, so it names the folder, as --output does; give one")
-    if wrong := next((name for name in names if get_close_matches(name, [*known, "all"], 1, 0.8)), None):
-        raise UnknownNameError("concept", wrong, [*sorted(known), "all"])
+    if wrong := next((name for name in names if get_close_matches(name, [*ids, "all"], 1, 0.8)), None):
+        raise UnknownNameError("concept", wrong, [*sorted(ids), "all"])
     return concepts, Path(what)
 
 
@@ -64,13 +64,13 @@ def build_folder(
     """
     maker = Maker.of(source, budget, seed, options or BuildOptions())
     build = _Build(maker, output)
-    made = [name for number, name in enumerate(concepts, 1) if build.make(name, f"{number} of {len(concepts)}")]
-    if not made:
+    names = [name for number, name in enumerate(concepts, 1) if build.make(name, f"{number} of {len(concepts)}")]
+    if not names:
         raise CorpusError(f"no concept could be made from source {source!r}")
-    yields = build.publish(made)
-    show_yields({name: yields[name] for name in made if name in yields})
-    missing = f"; {len(concepts) - len(made)} could not be made" if len(made) < len(concepts) else ""
-    print(f"{len(made)} concepts written to {output}{missing}", flush=True)
+    yields = build.publish(names)
+    show_yields({name: yields[name] for name in names if name in yields})
+    missing = f"; {len(concepts) - len(names)} could not be made" if len(names) < len(concepts) else ""
+    print(f"{len(names)} concepts written to {output}{missing}", flush=True)
     return 1 if required and missing else 0
 
 
@@ -92,24 +92,24 @@ class _Build:
         if finished.is_dir():
             print(f"{name} ({number}) ... there already", flush=True)
             return True
-        found = Yield(quoting=not withheld([name]), progress=Reading(name))
+        tally = Yield(quoting=not withheld([name]), progress=Reading(name))
         try:
-            table = self.maker.table(name, found)
+            table = self.maker.table(name, tally)
         except CorpusError as error:
-            dropped = f"; dropped by rule: {rules}" if (rules := dropped_by(found.to_dict())) else ""
+            dropped = f"; dropped by rule: {rules}" if (rules := dropped_by(tally.to_dict())) else ""
             print(f"{name} ({number}) ... none: {error}{dropped}", flush=True)
             return False
         partial = finished.with_name(name + _PARTIAL)
         shutil.rmtree(partial, ignore_errors=True)
         write_corpus(table.replace_schema_metadata(None), partial, self._manifest(table))
-        write_yields(partial, {name: found.to_dict()})
+        write_yields(partial, {name: tally.to_dict()})
         partial.rename(finished)
         print(f"{name} ({number}) ... {table.num_rows} passages", flush=True)
         return True
 
     def publish(self, made: Sequence[str]) -> dict[str, Any]:
         """Move the finished concepts to the output, where they replace earlier ones, and write manifest and yields."""
-        manifests = [found for name in made if (found := read_manifest(self.folder / name)) is not None]
+        manifests = [part for name in made if (part := read_manifest(self.folder / name)) is not None]
         lows, highs = zip(*(manifest.window for manifest in manifests), strict=True)
         whole = manifests[0].model_copy(update={"window": (min(lows), max(highs))})
         whole = joined_manifest(self.output, made, whole)

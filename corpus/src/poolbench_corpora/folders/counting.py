@@ -39,8 +39,8 @@ def _load(name: str) -> Any:
     try:
         return Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises plain exceptions
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         raise ConfigError(
-            f"tokenizer {name} cannot be had ({said}): accept its terms on the hub and set HF_TOKEN, or name another "
+            f"tokenizer {name} cannot be had ({reason}): accept its terms on the hub and set HF_TOKEN, or name another "
             f"with --tokenizer (a folder with tokenizer.json, a model of the hub, or `{WORDS}`)"
         ) from None

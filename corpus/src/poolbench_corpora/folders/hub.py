@@ -52,8 +52,8 @@ def _download(name: str, revision: str | None, patterns: list[str]) -> Path:
             f"dataset {name} is not on the hub, or is private: set HF_TOKEN, or give a folder instead"
         ) from None
     except (CachedRepoTreeNotFoundError, RevisionResolutionError, HTTPError, OSError, ValueError) as error:
-        said = str(error).strip().split("\n")[0][:300] or type(error).__name__
+        cause = str(error).strip().split("\n")[0][:300] or type(error).__name__
         raise CorpusError(
-            f"dataset {name} could not be downloaded ({said}); the same command continues. Without a network, download "
-            "it elsewhere and give its folder instead"
+            f"dataset {name} could not be downloaded ({cause}); the same command continues. Without a network, "
+            "download it elsewhere and give its folder instead"
         ) from None

@@ -80,9 +80,9 @@ def writable_concepts(text: str | None) -> list[str]:
     if text is None:
         sensitive = withheld(names)
         return [name for name in names if name not in sensitive]
-    chosen = [CONCEPTS.get(name).id for name in _split(text)]
-    refuse_sensitive(chosen)
-    return chosen
+    ids = [CONCEPTS.get(name).id for name in _split(text)]
+    refuse_sensitive(ids)
+    return ids
 
 
 def concepts_in(folder: Path, text: str | None) -> list[str]:
@@ -91,10 +91,10 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
         raise CorpusError(f"corpus {folder}: no such folder")
     if text is not None:
         return [CONCEPTS.get(name).id for name in _split(text)]
-    known = [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in known if (folder / name).is_dir()]
+    ids = [concept.id for concept in CONCEPTS.all()]
+    names = [name for name in ids if (folder / name).is_dir()]
     if not names:
-        raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")
+        raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(ids)})")
     return names
 
 

@@ -66,15 +66,15 @@ class Maker:
         if options.window:
             settings["window"] = options.window
         revision, table = _from_datasets(source, settings, options) if from_datasets else _from_text(source, settings)
-        shown = Path(name).name if Path(name).exists() else name
-        recipe = _recipe(source, budget, seed, options, shown)
-        return cls(revision, shown, recipe, (recipe, revision, source, name), table)
+        tokenizer = Path(name).name if Path(name).exists() else name
+        recipe = _recipe(source, budget, seed, options, tokenizer)
+        return cls(revision, tokenizer, recipe, (recipe, revision, source, name), table)
 
 
 def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenizer: str) -> str:
     """Return the command. It goes into what is published, so it names no folder of this machine."""
-    shown = f"{LOCAL}PATH" if source.startswith(LOCAL) else source
-    command = f"poolbench-driver corpus build --source {shown} --budget {budget} --seed {seed}"
+    origin = f"{LOCAL}PATH" if source.startswith(LOCAL) else source
+    command = f"poolbench-driver corpus build --source {origin} --budget {budget} --seed {seed}"
     if options.tokenizer:
         command += f" --tokenizer {tokenizer}"
     if options.leave_out:

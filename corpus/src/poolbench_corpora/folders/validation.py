@@ -32,21 +32,21 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """Return the validation as JSON has it."""
         findings = [{**asdict(finding), "passages": list(finding.passages)} for finding in self.findings]
-        found = {"concept": self.concept, "num_passages": self.num_passages, "valid": self.is_valid}
-        return {**found, "findings": findings, **self.audit.to_dict()}
+        summary = {"concept": self.concept, "num_passages": self.num_passages, "valid": self.is_valid}
+        return {**summary, "findings": findings, **self.audit.to_dict()}
 
 
 def validate_folder(folder: Path, concepts: str | None, *, as_json: bool = False) -> int:
     """Check the construction rules and audit confounds; return 1 if a rule is broken or a verdict is not `pass`."""
-    found = []
+    reports = []
     for validation in validations(folder, concepts):
-        found.append(validation)
+        reports.append(validation)
         if not as_json:
             _show(validation)
-    valid = all(validation.is_valid for validation in found)
+    valid = all(validation.is_valid for validation in reports)
     if as_json:
-        shown = {"folder": str(folder), "valid": valid, "concepts": [each.to_dict() for each in found]}
-        print(json.dumps(shown, indent=1, ensure_ascii=False))
+        summary = {"folder": str(folder), "valid": valid, "concepts": [report.to_dict() for report in reports]}
+        print(json.dumps(summary, indent=1, ensure_ascii=False))
     return 0 if valid else 1
 
 
@@ -60,12 +60,14 @@ def validations(folder: Path, concepts: str | None) -> Iterator[Validation]:
 
 
 def _show(validation: Validation) -> None:
-    findings, found = validation.findings, validation.audit
+    findings, check = validation.findings, validation.audit
     rules = f"{len(findings)} findings" if findings else "ok"
-    print(f"{validation.concept}: {rules}, {found.verdict}")
+    print(f"{validation.concept}: {rules}, {check.verdict}")
     for finding in findings:
         print(f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}")
-    for reason in found.reasons:
-        print(f"  {found.verdict}: {reason}")
-    figures = (f"{each.name} {each.status if each.auroc is None else f'{each.auroc:.2f}'}" for each in found.figures)
+    for reason in check.reasons:
+        print(f"  {check.verdict}: {reason}")
+    figures = (
+        f"{figure.name} {figure.status if figure.auroc is None else f'{figure.auroc:.2f}'}" for figure in check.figures
+    )
     print(f"  AUROC: {', '.join(figures)}")

@@ -31,10 +31,10 @@ class Reading:
 def read_yields(folder: Path) -> dict[str, Any]:
     """Return the reports of a folder by concept; empty where there are none, or none that can be read."""
     try:
-        found = json.loads((folder / YIELDS_NAME).read_text("utf-8"))
+        reports = json.loads((folder / YIELDS_NAME).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return reports if isinstance(reports, dict) else {}
 
 
 def write_yields(folder: Path, yields: Mapping[str, Any]) -> None:
@@ -45,8 +45,10 @@ def write_yields(folder: Path, yields: Mapping[str, Any]) -> None:
 def show_yields(yields: Mapping[str, Any]) -> None:
     """Print one table: passages that were chosen, documents that were read, and what each rule dropped."""
     rows = [("concept", "passages", "documents", "dropped by rule")]
-    for name, each in yields.items():
-        rows.append((name, f"{each['chosen']:,}", f"{sum(each['documents'].values()):,}", dropped_by(each) or "-"))
+    for name, report in yields.items():
+        rows.append(
+            (name, f"{report['chosen']:,}", f"{sum(report['documents'].values()):,}", dropped_by(report) or "-")
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         first = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False))
@@ -55,4 +57,4 @@ def show_yields(yields: Mapping[str, Any]) -> None:
 
 def dropped_by(found: Mapping[str, Any]) -> str:
     """Return how many passages each rule dropped, as one line; the empty string for none."""
-    return ", ".join(f"{rule} {each['dropped']:,}" for rule, each in found["rules"].items())
+    return ", ".join(f"{rule} {counts['dropped']:,}" for rule, counts in found["rules"].items())

@@ -63,13 +63,11 @@ def build_hub(
         raise CorpusError(f"{concept} names no datasets; those that do are {', '.join(sorted(recipes()))}")
     recipe = get_recipe(concept, leave_out)
     _require(concept, recipe, unknown_licences=unknown_licences)
-    wanted: dict[Split, int] = {"train": num_train, "test": num_test, "scorer": num_scorer}
+    sizes: dict[Split, int] = {"train": num_train, "test": num_test, "scorer": num_scorer}
     length = window or CONCEPTS.get(concept).token_window
     tally = found if found is not None else Yield(quoting=False)
     labels = labels_of(concept, recipe)
-    return _FromHub(concept, labels, length, seed, count_tokens, tally, reader, recipe, wanted, read_limit).table(
-        wanted
-    )
+    return _FromHub(concept, labels, length, seed, count_tokens, tally, reader, recipe, sizes, read_limit).table(sizes)
 
 
 def _require(concept: str, recipe: Recipe, *, unknown_licences: bool) -> None:
@@ -90,7 +88,7 @@ class _FromHub(Selection):
 
     reader: Reader
     recipe: Recipe
-    wanted: Mapping[Split, int]
+    sizes: Mapping[Split, int]
     read_limit: int
     streams: dict[tuple[int, str], "_Stream"] = field(default_factory=dict, init=False)
 
@@ -112,14 +110,14 @@ class _FromHub(Selection):
     def _stream(self, name: str, domain: str, columns: tuple[str, ...], pool: Pool) -> "_Stream":
         dataset = datasets()[name]
         records = islice(self.reader(dataset, self.seed), self.read_limit)
-        documents = documents_of(name, dataset, domain, columns, records, self.found)
-        rooms = {split: SPARE * (number // 2) for split, number in self.wanted.items()}
-        return _Stream(documents, rooms, lambda document: self._passages(document, pool), self.found)
+        documents = documents_of(name, dataset, domain, columns, records, self.tally)
+        rooms = {split: SPARE * (number // 2) for split, number in self.sizes.items()}
+        return _Stream(documents, rooms, lambda document: self._passages(document, pool), self.tally)
 
     def _passages(self, document: Document, pool: Pool) -> Iterator[Candidate]:
         if pool.document(document):
             return islice(self.candidates(document, pool), MAX_PER_DOCUMENT)
-        self.found.drop("label", document.text)
+        self.tally.drop("label", document.text)
         return iter(())
 
 

@@ -100,17 +100,17 @@ def get_recipe(concept: str, leave_out: frozenset[str] = frozenset()) -> Recipe:
     Raises:
         UnknownNameError: No dataset has such a name.
     """
-    known = {*datasets(), *(each.id for each in datasets().values())}
-    if unknown := sorted(leave_out - known):
-        raise UnknownNameError("dataset", unknown[0], sorted(known))
+    names = {*datasets(), *(dataset.id for dataset in datasets().values())}
+    if unknown := sorted(leave_out - names):
+        raise UnknownNameError("dataset", unknown[0], sorted(names))
     recipe = recipes()[concept]
     sides = [_without(side, leave_out) for side in recipe.sides]
     return Recipe(positives=sides[0], negatives=sides[1] if len(sides) > 1 else None)
 
 
 def _without(side: Side, leave_out: frozenset[str]) -> Side:
-    kept = {n: d for n, d in side.domains.items() if not leave_out & {n, datasets()[n].id}}
-    return side.model_copy(update={"domains": kept})
+    domains = {n: d for n, d in side.domains.items() if not leave_out & {n, datasets()[n].id}}
+    return side.model_copy(update={"domains": domains})
 
 
 def labels_of(concept: str, recipe: Recipe) -> WeakLabels:
@@ -122,11 +122,11 @@ def labels_of(concept: str, recipe: Recipe) -> WeakLabels:
 
 
 def _where(conditions: Mapping[str, Mapping[str, Condition]]) -> DocumentTest:
-    by_source = {HUB + name: wanted for name, wanted in conditions.items()}
+    by_source = {HUB + name: columns for name, columns in conditions.items()}
 
     def test(document: Document) -> bool:
-        wanted = by_source.get(document.doc_id.partition("/")[0], {})
-        return all(_holds(document.label(column), condition) for column, condition in wanted.items())
+        columns = by_source.get(document.doc_id.partition("/")[0], {})
+        return all(_holds(document.label(column), condition) for column, condition in columns.items())
 
     return test
 
@@ -137,4 +137,4 @@ def _holds(value: str, condition: Condition) -> bool:
             return condition.min <= float(value) <= condition.max
         except ValueError:
             return False
-    return value.strip().lower() in {str(each).lower() for each in condition}
+    return value.strip().lower() in {str(label).lower() for label in condition}

@@ -43,25 +43,25 @@ def reader_of(source: str) -> Reader:
 def _local(folder: Path, dataset: Dataset, seed: int) -> Iterator[Record]:
     """Yield the records of a copy: files as on the hub, or a folder that `datasets` saved."""
     place = _copy_of(folder, dataset)
-    found = [path for path, split in files_of(place) if split in ("", *dataset.splits)]
-    if not found:
+    files = [path for path, split in files_of(place) if split in ("", *dataset.splits)]
+    if not files:
         raise CorpusError(f"{place} has no file of the split {' or '.join(dataset.splits)} of {dataset.name}")
     rng = Random(f"{dataset.name}:{seed}")
-    rng.shuffle(found)
-    return drawn((record for path in found for record in records(path)), rng)
+    rng.shuffle(files)
+    return drawn((record for path in files for record in records(path)), rng)
 
 
 def _copy_of(folder: Path, dataset: Dataset) -> Path:
     owner, _, name = dataset.id.rpartition("/")
     places = [folder / dataset.id, folder / f"{owner}__{name}", folder / name]
-    place = next((each for each in places if each.is_dir()), None)
+    place = next((path for path in places if path.is_dir()), None)
     if place is not None and dataset.config:
         place = next(
-            (each for each in (place / dataset.config, place / "data" / dataset.config) if each.is_dir()), None
+            (path for path in (place / dataset.config, place / "data" / dataset.config) if path.is_dir()), None
         )
     if place is None:
-        wanted = "/".join(filter(None, (dataset.id, dataset.config)))
-        raise CorpusError(f"{folder} has no copy of {dataset.name}: put it in {wanted}, or --without {dataset.id}")
+        subfolder = "/".join(filter(None, (dataset.id, dataset.config)))
+        raise CorpusError(f"{folder} has no copy of {dataset.name}: put it in {subfolder}, or --without {dataset.id}")
     return place
 
 
@@ -100,10 +100,10 @@ def _online(dataset: Dataset, seed: int) -> Iterator[Record]:
 
 def _why(dataset: Dataset, error: Exception, number: int) -> str:
     """Return a line that says what is wrong with a dataset, and which flags replace it."""
-    said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
     instead = _INSTEAD.format(id=dataset.id)
     if "gated" in f"{type(error).__name__} {error}".lower():
         return f"{dataset.name} is gated: accept its terms on the hub and set HF_TOKEN; or {instead}"
     if number:
-        return f"{dataset.name}: the download broke off after {number} records ({said}): run it again; or {instead}"
-    return f"{dataset.name} cannot be read ({type(error).__name__}: {said}); {instead}"
+        return f"{dataset.name}: the download broke off after {number} records ({reason}): run it again; or {instead}"
+    return f"{dataset.name} cannot be read ({type(error).__name__}: {reason}); {instead}"

@@ -57,12 +57,12 @@ def build_own(concept: str, texts: OwnTexts, *, seed: int = 0) -> pa.Table:
 
 def _given_splits(concept: str, rows: Sequence[dict[str, Any]], table: pa.Table) -> list[str]:
     """Return the splits that the files name; none where they name none. Raise CorpusError for some without."""
-    named = {row["passage_id"]: row["split"] for row in rows}
-    if not any(named.values()):
+    split_by_id = {row["passage_id"]: row["split"] for row in rows}
+    if not any(split_by_id.values()):
         return []
     if missing := next((row["where"] for row in rows if not row["split"]), None):
         raise CorpusError(f"{missing} names no split, and other records of {concept} do; name it in all or in none")
-    return [named[name] for name in table["passage_id"].to_pylist()]
+    return [split_by_id[name] for name in table["passage_id"].to_pylist()]
 
 
 def revision_of(passages: pa.Table) -> str:
@@ -106,7 +106,7 @@ def _rows(concept: str, texts: OwnTexts) -> Iterable[dict[str, Any]]:
 def _without_repeats(rows: Sequence[dict[str, Any]], repeated: list[str]) -> list[dict[str, Any]]:
     """Return the rows without texts that their class already has, together with their pairs; fill `repeated`."""
     first: dict[str, dict[str, Any]] = {}
-    dropped_pairs, kept = set(), []
+    dropped_pairs, unique_rows = set(), []
     for row in rows:
         other = first.setdefault(" ".join(words_of(row["text"])), row)
         if other["label"] != row["label"]:
@@ -118,8 +118,8 @@ def _without_repeats(rows: Sequence[dict[str, Any]], repeated: list[str]) -> lis
             repeated.append(row["where"])
             dropped_pairs.add(row["pair_id"])
         else:
-            kept.append(row)
-    whole = [row for row in kept if row["pair_id"] is None or row["pair_id"] not in dropped_pairs]
+            unique_rows.append(row)
+    whole = [row for row in unique_rows if row["pair_id"] is None or row["pair_id"] not in dropped_pairs]
     return [{name: value for name, value in row.items() if name != "where"} for row in whole]
 
 
@@ -134,12 +134,12 @@ def _splits(table: pa.Table, seed: int) -> list[str]:
     mixed = {group: hashlib.sha256(f"{seed}:{names[rows[0]]}".encode()).hexdigest() for group, rows in members.items()}
     order = sorted(members, key=lambda group: (-len(members[group]), mixed[group]))
     totals = np.array([(labels == label).sum() for label in (0, 1)])
-    wanted = {split: share * totals for split, share in SHARES.items()}
+    targets = {split: share * totals for split, share in SHARES.items()}
     have = {split: np.zeros(2) for split in SHARES}
     splits = [""] * len(names)
     for group in order:
         counts = np.bincount(labels[members[group]], minlength=2)
-        best = max(SHARES, key=lambda split: _need(wanted[split] - have[split], counts, totals))
+        best = max(SHARES, key=lambda split: _need(targets[split] - have[split], counts, totals))
         have[best] += counts
         for row in members[group]:
             splits[row] = best

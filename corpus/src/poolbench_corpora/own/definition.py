@@ -34,9 +34,9 @@ class Definition(ConceptSettings):
 def read_definition(path: Path) -> Definition:
     """Return the definition in a YAML file, its files as paths from here. Raise ConfigError with each wrong field."""
     values = read_yaml(path, "concept file")
-    found = checked(values, f"concept file {path}")
-    files = {name: str(path.parent / getattr(found, name)) for name in FILES if getattr(found, name)}
-    return found.model_copy(update=files)
+    definition = checked(values, f"concept file {path}")
+    files = {name: str(path.parent / getattr(definition, name)) for name in FILES if getattr(definition, name)}
+    return definition.model_copy(update=files)
 
 
 def checked(values: dict[str, object], origin: str) -> Definition:

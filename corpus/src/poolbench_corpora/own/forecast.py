@@ -31,11 +31,11 @@ def forecast(made: Made) -> list[Remark]:
     Whether a scorer will pass is tried with a logistic regression on words in its place.
     """
     groups = connected_groups(made.passages["doc_id"].to_pylist(), made.passages["pair_id"].to_pylist())
-    found = audit(made.concept, made.passages)
+    report = audit(made.concept, made.passages)
     remarks = [_power(made.passages, groups)]
-    if found.reasons:
-        said = f"D1: a run's verdict on the passages will be `{found.verdict}`: {'; '.join(found.reasons)}"
-        remarks.append(Remark("warning", said))
+    if report.reasons:
+        message = f"D1: a run's verdict on the passages will be `{report.verdict}`: {'; '.join(report.reasons)}"
+        remarks.append(Remark("warning", message))
     return [*remarks, *_gate(made.passages, groups), *_neighbours(made.concept)]
 
 
@@ -66,16 +66,16 @@ def _power(passages: pa.Table, groups: np.ndarray) -> Remark:
 def _gate(passages: pa.Table, groups: np.ndarray) -> Iterator[Remark]:
     """Try part (a) of the gate: learn words from the scorer's texts, and separate the test texts."""
     used = pc.is_in(passages["split"], pa.array(["scorer", "test"]))
-    own, groups = passages.filter(used), groups[used.to_numpy()]
-    labels = np.array(own["label"].to_pylist(), dtype=np.int8)
-    tested = np.array([split == "test" for split in own["split"].to_pylist()])
+    table, groups = passages.filter(used), groups[used.to_numpy()]
+    labels = np.array(table["label"].to_pylist(), dtype=np.int8)
+    tested = np.array([split == "test" for split in table["split"].to_pylist()])
     learned, judged = (np.bincount(labels[side], minlength=2).min() for side in (~tested, tested))
     if learned < MIN_SCORER:
         return  # `review` has said so
     try:
         if judged < MIN_SCORER:
             raise CellError(Status.TOO_FEW, f"a class has {judged} test texts; {MIN_SCORER} are needed")
-        scores = word_scores(own["text"].to_pylist(), labels, tested.astype(int))[tested]
+        scores = word_scores(table["text"].to_pylist(), labels, tested.astype(int))[tested]
     except CellError as error:
         yield Remark("warning", f"D2: no scorer could be tried: {error}")
         return
@@ -87,16 +87,16 @@ def _gate(passages: pa.Table, groups: np.ndarray) -> Iterator[Remark]:
         return
     low, high = interval
     bound = GateParams().min_corpus_auroc
-    said = f"words alone, learned from the scorer's texts, separate the test texts (AUROC {low:.2f} to {high:.2f})"
+    finding = f"words alone, learned from the scorer's texts, separate the test texts (AUROC {low:.2f} to {high:.2f})"
     if low < bound:
         yield Remark(
             "warning",
-            f"D2: {said}; the gate asks a scorer for {bound} at the lower limit. If it fails, D2 and D3 are null",
+            f"D2: {finding}; the gate asks a scorer for {bound} at the lower limit. If it fails, D2 and D3 are null",
         )
         return
     yield Remark(
         "note",
-        f"D2: {said}: the scorer should pass part (a) of its gate. Whether the model's own continuations keep the "
+        f"D2: {finding}: the scorer should pass part (a) of its gate. Whether the model's own continuations keep the "
         "concept, part (b), is known only after a run",
     )
 

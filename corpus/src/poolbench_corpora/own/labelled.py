@@ -27,15 +27,15 @@ def parse_columns(text: str) -> dict[str, str]:
         ConfigError: It is not of this form, or names something twice.
         UnknownNameError: A column cannot stand for this.
     """
-    found: dict[str, str] = {}
+    column_by_name: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, column = (piece.strip() for piece in part.partition("="))
-        if not (sign and name and column) or name in found:
+        if not (sign and name and column) or name in column_by_name:
             raise ConfigError(f"columns {text!r}: write name=column, each name once, such as text=body,label=stars")
         if name not in COLUMNS:
             raise UnknownNameError("column", name, COLUMNS)
-        found[name] = column
-    return found
+        column_by_name[name] = column
+    return column_by_name
 
 
 def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None = None, licence: str = "") -> OwnTexts:
@@ -64,7 +64,7 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
             if is_unlabelled(label):
                 raise CorpusError(f"{text.where}: label -1, which means missing beside classes from 0; remove the row")
     classes = [_class(label, positive, text.where) for text, label in zip(texts, labels, strict=True)]
-    positives, negatives = ([t for t, c in zip(texts, classes, strict=True) if c == wanted] for wanted in (1, 0))
+    positives, negatives = ([t for t, c in zip(texts, classes, strict=True) if c == side] for side in (1, 0))
     return OwnTexts(positives, negatives, licence=licence)
 
 
@@ -76,15 +76,15 @@ def files_of(source: Path) -> Iterator[tuple[Path, str]]:
     if not source.is_dir():
         yield source, ""
         return
-    found = [path for path in sorted(source.rglob("*")) if ending(path.name).startswith(TABLE_ENDINGS)]
-    found = [path for path in found if not path.name.startswith("cache-")]  # what `datasets` computed itself
+    paths = [path for path in sorted(source.rglob("*")) if ending(path.name).startswith(TABLE_ENDINGS)]
+    paths = [path for path in paths if not path.name.startswith("cache-")]  # what `datasets` computed itself
     # Beside other tables, a .json file is about them, as `dataset_info.json` is.
-    found = [path for path in found if ending(path.name) not in (".json", ".json.gz")] or found
-    if not found:
+    paths = [path for path in paths if ending(path.name) not in (".json", ".json.gz")] or paths
+    if not paths:
         raise CorpusError(f"{source} holds no file that ends in {', '.join(TABLE_ENDINGS)}")
-    for path in found:
+    for path in paths:
         names = (path.name, path.parent.name) if path.parent != source else (path.name,)
-        yield path, next((known for name in names for known in SPLITS if name.startswith(known)), "")
+        yield path, next((split for name in names for split in SPLITS if name.startswith(split)), "")
 
 
 def _renamed(record: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def _renamed(record: Mapping[str, Any], columns: Mapping[str, str], where: str) 
         if column not in record:
             here = ", ".join(map(str, record)) or "nothing"
             raise CorpusError(f"{where}: no column {column!r} for {name}; there are {here}")
-    kept = {name: name for name in (*COLUMNS, *TEXT_COLUMNS) if name in record and name not in columns.values()}
-    return {name: record[column] for name, column in {**kept, **columns}.items()}
+    identity = {name: name for name in (*COLUMNS, *TEXT_COLUMNS) if name in record and name not in columns.values()}
+    return {name: record[column] for name, column in {**identity, **columns}.items()}
 
 
 def _split(value: str, where: str) -> str:

@@ -43,19 +43,19 @@ class Made:
     def sizes(self) -> list[dict[str, object]]:
         """Return the number of passages and documents by split and class."""
         rows = self.passages.select(["split", "label", "doc_id"]).to_pylist()
-        found: list[dict[str, object]] = []
+        size_rows: list[dict[str, object]] = []
         for split in ("train", "test", "scorer"):
-            own = [row for row in rows if row["split"] == split]
-            positives = sum(row["label"] for row in own)
-            found.append(
+            split_rows = [row for row in rows if row["split"] == split]
+            positives = sum(row["label"] for row in split_rows)
+            size_rows.append(
                 {
                     "split": split,
                     "positives": positives,
-                    "negatives": len(own) - positives,
-                    "documents": len({row["doc_id"] for row in own}),
+                    "negatives": len(split_rows) - positives,
+                    "documents": len({row["doc_id"] for row in split_rows}),
                 }
             )
-        return found
+        return size_rows
 
 
 def make_concept(settings: ConceptSettings, files: TextFiles) -> Made:

@@ -38,7 +38,7 @@ class Remark:
 
 def review(concept: Concept, passages: pa.Table) -> list[Remark]:
     """Return remarks on PASSAGES of one concept, errors first."""
-    found = [
+    remarks = [
         *_sizes(passages),
         *_classes(passages),
         *_texts(concept, passages),
@@ -46,7 +46,7 @@ def review(concept: Concept, passages: pa.Table) -> list[Remark]:
         *_origin(passages),
     ]
     order = {"error": 0, "warning": 1, "note": 2}
-    return sorted(found, key=lambda remark: order[remark.level])
+    return sorted(remarks, key=lambda remark: order[remark.level])
 
 
 def _sizes(passages: pa.Table) -> Iterator[Remark]:

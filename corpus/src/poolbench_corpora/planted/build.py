@@ -64,14 +64,14 @@ def build_planted(
         CorpusError: A number of passages is odd or negative, or the window is too narrow for whole sentences.
     """
     signal = _signal_of(concept)
-    wanted = {"train": num_train, "test": num_test, "scorer": num_scorer}
-    for split, number in wanted.items():
+    sizes = {"train": num_train, "test": num_test, "scorer": num_scorer}
+    for split, number in sizes.items():
         if number < 0 or number % 2:
             raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
-    scorer = {"scorer": wanted.pop("scorer")}
+    scorer = {"scorer": sizes.pop("scorer")}
     rows = [
         row
-        for use, numbers in (("corpus", wanted), ("scorer", scorer))
+        for use, numbers in (("corpus", sizes), ("scorer", scorer))
         for row in _CorpusBuilder(signal, load_lexicon(use), seed, window, count_tokens).rows(numbers)
     ]
     return pa.Table.from_pylist(rows, schema=PASSAGES)

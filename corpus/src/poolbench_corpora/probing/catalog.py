@@ -38,13 +38,13 @@ def suite_sets() -> dict[str, SuiteSet]:
     """Return the sets of the public suite by id."""
     raw: dict[str, Any] = yaml.safe_load((SETS.parent / "suite.yaml").read_text("utf-8"))
     inputs = {name: kind for kind, names in raw["inputs"].items() for name in names}
-    found = {}
+    set_by_name = {}
     for kind, phenomena in raw["sets"].items():
         for phenomenon, names in phenomena.items():
             for name in names:
                 source = _first_match(name, raw["sources"])
-                found[name] = SuiteSet(name, kind, phenomenon, inputs.get(name, "text"), source)
-    return found
+                set_by_name[name] = SuiteSet(name, kind, phenomenon, inputs.get(name, "text"), source)
+    return set_by_name
 
 
 class ProbingSets:
@@ -61,13 +61,13 @@ class ProbingSets:
 
     @cached_property
     def _definitions(self) -> dict[str, ProbingSet]:
-        found: dict[str, ProbingSet] = {}
+        definition_by_id: dict[str, ProbingSet] = {}
         for path in (path for folder in self._folders for path in _definition_files(folder)):
             definition = read_definition(path, FAMILIES)
-            if definition.id in found:
+            if definition.id in definition_by_id:
                 raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
-            found[definition.id] = definition
-        return found
+            definition_by_id[definition.id] = definition
+        return definition_by_id
 
     def all(self) -> list[ProbingSet]:
         """Return every set, ordered by id.
@@ -75,36 +75,36 @@ class ProbingSets:
         Members of families are among them where the archives are at hand; an imported set of the same id replaces one.
         `is_here` says of the others whether they can be read.
         """
-        found = [each for each in self._definitions.values() if not isinstance(each, ProbingFamily)]
+        sets = [spec for spec in self._definitions.values() if not isinstance(spec, ProbingFamily)]
         for family in self._families():
             try:
-                found += [each for each in self._members(family) if each.id not in self._definitions]
+                sets += [spec for spec in self._members(family) if spec.id not in self._definitions]
             except CorpusError:  # no archives
                 continue
-        return sorted(found, key=lambda each: each.id)
+        return sorted(sets, key=lambda spec: spec.id)
 
     def get(self, name: str) -> ProbingSet:
         """Return the set of this id.
 
         Raise UnknownNameError with the nearest ids, or CorpusError if it may be in archives that are not at hand.
         """
-        known = {each.id: each for each in self.all()}
-        if name not in known:
+        set_by_id = {spec.id: spec for spec in self.all()}
+        if name not in set_by_id:
             self._require_archives(name)
-            raise UnknownNameError("probing set", name, known)
-        return known[name]
+            raise UnknownNameError("probing set", name, set_by_id)
+        return set_by_id[name]
 
     def choose(self, patterns: Iterable[str]) -> list[ProbingSet]:
         """Return the sets whose ids match one of the patterns, such as `blimp-*`, each once. Raise as `get` does."""
-        known = self.all()
-        chosen: dict[str, ProbingSet] = {}
+        sets = self.all()
+        set_by_id: dict[str, ProbingSet] = {}
         for pattern in patterns:
-            matching = [each for each in known if fnmatchcase(each.id, pattern)]
+            matching = [spec for spec in sets if fnmatchcase(spec.id, pattern)]
             if not matching:
                 self._require_archives(pattern)
-                raise UnknownNameError("probing set", pattern, [each.id for each in known])
-            chosen |= {each.id: each for each in matching}
-        return list(chosen.values())
+                raise UnknownNameError("probing set", pattern, [spec.id for spec in sets])
+            set_by_id |= {spec.id: spec for spec in matching}
+        return list(set_by_id.values())
 
     def is_here(self, definition: ProbingSet) -> bool:
         """Return whether a set can be read here: without the archive that it is in, it cannot."""
@@ -113,9 +113,9 @@ class ProbingSets:
 
     def absent(self) -> list[SuiteSet]:
         """Return the sets of the public suite that no set here is, or stands for with the same texts and labels."""
-        same = [each for each in self.all() if each.fidelity == "same" and self.is_here(each)]
-        here = {name for each in same for name in (each.id, each.stands_for)}
-        return [each for name, each in suite_sets().items() if name not in here]
+        same = [spec for spec in self.all() if spec.fidelity == "same" and self.is_here(spec)]
+        here = {name for spec in same for name in (spec.id, spec.stands_for)}
+        return [spec for name, spec in suite_sets().items() if name not in here]
 
     def read(self, definition: ProbingSet, seed: int = 0) -> ProbingData:
         """Return the tables of a set. Raise CorpusError or ConfigError if it cannot be read, or is empty."""
@@ -125,18 +125,18 @@ class ProbingSets:
         self, definitions: Iterable[ProbingSet], seed: int = 0, progress: Callable[[str], None] = lambda name: None
     ) -> tuple[dict[str, ProbingData], list[Note]]:
         """Return the tables of several sets by id, and a note for each set that cannot be read."""
-        found: dict[str, ProbingData] = {}
+        data_by_id: dict[str, ProbingData] = {}
         notes: list[Note] = []
         for definition in definitions:
             progress(definition.id)
             try:
-                found[definition.id] = self.read(definition, seed)
+                data_by_id[definition.id] = self.read(definition, seed)
             except PoolbenchError as error:
                 notes.append(Note(definition.id, str(error)))
-        return found, notes
+        return data_by_id, notes
 
     def _families(self) -> list[ProbingFamily]:
-        return [each for each in self._definitions.values() if isinstance(each, ProbingFamily)]
+        return [spec for spec in self._definitions.values() if isinstance(spec, ProbingFamily)]
 
     def _require_archives(self, name: str) -> None:
         for family in self._families():
@@ -150,9 +150,9 @@ class ProbingSets:
 
 def _member(family: ProbingFamily, name: str) -> ProbingSet:
     member = f"{family.id}-{name}"
-    known = suite_sets().get(member)
-    own = (family.type, family.phenomenon)
-    type_, phenomenon = (known.type, known.phenomenon) if known else _first_match(name, family.others, own)
+    entry = suite_sets().get(member)
+    default = (family.type, family.phenomenon)
+    type_, phenomenon = (entry.type, entry.phenomenon) if entry else _first_match(name, family.others, default)
     fields = family.model_dump(exclude={"others"}) | {
         "id": member,
         "type": type_,
@@ -167,10 +167,10 @@ def _first_match(name: str, patterns: Mapping[str, Any], otherwise: Any = None) 
 
 
 def _definition_files(folder: Path) -> Sequence[Path]:
-    found = sorted(folder.glob("*.yaml"))
-    if not found:
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
         raise ConfigError(f"{folder} holds no definitions of probing sets (files that end in .yaml)")
-    return found
+    return paths
 
 
 PROBING_SETS = ProbingSets()

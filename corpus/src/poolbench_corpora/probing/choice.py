@@ -56,19 +56,19 @@ def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:
         smallest[split] = min(len(names), smallest.get(split, len(names)))
     for (split, _), names in strata.items():
         rng.shuffle(names)
-        kept = names[: smallest[split]] if balanced else names
-        places += [((index + 0.5) / len(kept), rng.random(), name) for index, name in enumerate(kept)]
+        subset = names[: smallest[split]] if balanced else names
+        places += [((index + 0.5) / len(subset), rng.random(), name) for index, name in enumerate(subset)]
     return [name for *_, name in sorted(places)]
 
 
 def _strata(groups: Groups) -> dict[Stratum, list[str]]:
     classes = _classes(groups)
     count = Counter(label for labels in classes.values() for label in labels)
-    found: defaultdict[Stratum, list[str]] = defaultdict(list)
+    strata: defaultdict[Stratum, list[str]] = defaultdict(list)
     for name, members in groups.items():
         rarest = min(classes[name], key=lambda label: (count[label], str(label)))
-        found[members[0].split or "", rarest].append(name)
-    return dict(sorted(found.items(), key=str))
+        strata[members[0].split or "", rarest].append(name)
+    return dict(sorted(strata.items(), key=str))
 
 
 def _classes(groups: Groups) -> dict[str, list[Hashable]]:

@@ -77,18 +77,18 @@ def probing_data(definition: ProbingSet, found: Iterable[Sample | Note], seed: i
     """
     notes = list[Note]()
     samples = _whole(definition, list(_checked(definition, found, notes)), notes)
-    chosen = choose(samples, definition.max_instances, balanced=definition.balanced, seed=f"{definition.id}:{seed}")
-    if not chosen:
+    subset = choose(samples, definition.max_instances, balanced=definition.balanced, seed=f"{definition.id}:{seed}")
+    if not subset:
         first = f"; {notes[0]}" if notes else ""
         raise CorpusError(f"probing set {definition.id!r} has no instances{first}")
-    notes += [*_unseen_labels(definition, chosen), *_absent_names(definition, chosen)]
-    passages = passages_of(span for sample in chosen for span in (*sample.first, *sample.second))
-    return ProbingData(passages, _instances(definition, chosen), first_notes(notes))
+    notes += [*_unseen_labels(definition, subset), *_absent_names(definition, subset)]
+    passages = passages_of(span for sample in subset for span in (*sample.first, *sample.second))
+    return ProbingData(passages, _instances(definition, subset), first_notes(notes))
 
 
 def shared_passages(data: Iterable[ProbingData]) -> pa.Table:
     """Return the passages of several sets, each once, ordered by text, so that one forward pass serves all spans."""
-    tables = [each.passages for each in data]
+    tables = [part.passages for part in data]
     if not tables:
         return PROBING_PASSAGES.empty_table()
     rows = {row["passage_id"]: row for row in pa.concat_tables(tables).to_pylist()}
@@ -98,16 +98,16 @@ def shared_passages(data: Iterable[ProbingData]) -> pa.Table:
 
 def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: list[Note]) -> Iterator[Sample]:
     seen: set[str] = set()
-    for each in found:
-        if isinstance(each, Note):
-            notes.append(each)
+    for entry in found:
+        if isinstance(entry, Note):
+            notes.append(entry)
             continue
-        wrong = _wrong(definition, each, seen)
+        wrong = _wrong(definition, entry, seen)
         if wrong:
-            notes.append(Note(each.where, wrong))
+            notes.append(Note(entry.where, wrong))
         else:
-            seen.add(each.id)
-            yield each
+            seen.add(entry.id)
+            yield entry
 
 
 def _wrong(definition: ProbingSet, sample: Sample, seen: set[str]) -> str:

@@ -58,10 +58,10 @@ def import_suite(source: Path, target: Path, licence: str = "as the publisher of
     """
     done = Imported()
     with _unpacked(source, target, done.notes, SAMPLES, CONFIG) as folder:
-        found = [path for path in sorted(folder.rglob(SAMPLES)) if path.parent != folder]
-        if not found:
+        paths = [path for path in sorted(folder.rglob(SAMPLES)) if path.parent != folder]
+        if not paths:
             raise CorpusError(f"{source} holds no folder of a set (with {SAMPLES} and {CONFIG})")
-        for path in found:
+        for path in paths:
             _import_one(path, target, licence, done)
     return done
 
@@ -73,13 +73,13 @@ def import_senteval(source: Path, target: Path, licence: str = "BSD-3-Clause") -
     """
     done = Imported()
     if ending(source.name).startswith(".txt"):
-        found = [source] if source.is_file() else []
-        _import_tasks(found, source, target, licence, done)
+        files = [source] if source.is_file() else []
+        _import_tasks(files, source, target, licence, done)
         return done
     with _unpacked(source, target, done.notes, "*.txt", "*.txt.gz") as folder:
         inside = folder.glob("*") if folder == source else folder.rglob("*")
-        found = sorted(path for path in inside if ending(path.name).startswith(".txt"))
-        _import_tasks(found, source, target, licence, done)
+        files = sorted(path for path in inside if ending(path.name).startswith(".txt"))
+        _import_tasks(files, source, target, licence, done)
     return done
 
 
@@ -129,20 +129,20 @@ def _input_of(config: dict[str, Any], path: Path) -> Input:
         case "SENTENCE_TOKENS" | "SENTENCE_PAIR_TOKENS_BI":
             return "span" if len(inputs) < 2 else "span_pair"
         case "SENTENCE_SPANS":
-            numbers = {each[-1] for each in inputs if isinstance(each, tuple | list) and each}
+            numbers = {element[-1] for element in inputs if isinstance(element, tuple | list) and element}
             return "span_pieces" if len(numbers) < 2 else "span_pair"
     raise ConfigError(f"{path.with_name(CONFIG)}: probe_task_type {declared!r} is not read: both texts in one context")
 
 
 def _definition_of(name: str, kind: Input, task: str, licence: str) -> dict[str, Any]:
-    known = suite_sets().get(name)
+    suite_set = suite_sets().get(name)
     return {
         "id": name,
-        "type": known.type if known else "syntax",
-        "phenomenon": known.phenomenon if known else _UNKNOWN,
+        "type": suite_set.type if suite_set else "syntax",
+        "phenomenon": suite_set.phenomenon if suite_set else _UNKNOWN,
         "input": kind,
         "task": task,
-        "source": known.source if known else "an imported folder",
+        "source": suite_set.source if suite_set else "an imported folder",
         "revision": "as imported",
         "licence": licence,
         "citation": "Waldis et al. (2024), Holmes: A Benchmark to Assess the Linguistic Competence of Language Models",
@@ -199,7 +199,7 @@ def _unpack(archive: zipfile.ZipFile, folder: Path, source: Path, notes: list[No
         name = PurePosixPath(entry.filename)
         if name.is_absolute() or ".." in name.parts or "\\" in entry.filename or ":" in entry.filename:
             notes.append(Note(str(source), f"entry {shown(entry.filename)} leads outside the archive; it is left out"))
-        elif any(fnmatchcase(name.name.lower(), each) for each in wanted) and name.parts[0] != "__MACOSX":
+        elif any(fnmatchcase(name.name.lower(), pattern) for pattern in wanted) and name.parts[0] != "__MACOSX":
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as read, path.open("wb") as write:

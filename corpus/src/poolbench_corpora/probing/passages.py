@@ -33,7 +33,7 @@ def as_passages(definition: ProbingSet, data: ProbingData, seed: int = 0) -> dic
     members: defaultdict[str, list[str]] = defaultdict(list)
     for row in instances:
         members[row["group"]].append(row["label"])
-    paired = all(sorted(each) == labels for each in members.values())
+    paired = all(sorted(group_labels) == labels for group_labels in members.values())
     texts = {row["passage_id"]: row["text"] for row in data.passages.to_pylist()}
     rows = [
         {
@@ -64,8 +64,8 @@ def _reason_against(
     if definition.task == "values":
         return "it asks for values, and labels are read"
     if len(labels) != 2:
-        named = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
-        return f"it has {len(labels)} labels ({named}), and two are read"
+        examples = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
+        return f"it has {len(labels)} labels ({examples}), and two are read"
     if None in splits or len(set(zip(groups, splits, strict=True))) > len(set(groups)):
         return "some of its instances have no split, or a group lies in several"
     return next((f"it has no {name} instances" for name in ("train", "test") if name not in splits), "")

@@ -13,13 +13,13 @@ ARCHIVE_NAMES = ("parsing", "passages", "probing")
 
 def archives_folder(folder: str | Path | None = None) -> Path:
     """Return the folder of the archives, by default POOLBENCH_REAL_TEXT. Raise CorpusError if it holds none."""
-    named = folder or FolderSettings.load().real_text
-    if not named:
+    location = folder or FolderSettings.load().real_text
+    if not location:
         raise CorpusError(
             f"no folder of real-text archives was named; set {ARCHIVES_VARIABLE} to the folder that holds "
             f"{', '.join(f'{name}.tar.xz' for name in ARCHIVE_NAMES)}"
         )
-    path = Path(named).expanduser()
+    path = Path(location).expanduser()
     if not any(_holds(path, name) for name in ARCHIVE_NAMES):
         raise CorpusError(
             f"{path} holds none of the real-text archives ({', '.join(ARCHIVE_NAMES)}, each a folder or a "

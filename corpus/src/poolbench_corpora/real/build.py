@@ -62,8 +62,8 @@ def build_real(
         raise CorpusError(f"the archives have no texts of {concept}; they serve {', '.join(sorted(rules))}")
     length = window or CONCEPTS.get(concept).token_window
     tally = found if found is not None else Yield(quoting=False)
-    chosen = _FromArchives(concept, rules[concept], length, seed, count_tokens, tally, archives)
-    return chosen.table({"train": num_train, "test": num_test, "scorer": num_scorer})
+    selection = _FromArchives(concept, rules[concept], length, seed, count_tokens, tally, archives)
+    return selection.table({"train": num_train, "test": num_test, "scorer": num_scorer})
 
 
 @dataclass
@@ -82,11 +82,11 @@ class _FromArchives(Selection):
             for document in read_documents(source, self.archives):
                 if split_of(document.doc_id) != split:
                     continue
-                self.found.read(source)
+                self.tally.read(source)
                 if pool.document(document):
                     documents.setdefault(document.domain, []).append(document)
                 else:
-                    self.found.drop("label", document.text)
+                    self.tally.drop("label", document.text)
         return {domain: self._turns(documents[domain], pool, split) for domain in sorted(documents)}
 
     def _turns(self, documents: list[Document], pool: Pool, split: Split) -> Iterator[Candidate]:

@@ -101,7 +101,7 @@ def _rst_inline(paragraph: str) -> str:
 
 def markdown_to_paragraphs(text: str) -> list[str]:
     """Return prose paragraphs of a Markdown document, without headings, code, tables, check lists and comments."""
-    kept: list[list[str]] = [[]]
+    blocks: list[list[str]] = [[]]
     fenced = False
     for line in _HTML.sub("", text).split("\n"):
         if _FENCE.match(line):
@@ -109,12 +109,12 @@ def markdown_to_paragraphs(text: str) -> list[str]:
         elif fenced:
             continue
         elif not line.strip() or line.lstrip().startswith(("#", "|", ">", "[")):
-            kept.append([])
+            blocks.append([])
         elif _BULLET.match(line):
-            kept.append([_BULLET.sub("", line)])
+            blocks.append([_BULLET.sub("", line)])
         else:
-            kept[-1].append(line)
-    cleaned = (_markdown_inline(unwrap(block)) for block in kept if block)
+            blocks[-1].append(line)
+    cleaned = (_markdown_inline(unwrap(block)) for block in blocks if block)
     return [block for block in cleaned if reads_as_prose(block) and not block.startswith(("[x]", "[ ]"))]
 
 

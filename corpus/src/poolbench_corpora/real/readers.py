@@ -78,8 +78,8 @@ def read_proposals(files: Files) -> Iterator[Entry]:
 def read_pages(files: Files) -> Iterator[Entry]:
     """Read manual pages from records, without navigation lines."""
     for record in _all_records(files):
-        kept = [line for line in record["text"].split("\n") if line.count(" ") >= 7 and " | " not in line]
-        yield Entry(record["id"].replace("/", "__"), "\n\n".join(kept))
+        lines = [line for line in record["text"].split("\n") if line.count(" ") >= 7 and " | " not in line]
+        yield Entry(record["id"].replace("/", "__"), "\n\n".join(lines))
 
 
 def read_statutes(files: Files) -> Iterator[Entry]:
@@ -146,8 +146,8 @@ def read_inaugural(files: Files) -> Iterator[Entry]:
 def read_state_union(files: Files) -> Iterator[Entry]:
     """Read State of the Union addresses by president; lines are paragraphs."""
     for name, text in zipped(files, "state_union"):
-        kept = [line for line in _lines(text).split("\n\n") if line.count(" ") >= 4]
-        yield Entry(f"{name.split('-')[1].lower()}/{name}", "\n\n".join(kept))
+        lines = [line for line in _lines(text).split("\n\n") if line.count(" ") >= 4]
+        yield Entry(f"{name.split('-')[1].lower()}/{name}", "\n\n".join(lines))
 
 
 def read_movie_reviews(files: Files) -> Iterator[Entry]:

@@ -46,8 +46,8 @@ class Selection(ABC):
     window: tuple[int, int]
     seed: int
     count_tokens: TokenCounter
-    found: Yield
-    chosen: ChosenPassages = field(default_factory=ChosenPassages, init=False)
+    tally: Yield
+    accepted_passages: ChosenPassages = field(default_factory=ChosenPassages, init=False)
 
     #: Changes whenever the choice changes; part of every random key.
     revision: ClassVar[str]
@@ -64,7 +64,7 @@ class Selection(ABC):
             if number < 0 or number % 2:
                 raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
         rows = [row for split, number in wanted.items() for row in self.rows(split, number // 2)]
-        self.found.chosen = len(rows)
+        self.tally.chosen = len(rows)
         return pa.Table.from_pylist(rows, schema=PASSAGES)
 
     @cached_property
@@ -82,8 +82,8 @@ class Selection(ABC):
         positives, negatives = self._classes(split, number)
         return [
             self._row(candidate, candidate.text, label, split, None)
-            for label, chosen in ((1, positives), (0, negatives))
-            for candidate in chosen
+            for label, candidates in ((1, positives), (0, negatives))
+            for candidate in candidates
         ]
 
     def _classes(self, split: Split, number: int) -> tuple[list[Candidate], list[Candidate]]:
@@ -91,11 +91,11 @@ class Selection(ABC):
         assert self.labels.negatives is not None
         sides = [self.by_domain(pool, split) for pool in (self.labels.positives, self.labels.negatives)]
         if not self.labels.same_domains:
-            chosen = [
+            classes = [
                 self._choose(side, number, split, name)
                 for side, name in zip(sides, ("positives", "negatives"), strict=True)
             ]
-            return chosen[0], chosen[1]
+            return classes[0], classes[1]
         shared = sides[0].keys() & sides[1].keys()
         couples = {
             domain: iter(zip(self._accepted(sides[0][domain]), self._accepted(sides[1][domain]), strict=False))
@@ -107,32 +107,32 @@ class Selection(ABC):
 
     def _choose(self, sides: dict[str, Iterator[Candidate]], number: int, split: Split, name: str) -> list[Candidate]:
         """Return the first `number` acceptable candidates, domains in turn."""
-        chosen = list(islice(self._accepted(round_robin(sides)), number))
-        self._enough(len(chosen), number, split, name)
-        return chosen
+        candidates = list(islice(self._accepted(round_robin(sides)), number))
+        self._enough(len(candidates), number, split, name)
+        return candidates
 
-    def _enough(self, found: int, number: int, split: Split, name: str) -> None:
-        if found < number:
+    def _enough(self, num_candidates: int, number: int, split: Split, name: str) -> None:
+        if num_candidates < number:
             raise CorpusError(
-                f"{self.concept}: {self.origin} hold {found} {name} for {split}, {number} are asked for; "
-                f"ask for at most {2 * found} passages or for a wider window than {self.window}"
+                f"{self.concept}: {self.origin} hold {num_candidates} {name} for {split}, {number} are asked for; "
+                f"ask for at most {2 * num_candidates} passages or for a wider window than {self.window}"
             )
 
     def _accepted(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Keep candidates that share few 8-grams with all chosen before."""
         for candidate in candidates:
-            if self.chosen.accepts(candidate.text):
+            if self.accepted_passages.accepts(candidate.text):
                 yield candidate
             else:
-                self.found.drop("near_duplicate", candidate.text)
+                self.tally.drop("near_duplicate", candidate.text)
 
     def candidates(self, document: Document, pool: Pool) -> Iterator[Candidate]:
         """Yield the passages of a document that obey the construction rules, with their rewrites."""
         rng = Random(f"{self.revision}:{document.doc_id}:{self.seed}")
-        cut = windows(document.text, self.window, self.count_tokens, rng, lambda text: self.found.drop("window", text))
+        cut = windows(document.text, self.window, self.count_tokens, rng, lambda text: self.tally.drop("window", text))
         for number, text in enumerate(cut):
             if not pool.passage(text):
-                self.found.drop("filter", text)
+                self.tally.drop("filter", text)
             elif self.labels.rewrite is None:
                 yield Candidate(document, number, text)
             elif (rewritten := self._rewritten(text)) is not None:
@@ -144,13 +144,13 @@ class Selection(ABC):
         negative = self.labels.rewrite(text)
         low, high = self.window
         if negative is None:
-            self.found.drop("declined", text)
+            self.tally.drop("declined", text)
         elif self.labels.positives.passage(negative) or (self._seeds and self._seeds.search(negative)):
-            self.found.drop("contamination", negative)
+            self.tally.drop("contamination", negative)
         elif not low <= self.count_tokens(negative) <= high:
-            self.found.drop("rewrite_window", negative)
+            self.tally.drop("rewrite_window", negative)
         elif not 0 < token_difference(text, negative) <= MAX_PAIR_DIFFERENCE:
-            self.found.drop("pair_difference", text)
+            self.tally.drop("pair_difference", text)
         else:
             return negative
         return None

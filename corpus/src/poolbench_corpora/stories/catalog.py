@@ -64,25 +64,25 @@ class StoryCatalog:
 
     def all(self) -> list[StorySet]:
         """Return every set: the known ones, then the others by name; a set in an earlier folder hides later ones."""
-        found = dict(_known())
+        set_by_name = dict(_known())
         for name, place in self._places():
-            if name in found and found[name].place is None and name != PLANTED:
-                found[name] = replace(found[name], place=place)
-            elif name not in found:
-                found[name] = StorySet(name, "an imported file", None, None, None, place)
-        known = len(_known())
-        ordered = list(found.values())
-        return [*ordered[:known], *sorted(ordered[known:], key=lambda each: each.name)]
+            if name in set_by_name and set_by_name[name].place is None and name != PLANTED:
+                set_by_name[name] = replace(set_by_name[name], place=place)
+            elif name not in set_by_name:
+                set_by_name[name] = StorySet(name, "an imported file", None, None, None, place)
+        count = len(_known())
+        ordered = list(set_by_name.values())
+        return [*ordered[:count], *sorted(ordered[count:], key=lambda story_set: story_set.name)]
 
     def __contains__(self, name: str) -> bool:
-        return _without_owner(name) in {each.name for each in self.all()}
+        return _without_owner(name) in {story_set.name for story_set in self.all()}
 
     def get(self, name: str) -> StorySet:
         """Return a set that can be read.
 
         Raise UnknownNameError with the nearest names, or CorpusError if a public set is absent.
         """
-        sets, short = {each.name: each for each in self.all()}, _without_owner(name)
+        sets, short = {story_set.name: story_set for story_set in self.all()}, _without_owner(name)
         if short not in sets:
             raise UnknownNameError("set of stories", name, sets)
         if not sets[short].is_present:
@@ -93,7 +93,7 @@ class StoryCatalog:
         """Yield name and place of what the folders hold."""
         for folder in self._folders:
             owned = [folder / _OWNER] if (folder / _OWNER).is_dir() else []
-            for place in (path for each in (folder, *owned) if each.is_dir() for path in sorted(each.iterdir())):
+            for place in (path for parent in (folder, *owned) if parent.is_dir() for path in sorted(parent.iterdir())):
                 name = stem_of(place) if ending(place.name).startswith(TABLE_ENDINGS) else place.name
                 is_set = place.is_file() if name != place.name else place.is_dir() and place not in owned
                 if is_set and _NAME.fullmatch(name):
@@ -123,10 +123,10 @@ def read_stories(
     catalog, path = StoryCatalog(*folders), Path(source).expanduser()
     is_path = path.exists() or ending(path.name).startswith(TABLE_ENDINGS)
     if isinstance(source, str) and (source in catalog or not is_path):
-        found = catalog.get(source)
-        if found.place is None:
+        story_set = catalog.get(source)
+        if story_set.place is None:
             return stories_data("planted stories", planted_stories(seed), protocol)
-        path = found.place
+        path = story_set.place
     return stories_data(str(path), _records(path), protocol)
 
 
@@ -148,15 +148,17 @@ def import_stories(source: Path, target: Path, name: str) -> StoriesData:
     """
     if not _NAME.fullmatch(name) or name == PLANTED:
         raise ConfigError(f"{shown(name)} cannot be the name of a set of stories; use letters, digits, '_', '-', '.'")
-    found = list(_records(source))
-    data = stories_data(str(source), found)
-    kept = {int(row) for row in data.rows["row_id"].to_pylist()}
+    entries = list(_records(source))
+    data = stories_data(str(source), entries)
+    row_ids = {int(row) for row in data.rows["row_id"].to_pylist()}
     target.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps(_columns(record), ensure_ascii=False) for row, (_, record) in enumerate(found) if row in kept)
+    lines = (
+        json.dumps(_columns(record), ensure_ascii=False) for row, (_, record) in enumerate(entries) if row in row_ids
+    )
     (target / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return data
 
 
 def _columns(record: Mapping[str, Any]) -> dict[str, str]:
-    names = (next(name for name in known if record.get(name) is not None) for known in (SUBJECT, FIRST, SECOND))
+    names = (next(name for name in aliases if record.get(name) is not None) for aliases in (SUBJECT, FIRST, SECOND))
     return dict(zip(("subject", "story1", "story2"), (record[name] for name in names), strict=True))

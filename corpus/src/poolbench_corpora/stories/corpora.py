@@ -17,7 +17,7 @@ _SPLITS = ("train", "test")
 
 def concepts_of(folder: Path) -> list[str]:
     """Return the concepts that a corpus folder has; none for another folder."""
-    return [each.id for each in CONCEPTS.all() if (folder / each.id / "train_pos.jsonl").is_file()]
+    return [concept.id for concept in CONCEPTS.all() if (folder / concept.id / "train_pos.jsonl").is_file()]
 
 
 def pairs_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -48,11 +48,11 @@ class StoriesData:
         if count is None:
             return self
         seen: Counter[str] = Counter()
-        kept = []
+        mask = []
         for row in self.rows.to_pylist():
             seen[row["subject"]] += 1
-            kept.append(seen[row["subject"]] <= count)
-        rows = self.rows.filter(pa.array(kept))
+            mask.append(seen[row["subject"]] <= count)
+        rows = self.rows.filter(pa.array(mask))
         used = pa.concat_arrays([*rows["first"].chunks, *rows["second"].chunks])
         return replace(self, rows=rows, passages=self.passages.filter(pc.is_in(self.passages["passage_id"], used)))
 
@@ -89,8 +89,8 @@ def stories_data(source: str, records: Iterable[Record], protocol: Protocol = "c
         raise CorpusError(f"{source} has no pair of stories{f'; {notes[0]}' if notes else ''}")
     if len({row["subject"] for row in rows}) == 1:
         notes.append(Note(source, f"only the subject {shown(rows[0]['subject'])}: nothing to compare it with"))
-    made = table_from_rows(rows, STORIES), table_from_rows(list(passages.values()), STORY_PASSAGES)
-    return StoriesData(*made, first_notes(notes))
+    tables = table_from_rows(rows, STORIES), table_from_rows(list(passages.values()), STORY_PASSAGES)
+    return StoriesData(*tables, first_notes(notes))
 
 
 def _value(record: Mapping[str, Any], names: tuple[str, ...]) -> str:

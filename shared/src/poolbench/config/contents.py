@@ -23,8 +23,8 @@ _SETTLED_NS = 2_000_000_000
 
 def file_state(file: Path) -> FileState:
     """Return what changes with the content of a file, without reading it."""
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def content_hash(file: Path) -> str:
@@ -37,17 +37,17 @@ def content_hash(file: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _kept_hash(file: Path, state: FileState) -> str:
-    kept = state_folder() / _FOLDER / digest([str(file), *state], 32)
+    cache = state_folder() / _FOLDER / digest([str(file), *state], 32)
     with suppress(OSError, ValueError):
-        if len(found := kept.read_text("ascii")) == _LENGTH:  # a machine that lost its power may leave an empty file
-            return found
-    found = _hash(file)
+        if len(sha256 := cache.read_text("ascii")) == _LENGTH:  # a machine that lost its power may leave an empty file
+            return sha256
+    sha256 = _hash(file)
     with suppress(OSError):  # no state folder, or one that this process may not write to: others read the file again
-        kept.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".", delete=False) as part:
-            part.write(found)
-        os.replace(part.name, kept)
-    return found
+        cache.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=cache.parent, prefix=".", delete=False) as part:
+            part.write(sha256)
+        os.replace(part.name, cache)
+    return sha256
 
 
 def _hash(file: Path) -> str:

@@ -104,8 +104,8 @@ def asset_path(name: str) -> Path:
     """Return the folder of one shipped asset, e.g. `demo_lm` or `annotator`."""
     path = assets_folder() / name
     if not path.exists():
-        known = [entry.name for entry in assets_folder().iterdir() if entry.is_dir()]
-        raise UnknownNameError("asset", name, known)
+        asset_names = [entry.name for entry in assets_folder().iterdir() if entry.is_dir()]
+        raise UnknownNameError("asset", name, asset_names)
     return path
 
 
@@ -171,14 +171,14 @@ def local_folder(name: str) -> Path | None:
 
 def folder_revision(folder: Path) -> str:
     """Return a revision for a local model: that of its conversion if it is unchanged since, else `files_revision`."""
-    found = files_revision(folder)
+    revision = files_revision(folder)
     try:
         record = json.loads((folder / CONVERSION_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return found
-    made = [ref.revision for ref in MODEL_PRESETS.values() if ref.is_made]
-    unchanged = isinstance(record, dict) and record.get("files") == found and record.get("revision") in made
-    return str(record["revision"]) if unchanged else found
+        return revision
+    revisions = [ref.revision for ref in MODEL_PRESETS.values() if ref.is_made]
+    unchanged = isinstance(record, dict) and record.get("files") == revision and record.get("revision") in revisions
+    return str(record["revision"]) if unchanged else revision
 
 
 def files_revision(folder: Path) -> str:
@@ -195,10 +195,10 @@ def require_unchanged(ref: ModelRef) -> None:
     """Raise ModelError if a model folder changed since its revision was taken: results would carry the wrong one."""
     if not ref.is_local or ref.revision is None:
         return
-    found = folder_revision(Path(ref.source))
-    if found != ref.revision:
+    revision = folder_revision(Path(ref.source))
+    if revision != ref.revision:
         raise ModelError(
-            f"model folder {ref.source} is at revision {found}, asked for {ref.revision}; plan the run again"
+            f"model folder {ref.source} is at revision {revision}, asked for {ref.revision}; plan the run again"
         )
 
 
@@ -225,10 +225,10 @@ def change_revision(folder: Path) -> str:
 
 def _start_of(settings: Path) -> object:
     try:
-        found = json.loads(settings.read_text("utf-8"))
+        adapter_config = json.loads(settings.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found.get("init_lora_weights") if isinstance(found, dict) else None
+    return adapter_config.get("init_lora_weights") if isinstance(adapter_config, dict) else None
 
 
 #: Files that a loader reads: configuration, weights, tokenizer, chat template, and code where the operator allows it.

@@ -78,6 +78,6 @@ def to_rows(measures: Iterable[Measure]) -> list[dict[str, Any]]:
 def measures_table(measures: Iterable[Measure], confidential: Collection[str] = ()) -> pa.Table:
     """Return MEASURES, with the details that are not confidential as JSON in a further column `details`."""
     rows = to_rows(measures)
-    shown = [{name: value for name, value in row["details"].items() if name not in confidential} for row in rows]
-    details = [json.dumps(found, sort_keys=True) if found else None for found in shown]
+    objects = [{name: value for name, value in row["details"].items() if name not in confidential} for row in rows]
+    details = [json.dumps(fields, sort_keys=True) if fields else None for fields in objects]
     return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))

@@ -113,8 +113,8 @@ def cell_id(row: dict[str, Any]) -> str:
 def results_digest(table: pa.Table) -> str:
     """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
-    known = {name for name in table.column_names if table[name].null_count < len(table)}
-    names = [name for name in names if name not in LATER or name in known]
+    filled_columns = {name for name in table.column_names if table[name].null_count < len(table)}
+    names = [name for name in names if name not in LATER or name in filled_columns]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
     return digest(lines, 64)

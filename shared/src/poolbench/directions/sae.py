@@ -84,7 +84,7 @@ class SparseAutoencoder:
         if missing:
             raise InputError(f"the {architecture} autoencoder lacks {', '.join(missing)}; it has {', '.join(tensors)}")
         k = k_of(settings) if architecture == "topk" else None
-        found = cls(
+        autoencoder = cls(
             id=hashlib.sha256(hashlib.sha256(weights).digest() + config).hexdigest()[:16],
             architecture=architecture,
             w_enc=tensors["W_enc"],
@@ -95,8 +95,8 @@ class SparseAutoencoder:
             apply_b_dec_to_input=bool(settings["apply_b_dec_to_input"]),
             layer=layer_of(settings),
         )
-        found._require_shapes()
-        return found
+        autoencoder._require_shapes()
+        return autoencoder
 
     @property
     def width(self) -> int:
@@ -149,7 +149,7 @@ class SparseAutoencoder:
 
 def _top_k(features_nF: np.ndarray, k: int) -> np.ndarray:
     """Keep the k largest features of each row; the first of equals."""
-    kept = np.argsort(-features_nF, axis=1, kind="stable")[:, :k]
+    columns_nk = np.argsort(-features_nF, axis=1, kind="stable")[:, :k]
     sparse = np.zeros_like(features_nF)
-    np.put_along_axis(sparse, kept, np.take_along_axis(features_nF, kept, axis=1), axis=1)
+    np.put_along_axis(sparse, columns_nk, np.take_along_axis(features_nF, columns_nk, axis=1), axis=1)
     return sparse

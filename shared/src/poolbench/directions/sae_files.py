@@ -46,8 +46,8 @@ def read_folder(path: Path) -> dict[str, bytes]:
 def _saelens(path: Path) -> dict[str, bytes]:
     folder = path if path.is_dir() else path.parent
     config = folder / CONFIG_FILE
-    named = folder / _SAELENS_WEIGHTS
-    weights = ([named] if named.is_file() else sorted(folder.glob("*.safetensors"))) if path.is_dir() else [path]
+    default = folder / _SAELENS_WEIGHTS
+    weights = ([default] if default.is_file() else sorted(folder.glob("*.safetensors"))) if path.is_dir() else [path]
     if len(weights) != 1 or not weights[0].is_file() or not config.is_file():
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         raise InputError(f"one .safetensors file with {CONFIG_FILE} beside it is needed; there is {names}")
@@ -94,15 +94,15 @@ def read_config(config: bytes) -> dict[str, Any]:
 
 def architecture_of(settings: Mapping[str, Any]) -> str:
     """Return the architecture that a configuration names. Raise InputError if it, or its activation, is unknown."""
-    named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
-    architecture = {"standard": "relu"}.get(named, named)
-    if named == "standard":  # older configurations name the activation beside it
+    name = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
+    architecture = {"standard": "relu"}.get(name, name)
+    if name == "standard":  # older configurations name the activation beside it
         architecture = str(settings.get("activation_fn") or settings.get("activation_fn_str") or "relu").lower()
         if architecture not in ("relu", "topk"):
             raise InputError(f"activation {architecture!r} of the standard autoencoder is unknown; known: relu, topk")
     if architecture not in ARCHITECTURES:
-        known = ", ".join(("standard", *ARCHITECTURES))
-        raise InputError(f"architecture {settings.get('architecture')!r} of the autoencoder is unknown; known: {known}")
+        names = ", ".join(("standard", *ARCHITECTURES))
+        raise InputError(f"architecture {settings.get('architecture')!r} of the autoencoder is unknown; known: {names}")
     return architecture
 
 

@@ -37,12 +37,12 @@ def residual_site(layer: int) -> str:
 def layer_of(settings: Mapping[str, Any]) -> int | None:
     """Return the layer that a configuration names; None if it names none. Raise InputError for another site."""
     nested = settings.get("metadata")
-    known = {**(nested if isinstance(nested, dict) else {}), **settings}
-    site, layer, head = (_of_hook(known, part) for part in ("name", "layer", "head_index"))
+    hooks = {**(nested if isinstance(nested, dict) else {}), **settings}
+    site, layer, head = (_of_hook(hooks, part) for part in ("name", "layer", "head_index"))
     if head is not None:
         raise InputError(f"the autoencoder reads head {shown(head)} of {shown(site)}; {_WHOLE}")
-    if known.get("hook_name_out") not in (None, site):
-        raise InputError(f"the autoencoder reads {shown(site)} and writes {shown(known['hook_name_out'])}; {_WHOLE}")
+    if hooks.get("hook_name_out") not in (None, site):
+        raise InputError(f"the autoencoder reads {shown(site)} and writes {shown(hooks['hook_name_out'])}; {_WHOLE}")
     if site is not None:
         return residual_layer(site)
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int)):
@@ -53,8 +53,8 @@ def layer_of(settings: Mapping[str, Any]) -> int | None:
 def _of_hook(settings: Mapping[str, Any], part: str) -> Any:
     """Return a setting of the site; older configurations say `hook_point`, `hook_point_layer` and so on."""
     older = "hook_point" if part == "name" else f"hook_point_{part}"
-    found = settings.get(f"hook_{part}")
-    return settings.get(older) if found is None else found
+    setting = settings.get(f"hook_{part}")
+    return settings.get(older) if setting is None else setting
 
 
 _WHOLE = "it must read and write the whole residual stream at one place"

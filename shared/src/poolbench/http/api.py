@@ -107,5 +107,5 @@ def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
 def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return an error response. A message that quotes what was sent is shortened and made valid UTF-8."""
     all_headers = {**ERROR_HEADERS.get(http_status, {}), **(headers or {})}
-    shown = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": {"code": code, "message": shown}}, http_status, all_headers)
+    short_message = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": {"code": code, "message": short_message}}, http_status, all_headers)

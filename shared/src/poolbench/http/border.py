@@ -141,8 +141,8 @@ class Border:
             await self._run(scope, request)
             return
         if self._slots.locked() and self._num_waiting >= self._limits.waiting:
-            said = f"{self._num_waiting} requests are waiting; at most {self._limits.waiting} may: try again later"
-            await request.answer(429, Code.BUSY, said)
+            message = f"{self._num_waiting} requests are waiting; at most {self._limits.waiting} may: try again later"
+            await request.answer(429, Code.BUSY, message)
             return
         with self.load:
             await self._run_in_turn(scope, request)

@@ -16,8 +16,8 @@ def json_headers(http_status: int, size: int) -> list[tuple[bytes, bytes]]:
 def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
     """Return the body of an error response to a request for `path`, in the form of that API."""
     openai = "/v1/" in f"{path}/"
-    found = openai_error(http_status, code, message) if openai else {"error": {"code": code, "message": message}}
-    return json.dumps(found).encode()
+    body = openai_error(http_status, code, message) if openai else {"error": {"code": code, "message": message}}
+    return json.dumps(body).encode()
 
 
 def message_of(issue: Mapping[str, Any]) -> str:

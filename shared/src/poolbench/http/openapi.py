@@ -68,8 +68,8 @@ class Health(BaseModel):
 
 def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
     """Return the error responses of a verb: the common ones, those of a verb with a body, and `statuses`."""
-    found = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
-    return {status: _response(status, form) for status in found}
+    codes = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
+    return {status: _response(status, form) for status in codes}
 
 
 def example(value: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def _file(field: str) -> Path:
     name, path = HttpSettings.variable(field), getattr(HttpSettings.load(), field)
     if path is None:
         raise ConfigError(f"{name} is not set: TLS needs both a certificate and its key")
-    found: Path = path.expanduser()
-    if not found.is_file():
+    file: Path = path.expanduser()
+    if not file.is_file():
         raise ConfigError(f"{name} is {str(path)!r}, which is not a file")
-    return found.resolve()
+    return file.resolve()

@@ -72,16 +72,16 @@ class Tokens:
 
     def _take_again(self) -> None:
         try:
-            found = _required(self._read())
+            tokens = _required(self._read())
         except ConfigError as error:
             if str(error) != self._problem:
                 _LOG.warning("the bearer tokens cannot be read again, so the last ones stay valid: %s", error)
             self._problem = str(error)
             return
         self._problem = ""
-        if found != self._valid:
-            self._valid, self._digests = found, [_digest(token.encode()) for token in found]
-            _LOG.info("the bearer tokens have changed; valid tokens: %d", len(found))
+        if tokens != self._valid:
+            self._valid, self._digests = tokens, [_digest(token.encode()) for token in tokens]
+            _LOG.info("the bearer tokens have changed; valid tokens: %d", len(tokens))
 
 
 def _required(tokens: Sequence[str]) -> tuple[str, ...]:

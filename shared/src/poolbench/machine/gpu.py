@@ -87,10 +87,10 @@ def device_memory() -> DeviceMemory:
             handle = pynvml.nvmlDeviceGetHandleByIndex(int(device))
         else:
             handle = pynvml.nvmlDeviceGetHandleByUUID(device)
-        found = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     finally:
         pynvml.nvmlShutdown()
-    return DeviceMemory(int(found.total), int(found.free))
+    return DeviceMemory(int(memory.total), int(memory.free))
 
 
 def visible_device() -> str:
@@ -117,16 +117,16 @@ class SharedGpu:
 
     def wait_until(self, decide: Callable[[DeviceMemory], _T | None], needed: int) -> _T:
         """Return the first decision that is not None, on memory measured once a second; otherwise as `wait_for`."""
-        if (found := decide(self.measure())) is not None:
-            return found
+        if (decision := decide(self.measure())) is not None:
+            return decision
         _LOG.info("%s: waits for %.1f GiB of GPU memory", self._service, needed / _GIB)
         ends_at = time.monotonic() + _PATIENCE_S
         with self._held(WAITING, str(needed)):
             while time.monotonic() < ends_at:
                 check_cancelled()
                 time.sleep(_POLL_S)
-                if (found := decide(self.measure())) is not None:
-                    return found
+                if (decision := decide(self.measure())) is not None:
+                    return decision
         free = self.measure().free
         raise GpuBusyError(
             f"the {self._service} needs {needed / _GIB:.1f} GiB of GPU memory, and {free / _GIB:.1f} are free: other "
@@ -182,8 +182,8 @@ class SharedGpu:
                 path.unlink(missing_ok=True)
 
     def _of_others(self, sign: str) -> list[Path]:
-        own = f"-{os.getpid()}."
-        return [path for path in self._folder.glob(f"*{sign}") if own not in path.name]
+        process_mark = f"-{os.getpid()}."
+        return [path for path in self._folder.glob(f"*{sign}") if process_mark not in path.name]
 
 
 def _locked(path: Path) -> bool:

@@ -51,7 +51,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, on a device or on the host; libraries report it in different ways."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError | OSError) and any(said in str(error).lower() for said in _OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError | OSError) and any(phrase in str(error).lower() for phrase in _OUT_OF_MEMORY)
 
 
 def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
@@ -79,9 +79,9 @@ def memory_limit(
     The setting of the service, else that of all services, overrides the derived limit. `machine` is by default the
     memory of this machine, or of its container.
     """
-    own = _own_gib(settings, service)
-    if own is not None:
-        return int(own * _GIB) or None
+    service_gib = _own_gib(settings, service)
+    if service_gib is not None:
+        return int(service_gib * _GIB) or None
     if settings.memory_gib == 0:
         return None
     if settings.memory_gib is not None:
@@ -123,8 +123,8 @@ def _watch(limit: int) -> None:
 def _end_largest(held: Mapping[int, int], limit: int) -> None:
     """End the largest process: the steerer restarts its engine, and Serve a replica."""
     largest = max(held, key=lambda pid: held[pid])
-    found = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
-    _LOG.error("%s: process %d, which holds %.1f, is ended", found, largest, held[largest] / _GIB)
+    usage = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
+    _LOG.error("%s: process %d, which holds %.1f, is ended", usage, largest, held[largest] / _GIB)
     try:
         os.kill(largest, signal.SIGKILL)
     except ProcessLookupError:

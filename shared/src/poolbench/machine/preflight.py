@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def memory_bytes(system: Path = Path("/")) -> int:
     """Return the memory of this machine, or what the control groups of this process let it use."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     groups = {"": "", "memory": ""}  # by controller; version 2 has one group for all, without a name
     with suppress(OSError):
         for line in (system / "proc/self/cgroup").read_text().splitlines():
@@ -248,8 +248,8 @@ def memory_bytes(system: Path = Path("/")) -> int:
             if top not in (folder, *folder.parents):
                 break
             with suppress(OSError, ValueError):  # no such group, or "max"
-                found.append(int((folder / file).read_text()))
-    return min(found)
+                limits.append(int((folder / file).read_text()))
+    return min(limits)
 
 
 def port_problem(port: int) -> str:
@@ -288,16 +288,16 @@ def package_sources(environment: Path) -> dict[str, list[str]]:
 
 def _pip_files(environment: Path) -> list[Path]:
     """Return pip's configuration files; a later one overrides an earlier one."""
-    named = os.environ.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:
+    config_file = os.environ.get("PIP_CONFIG_FILE", "")
+    if config_file == os.devnull:
         return []
     home = Path(os.path.expanduser("~"))
     shared = [Path(folder, "pip") for folder in (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)]
-    own = [home / ".pip", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "pip")]
-    if named and Path(named).exists():
-        own = []
-    folders = [*shared, Path("/etc"), *own, environment]
-    return [*(folder / "pip.conf" for folder in folders), *([Path(named)] if named else [])]
+    user_folders = [home / ".pip", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "pip")]
+    if config_file and Path(config_file).exists():
+        user_folders = []
+    folders = [*shared, Path("/etc"), *user_folders, environment]
+    return [*(folder / "pip.conf" for folder in folders), *([Path(config_file)] if config_file else [])]
 
 
 class _Check:
@@ -342,14 +342,14 @@ def _architecture_gaps() -> list[Gap]:
 
 
 def _libc_gaps(release: Mapping[str, str]) -> list[Gap]:
-    wanted = ".".join(map(str, OLDEST_GLIBC))
+    oldest_version = ".".join(map(str, OLDEST_GLIBC))
     name = release.get("PRETTY_NAME", "this system")
-    found = _glibc()
-    if found is None:
-        message = f"{name} has no glibc (musl, for example); the packages need glibc {wanted} or later"
+    glibc = _glibc()
+    if glibc is None:
+        message = f"{name} has no glibc (musl, for example); the packages need glibc {oldest_version} or later"
         return [Gap("C library", message, "use a distribution with glibc, such as Debian, Ubuntu or Fedora")]
-    if found < OLDEST_GLIBC:
-        message = f"{name} has glibc {'.'.join(map(str, found))}; the packages need {wanted} or later"
+    if glibc < OLDEST_GLIBC:
+        message = f"{name} has glibc {'.'.join(map(str, glibc))}; the packages need {oldest_version} or later"
         return [Gap("C library", message, "use a newer release of the distribution, such as Debian 11 or Ubuntu 20.04")]
     return []
 
@@ -412,8 +412,8 @@ def _header_gaps(used: _Python, release: Mapping[str, str]) -> list[Gap]:
 def _probe(python: str) -> _Python | None:
     """Return what an interpreter says of itself; None if it does not start."""
     try:
-        said = subprocess.run([python, "-c", _PROBE], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        numbers, *rest = json.loads(said.stdout)
+        reply = subprocess.run([python, "-c", _PROBE], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        numbers, *rest = json.loads(reply.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     return _Python(tuple(numbers), *rest)
@@ -426,26 +426,26 @@ def _versions() -> str:
 def _other_python() -> str:
     """Return a supported Python on PATH that starts; empty if there is none."""
     for minor in range(OLDEST_PYTHON[1], NEWEST_PYTHON[1] + 1):
-        found = shutil.which(f"python3.{minor}")
-        if found and _probe(found):
+        executable = shutil.which(f"python3.{minor}")
+        if executable and _probe(executable):
             return f"python3.{minor}"
     return ""
 
 
 def _compiler_gaps(profile: str, release: Mapping[str, str]) -> list[Gap]:
     variable, names = _COMPILERS[profile]
-    named = os.environ.get(variable, "")
-    found = next(filter(None, map(shutil.which, [named] if named else names)), None)
-    if found is None:
-        what = f"{variable}={named}" if named else " or ".join(names)
+    setting = os.environ.get(variable, "")
+    compiler = next(filter(None, map(shutil.which, [setting] if setting else names)), None)
+    if compiler is None:
+        what = f"{variable}={setting}" if setting else " or ".join(names)
         message = f"{what} is not on PATH; vLLM's engine compiles kernels when it starts"
-        return [Gap("compiler", message, f"unset {variable}" if named else _install("compiler", release))]
+        return [Gap("compiler", message, f"unset {variable}" if setting else _install("compiler", release))]
     if profile == "cpu":
-        command = [found, "-std=c++20", "-E", "-x", "c++", "-"]
+        command = [compiler, "-std=c++20", "-E", "-x", "c++", "-"]
         tried = subprocess.run(command, check=False, input=b"#include <cstdlib>\n", capture_output=True)
         if tried.returncode:
-            said = (tried.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[0]
-            message = f"{found} does not compile C++20, as PyTorch's kernels need ({said})"
+            first_error = (tried.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[0]
+            message = f"{compiler} does not compile C++20, as PyTorch's kernels need ({first_error})"
             return [Gap("compiler", message, _install("compiler", release))]
     return []
 
@@ -462,10 +462,10 @@ def _libnuma_gaps(profile: str, release: Mapping[str, str]) -> list[Gap]:
 
 
 def _memory_gaps(system: Path) -> list[Gap]:
-    found = memory_bytes(system)
-    if found >= NEEDED_MEMORY_BYTES:
+    memory = memory_bytes(system)
+    if memory >= NEEDED_MEMORY_BYTES:
         return []
-    message = f"{_gb(found)} GB; the five services and vLLM's engine need {_gb(NEEDED_MEMORY_BYTES)} GB for the demo"
+    message = f"{_gb(memory)} GB; the five services and vLLM's engine need {_gb(NEEDED_MEMORY_BYTES)} GB for the demo"
     return [Gap("memory", message, "give the machine, or the limit of its container, more", blocking=False)]
 
 
@@ -474,21 +474,21 @@ def _port_gaps(root: Path | None) -> list[Gap]:
     if os.environ.get("POOLBENCH_HTTP"):  # the cluster runs elsewhere
         return []
     state = os.environ.get("POOLBENCH_STATE") or (root and root / ".poolbench")
-    own = _cluster_ports(Path(state)) if state else []
+    cluster_ports = _cluster_ports(Path(state)) if state else []
     gaps = []
     for variable, (usual, purpose) in PORTS.items():
         value = os.environ.get(variable, "")
-        named = int(value) if value.isdigit() and 0 < int(value) < 2**16 else 0
-        port = named or usual
-        problem = "" if port in own else port_problem(port)
+        variable_port = int(value) if value.isdigit() and 0 < int(value) < 2**16 else 0
+        port = variable_port or usual
+        problem = "" if port in cluster_ports else port_problem(port)
         if not problem:
             continue
-        if named:
+        if variable_port:
             message, remedy = f"port {port} {problem}, and {variable} names it", f"unset {variable}"
         else:
             message = f"port {port} {problem}; cluster-up uses a free port instead"
             remedy = f"{variable}=<port> make cluster-up chooses one"
-        gaps.append(Gap(f"port of {purpose}", message, remedy, blocking=bool(named)))
+        gaps.append(Gap(f"port of {purpose}", message, remedy, blocking=bool(variable_port)))
     return gaps
 
 
@@ -519,8 +519,8 @@ def _disk_gaps(root: Path, download_bytes: int, installed_bytes: int) -> list[Ga
     """Check the free space of the file systems of `.venv` and of the cache of downloads."""
     cache = os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     needs: dict[int, tuple[Path, int]] = {}
-    for wanted, needed in ((root / ".venv", installed_bytes), (Path(cache), download_bytes)):
-        folder = next(folder for folder in (wanted.resolve(), *wanted.resolve().parents) if folder.exists())
+    for target, needed in ((root / ".venv", installed_bytes), (Path(cache), download_bytes)):
+        folder = next(folder for folder in (target.resolve(), *target.resolve().parents) if folder.exists())
         device = os.stat(folder).st_dev
         first, sum_bytes = needs.get(device, (folder, 0))
         needs[device] = first, sum_bytes + needed
@@ -538,16 +538,16 @@ def _disk_gaps(root: Path, download_bytes: int, installed_bytes: int) -> list[Ga
 
 def _source_checks(sources: Mapping[str, Sequence[str]]) -> list[_Check]:
     """Return the checks of what pip is configured with: its index, further indexes, and folders with packages."""
-    found = []
+    pip_sources = []
     if not {"true", "1", "yes", "on"} & {value.lower() for value in sources.get("no-index", ())}:
         if not (index := next(iter(sources.get("index-url", ())), "") or _default_index()):
             message = "not checked, because this Python has no pip, which names it"
             return [_Check(lambda: [Gap(SOURCE_CHECKS[0], message, "check again with a pip", blocking=False)])]
         has_others = bool(sources.get("extra-index-url") or sources.get("find-links"))
-        found.append(_Source("index-url", index, sources, has_others=has_others))
-        found += [_Source("extra-index-url", url, sources) for url in sources.get("extra-index-url", ())]
-    found += [_Source("find-links", url, sources) for url in sources.get("find-links", ())]
-    return [_Check(source.look, source.late, _ANSWER_S) for source in found]
+        pip_sources.append(_Source("index-url", index, sources, has_others=has_others))
+        pip_sources += [_Source("extra-index-url", url, sources) for url in sources.get("extra-index-url", ())]
+    pip_sources += [_Source("find-links", url, sources) for url in sources.get("find-links", ())]
+    return [_Check(source.look, source.late, _ANSWER_S) for source in pip_sources]
 
 
 class _Source:
@@ -670,8 +670,8 @@ class _Source:
 
 def _default_index() -> str:
     """Return the index that pip asks unless it is configured; empty without a pip."""
-    named = re.search(r'^PyPI = PackageIndex\(\s*"([^"]+)"', _of_pip("_internal/models/index.py"), re.MULTILINE)
-    return urljoin(named[1], "simple") if named else ""
+    match = re.search(r'^PyPI = PackageIndex\(\s*"([^"]+)"', _of_pip("_internal/models/index.py"), re.MULTILINE)
+    return urljoin(match[1], "simple") if match else ""
 
 
 def _tls(named: str) -> ssl.SSLContext:
@@ -716,7 +716,7 @@ def _install(thing: str, release: Mapping[str, str], used: _Python | None = None
     """Return the command that installs a thing on this distribution, else the thing."""
     families = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     names = {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse", "sles": "suse"}
-    family = next((found for each in families if (found := names.get(each, each)) in _DISTRIBUTIONS), None)
+    family = next((name for distro in families if (name := names.get(distro, distro)) in _DISTRIBUTIONS), None)
     if family is None or (used and used.base_prefix != "/usr"):
         other = ", or name another Python: make install PYTHON=<python>" if used else ""
         return f"install {_THINGS[thing]}{other}"

@@ -26,8 +26,8 @@ def folder_ids(settings: ClusterSettings) -> dict[str, str]:
     A folder without an id gets one. Its first writer wins. A service that is reached over the network has no folder,
     and so no id here.
     """
-    found = {name: _id(folder) for name, folder in folders(settings).items()}
-    return {name: mark for name, mark in found.items() if mark}
+    id_by_name = {name: _id(folder) for name, folder in folders(settings).items()}
+    return {name: mark for name, mark in id_by_name.items() if mark}
 
 
 def folders_here() -> dict[str, str]:

@@ -73,9 +73,9 @@ def weight_files(folder: Path, name: str) -> list[Path]:
 
 def _elsewhere(root: Path) -> str:
     """Return where below `root` there are models, as the end of a sentence."""
-    found = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/config.json"))
-    found += ["the root (subfolder '')"] if (root / "config.json").is_file() else []
-    return f"; there is one in {', '.join(found)}" if found else ""
+    model_folders = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/config.json"))
+    model_folders += ["the root (subfolder '')"] if (root / "config.json").is_file() else []
+    return f"; there is one in {', '.join(model_folders)}" if model_folders else ""
 
 
 def _folder(name: str, revision: str | None, weights: list[str]) -> Path:

@@ -33,8 +33,8 @@ class Request:
     @classmethod
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
         """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
-        found = STRATEGIES.get(strategy_id)
-        return cls(found, found.resolve(params))
+        strategy = STRATEGIES.get(strategy_id)
+        return cls(strategy, strategy.resolve(params))
 
     @property
     def id(self) -> str:
@@ -69,20 +69,20 @@ class Weighing:
 
     def at_layer(self, passage: int, context: TokenContext, sinks_T: np.ndarray) -> list[Outcome]:
         """Return the outcomes of one passage, given its context with one layer's signals and what to leave out."""
-        known = self.fixed[passage]
+        fixed = self.fixed[passage]
         if not sinks_T.any():
             return [
-                request.outcome(context) if k is None else k for k, request in zip(known, self.requests, strict=True)
+                request.outcome(context) if k is None else k for k, request in zip(fixed, self.requests, strict=True)
             ]
         rest, place = context.without(sinks_T), (passage, sinks_T.tobytes())
         if place not in self.without_sinks:
-            asked = [request if request.strategy.leaves_out_sinks else None for request in self.requests]
-            self.without_sinks[place] = _fixed(self.contexts[passage].without(sinks_T), asked)
+            requests = [request if request.strategy.leaves_out_sinks else None for request in self.requests]
+            self.without_sinks[place] = _fixed(self.contexts[passage].without(sinks_T), requests)
         without, outcomes = self.without_sinks[place], list[Outcome]()
-        for request, with_sinks, without_them in zip(self.requests, known, without, strict=True):
+        for request, with_sinks, without_them in zip(self.requests, fixed, without, strict=True):
             leaves_out = request.strategy.leaves_out_sinks
-            found = without_them if leaves_out else with_sinks
-            outcomes.append(request.outcome(rest if leaves_out else context) if found is None else found)
+            outcome = without_them if leaves_out else with_sinks
+            outcomes.append(request.outcome(rest if leaves_out else context) if outcome is None else outcome)
         return outcomes
 
 
@@ -121,10 +121,10 @@ def pool_layer(
         sinks: Which tokens are attention sinks, and whether they are left out.
     """
     norms = _norms(states)
-    known = [{**given, "norms": n} for given, n in zip(signals or [{}] * len(states), norms, strict=True)]
-    contexts = [context.at_layer(given) for context, given in zip(weighing.contexts, known, strict=True)]
-    found = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
-    left_out = [mask_T & sinks.leave_out for mask_T in found]
+    layer_signals = [{**by_name, "norms": n} for by_name, n in zip(signals or [{}] * len(states), norms, strict=True)]
+    contexts = [context.at_layer(by_name) for context, by_name in zip(weighing.contexts, layer_signals, strict=True)]
+    sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
+    left_out = [mask_T & sinks.leave_out for mask_T in sink_masks]
     outcomes = [weighing.at_layer(i, c, mask_T) for i, (c, mask_T) in enumerate(zip(contexts, left_out, strict=True))]
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
     pooled = [
@@ -133,7 +133,7 @@ def pool_layer(
             states, weights_BST, outcomes, contexts, left_out, strict=True
         )
     ]
-    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, [int(mask_T.sum()) for mask_T in found])
+    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, [int(mask_T.sum()) for mask_T in sink_masks])
 
 
 def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:

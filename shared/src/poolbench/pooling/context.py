@@ -136,8 +136,8 @@ class TokenContext:
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
         """Return the indices of the real tokens that overlap a chosen word."""
         words = self.annotation()
-        chosen = np.asarray(chosen_W, dtype=bool)
-        inside = tokens_of_words(self.offsets, words.start, words.end, chosen)
+        mask_W = np.asarray(chosen_W, dtype=bool)
+        inside = tokens_of_words(self.offsets, words.start, words.end, mask_W)
         return np.flatnonzero(inside & ~self.special)
 
     def mean_of(self, selected: np.ndarray, *, applied: bool = True) -> Weights:

@@ -92,6 +92,6 @@ def _context(passage: KeptPassage, words: Mapping[str, Words]) -> TokenContext:
 
 def _signals(passage: KeptPassage) -> Signals:
     """Return the captured signals in their shapes: [H, T] if a signal is per head."""
-    known = {name: values for name, values in passage.signals.items() if name in SIGNALS}
+    signals = {name: values for name, values in passage.signals.items() if name in SIGNALS}
     num = len(passage.hidden_TD) if passage.hidden_TD is not None else 0
-    return {name: v.reshape(-1, num) if SIGNALS[name].per_head else v for name, v in known.items()}
+    return {name: v.reshape(-1, num) if SIGNALS[name].per_head else v for name, v in signals.items()}

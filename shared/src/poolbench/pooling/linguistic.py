@@ -75,10 +75,10 @@ def clause(context: TokenContext) -> Weights:
 )
 def keyword(context: TokenContext) -> Weights:
     """Average the tokens of keywords (document frequencies come from train texts only)."""
-    chosen = context.annotation().keyword
-    if chosen is None:
+    keyword_mask = context.annotation().keyword
+    if keyword_mask is None:
         raise CellError(Status.FAILED, "keywords need document frequencies: give idf_texts")
-    return context.mean_of(context.real_tokens_of(chosen))
+    return context.mean_of(context.real_tokens_of(keyword_mask))
 
 
 @STRATEGIES.register(

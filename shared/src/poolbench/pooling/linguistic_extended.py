@@ -66,8 +66,8 @@ def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> s
 def subword_root(context: TokenContext) -> Weights:
     """Average the first real token of every word whose tag is not PUNCT, so that long words count once."""
     words = context.annotation()
-    chosen = [index for index, tag in enumerate(words.upos) if tag != "PUNCT"]
-    first = first_tokens_of_words(context.offsets[context.real], words.start[chosen], words.end[chosen])
+    word_indices = [index for index, tag in enumerate(words.upos) if tag != "PUNCT"]
+    first = first_tokens_of_words(context.offsets[context.real], words.start[word_indices], words.end[word_indices])
     return context.mean_of(context.real[first])
 
 

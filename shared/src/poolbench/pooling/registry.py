@@ -109,9 +109,11 @@ class StrategySpec:
     def params_model(self) -> type[BaseModel]:
         """Return the strict model of its parameters, from the function's annotations."""
         written = getattr(self.function, "__annotations__", {})
-        own = SimpleNamespace(__annotations__={name: written[name] for name in self.params if name in written})
-        hints = get_type_hints(own, getattr(self.function, "__globals__", {}), include_extras=True)
-        fields: dict[str, Any] = {name: (hints.get(name, type(given)), given) for name, given in self.params.items()}
+        holder = SimpleNamespace(__annotations__={name: written[name] for name in self.params if name in written})
+        hints = get_type_hints(holder, getattr(self.function, "__globals__", {}), include_extras=True)
+        fields: dict[str, Any] = {
+            name: (hints.get(name, type(default)), default) for name, default in self.params.items()
+        }
         return create_model(f"{self.id}_params", __config__=_STRICT, **fields)
 
     def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -151,8 +153,8 @@ class StrategySpec:
 
 def _of_function(strategy_id: str, function: StrategyFunction, **metadata: Any) -> StrategySpec:
     """Return the strategy of a function, whose keyword-only arguments become parameters."""
-    given = inspect.signature(function).parameters.values()
-    params = {p.name: p.default for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    parameters = inspect.signature(function).parameters.values()
+    params = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     return StrategySpec(strategy_id, function=function, params=params, **metadata)
 
 
@@ -179,24 +181,24 @@ def _with_parameters(name: str) -> StrategySpec | None:
     base, *texts = name.split(":")
     if not texts:
         return None
-    spec, given = STRATEGIES.get(base), dict[str, Any]()
+    spec, values = STRATEGIES.get(base), dict[str, Any]()
     for text in texts:
         parameter, equals, value = text.partition("=")
-        if not equals or parameter in given:
+        if not equals or parameter in values:
             wrong = "is given twice" if equals else "has no value"
             raise ConfigError(f"strategy {shown(name)}: {shown(parameter)} {wrong}; write {base}:parameter=value")
         if parameter not in spec.settable:
             _refuse_parameter(spec, parameter)
-        given[parameter] = _number(value)
-    spec._check(given)
-    checked = spec.params_model.model_validate(given)
-    changed = {each: getattr(checked, each) for each in spec.settable if getattr(checked, each) != spec.params[each]}
+        values[parameter] = _number(value)
+    spec._check(values)
+    checked = spec.params_model.model_validate(values)
+    changed = {key: getattr(checked, key) for key in spec.settable if getattr(checked, key) != spec.params[key]}
     if not changed:
         return spec
-    written = ", ".join(f"{each} = {value}" for each, value in changed.items())
+    written = ", ".join(f"{key} = {value}" for key, value in changed.items())
     return replace(
         spec,
-        id=spec.id + "".join(f":{each}={value}" for each, value in changed.items()),
+        id=spec.id + "".join(f":{key}={value}" for key, value in changed.items()),
         summary=f"{spec.summary}; {written}",
         params={**spec.params, **changed},
         base=spec.id,
@@ -229,11 +231,11 @@ def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
     A name may have parameters, such as `W2_last_k:k=32`; each combination is a strategy of its own. Raise
     UnknownNameError with the nearest valid names, or ConfigError for a wrong value.
     """
-    chosen: dict[str, StrategySpec] = {}
+    spec_by_id: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:
         board = [spec for spec in strategies_of(name) if not spec.on_request]
-        chosen |= {spec.id: spec for spec in board or [STRATEGIES.get(name)]}
-    return list(chosen.values())
+        spec_by_id |= {spec.id: spec for spec in board or [STRATEGIES.get(name)]}
+    return list(spec_by_id.values())
 
 
 def strategies_of(board: str) -> list[StrategySpec]:

@@ -124,9 +124,9 @@ def width_of(shard: pa.Table) -> int:
 def _hidden_matrices(shard: pa.Table) -> list[np.ndarray | None]:
     """Return each row's states as float32 [T, D], without Python floats."""
     width, dtype = width_of(shard), (shard.schema.metadata or {}).get(b"hidden_dtype", b"float32").decode()
-    found = shard.schema.field("hidden").type.value_type.value_type
-    if HIDDEN_TYPES.get(dtype) != found:
-        raise InputError(f"kept states say {dtype} but hold {found}; known: {', '.join(HIDDEN_TYPES)}")
+    value_type = shard.schema.field("hidden").type.value_type.value_type
+    if HIDDEN_TYPES.get(dtype) != value_type:
+        raise InputError(f"kept states say {dtype} but hold {value_type}; known: {', '.join(HIDDEN_TYPES)}")
     column = shard["hidden"].combine_chunks()
     flat = column.values.values.to_numpy(zero_copy_only=False)
     bounds = column.offsets.to_numpy()

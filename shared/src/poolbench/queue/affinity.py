@@ -74,10 +74,10 @@ class Affinity:
             for position, seconds in enumerate(waited_s)
             if not suits[position] and (seconds >= TURN_S or (idle and seconds >= max(PATIENCE_S, least_s)))
         )
-        own = (position for position, seconds in enumerate(waited_s) if suits[position] and seconds >= least_s)
-        chosen = next(others, next(own, None))
-        self._took = chosen is not None
-        return chosen
+        positions = (position for position, seconds in enumerate(waited_s) if suits[position] and seconds >= least_s)
+        choice = next(others, next(positions, None))
+        self._took = choice is not None
+        return choice
 
     def _waited_s(self, ids: Sequence[str], loaded: str, now_s: float) -> list[float]:
         """Return how long this replica has seen each task, with its present model loaded."""
@@ -97,10 +97,10 @@ class Affinity:
         if not self.chooses:
             return list(waiting)
         tasks = [task_of(item) for item in waiting[:LOOK]]
-        known = [task for task in tasks if task is not None]
-        if len(known) < len(tasks):
+        bodies = [task for task in tasks if task is not None]
+        if len(bodies) < len(tasks):
             return [item for item, task in zip(waiting, tasks, strict=False) if task is None]
-        position = self.choose(known)
+        position = self.choose(bodies)
         return [] if position is None else [waiting[position]]
 
 

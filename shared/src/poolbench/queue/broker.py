@@ -136,12 +136,12 @@ class Broker:
 
     def explained(self, error: Exception) -> str:
         """Return why an operation on the broker failed, and what to do."""
-        said, variable = str(error), PlaceSettings.variable("broker")
+        cause, variable = str(error), PlaceSettings.variable("broker")
         for mark, why in _REFUSALS.items():
-            if mark in said:
-                return f"the broker {self.shown} {why} ({said}): correct {variable}"
+            if mark in cause:
+                return f"the broker {self.shown} {why} ({cause}): correct {variable}"
         return (
-            f"the broker {self.shown} does not answer ({said}): start it with `make cluster-up`, or correct {variable}"
+            f"the broker {self.shown} does not answer ({cause}): start it with `make cluster-up`, or correct {variable}"
         )
 
     @property

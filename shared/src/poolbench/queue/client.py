@@ -71,21 +71,21 @@ class TaskQueue:
 
     def waiting(self, service: str) -> set[str]:
         """Return the ids of the tasks waiting for a service. What is not a task becomes a dead letter later."""
-        return {found.task_id for found in self._waiting(service) if isinstance(found, Message)}
+        return {message.task_id for message in self._waiting(service) if isinstance(message, Message)}
 
     def misunderstood(self, service: str) -> list[Misunderstood]:
         """Return the messages waiting for a service that it will not understand."""
-        return [found for found in self._waiting(service) if isinstance(found, Misunderstood)]
+        return [message for message in self._waiting(service) if isinstance(message, Misunderstood)]
 
     def dead_letters(self, service: str, limit: int | None = None) -> list[DeadLetter]:
         """Return the newest `limit` dead letters of a service, oldest first, without removing them."""
-        return [each.letter for each in self.stored_letters(service, limit)]
+        return [stored_letter.letter for stored_letter in self.stored_letters(service, limit)]
 
     def stored_letters(self, service: str, limit: int | None = None) -> list[StoredLetter]:
         """Return the same letters as `dead_letters`, in the form that the methods below take."""
         with self._reachable():
-            found = list(self._spool.dead_letters(queue_name(service), limit))
-        return [StoredLetter(read_letter(stored, service), stored) for stored in found]
+            letters = list(self._spool.dead_letters(queue_name(service), limit))
+        return [StoredLetter(read_letter(stored, service), stored) for stored in letters]
 
     def has_letter(self, each: StoredLetter) -> bool:
         """Return whether a dead letter is still there."""

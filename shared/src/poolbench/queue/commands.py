@@ -17,10 +17,10 @@ def require_commands(broker: Broker) -> None:
     client = broker.redis_client()
     client.ping()
     try:
-        known = client.execute_command("COMMAND INFO", *NEEDED)
+        command_infos = client.execute_command("COMMAND INFO", *NEEDED)
     except redis.exceptions.NoPermissionError:  # a user who may not ask
         return
-    if lacking := [name for name, found in zip(NEEDED, known, strict=True) if found is None]:
+    if lacking := [name for name, info in zip(NEEDED, command_infos, strict=True) if info is None]:
         raise ConfigError(
             f"the broker {broker.shown} is Redis {_release(client)} without the commands {', '.join(lacking)}: use "
             "Redis 6.2 or later, or Valkey, and disable none of them"

@@ -236,9 +236,9 @@ def _decode(body: str) -> bytes:
 
 def _first_errors(error: ValidationError, place: str) -> str:
     """Return the first three errors, each with its place and the value received."""
-    found = error.errors(include_url=False, include_context=False)
+    issues = error.errors(include_url=False, include_context=False)
     parts = []
-    for each in found[:3]:
-        where = ".".join(str(part) for part in (place, *each["loc"]) if part != "") or "message"
-        parts.append(f"{shown_text(where[:100])}: {each['msg']} (received {shown(each['input'])})")
-    return "; ".join(parts) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+    for issue in issues[:3]:
+        where = ".".join(str(part) for part in (place, *issue["loc"]) if part != "") or "message"
+        parts.append(f"{shown_text(where[:100])}: {issue['msg']} (received {shown(issue['input'])})")
+    return "; ".join(parts) + (f"; and {len(issues) - 3} more" if len(issues) > 3 else "")

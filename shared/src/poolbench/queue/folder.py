@@ -118,8 +118,8 @@ def _queue_of(filename: str) -> str | None:
 
 def _pause_s(filename: str) -> float:
     """Return the seconds before a message may be taken. They are part of its name, so that nothing need be read."""
-    found = _PAUSE.search(filename.partition(".")[0])
-    pause_s = int(found[1]) / 1000 if found else 0.0
+    match = _PAUSE.search(filename.partition(".")[0])
+    pause_s = int(match[1]) / 1000 if match else 0.0
     return pause_s if pause_s <= MAX_PAUSE_S else 0.0
 
 

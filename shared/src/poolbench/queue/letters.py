@@ -158,6 +158,6 @@ def task_of(letter: DeadLetter) -> Task:
         raise InputError("it is a message that is not a task")
     task = parse_task(letter.task)
     envelope = Message(task.model_dump(mode="json")).envelope(queue_name(task.service))
-    if isinstance(found := understand(json.dumps(envelope).encode()), Misunderstood):
-        raise InputError(found.reason)
+    if isinstance(message := understand(json.dumps(envelope).encode()), Misunderstood):
+        raise InputError(message.reason)
     return task

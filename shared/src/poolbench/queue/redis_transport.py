@@ -77,8 +77,8 @@ class Channel(kombu_redis.Channel):
             _LOG.error("dead letter of %s: %s", service_of(queue), message.reason)
             spool.bury(queue, DeadLetter.of_message(service_of(queue), message))
             return None
-        chosen = self._choose(spool, key, item, message)
-        return None if chosen is None else (key, json.dumps(chosen.envelope(queue)).encode())
+        next_message = self._choose(spool, key, item, message)
+        return None if next_message is None else (key, json.dumps(next_message.envelope(queue)).encode())
 
     def _choose(self, spool: RedisSpool, key: bytes, item: bytes, first: Message) -> Message | None:
         """Return the message to deliver: the first one, or another that suits the loaded model; None for none."""

@@ -19,8 +19,8 @@ def parse_json(raw: bytes, what: str, kind: type) -> Any:
     except RecursionError:
         raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
-        said = "it is empty" if not raw.strip() else str(error)
-        raise InputError(f"the {what} is not JSON ({said}): {shown(raw[:40])}") from None
+        reason = "it is empty" if not raw.strip() else str(error)
+        raise InputError(f"the {what} is not JSON ({reason}): {shown(raw[:40])}") from None
     if not isinstance(value, kind):
         raise InputError(f"the {what} is not a JSON {'object' if kind is dict else 'list'}: {shown(value)}")
     _check_values(value, what)
@@ -43,13 +43,13 @@ def _check_values(root: Any, what: str) -> None:
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"the {what} has a number that is too large")
         elif isinstance(value, list):
-            todo += [(each, depth + 1) for each in value]
+            todo += [(child, depth + 1) for child in value]
         elif isinstance(value, dict):
             if "__type__" in value:  # kombu would make an object of it
                 raise InputError(f"the {what} asks for an object of type {shown(value['__type__'])}")
-            for key, each in value.items():
+            for key, child in value.items():
                 _check_text(key, what)
-                todo.append((each, depth + 1))
+                todo.append((child, depth + 1))
 
 
 def _check_text(text: str, what: str) -> None:

@@ -51,6 +51,6 @@ def _mean_of_best(auroc_P: np.ndarray) -> FittedReadout | CellError:
             Status.NOT_CONVERGED, f"part {failed[0]} has no AUROC inside the training rows to be ranked by"
         )
     ranked = np.argsort(-auroc_P, kind="stable")
-    chosen = np.sort(ranked[: int(np.ceil(SHARE * len(auroc_P)))])
-    details = {"heads": chosen.tolist(), "auroc": [round(float(value), 6) for value in auroc_P]}
-    return FittedReadout(partial(mean_of_parts, chosen), details)
+    best_parts = np.sort(ranked[: int(np.ceil(SHARE * len(auroc_P)))])
+    details = {"heads": best_parts.tolist(), "auroc": [round(float(value), 6) for value in auroc_P]}
+    return FittedReadout(partial(mean_of_parts, best_parts), details)

@@ -65,9 +65,9 @@ class Standardised:
         block_of = np.cumsum(lengths) // BLOCK_TOKENS
         for number in np.unique(block_of):
             rows = np.flatnonzero(block_of == number)
-            chosen = slice(int(rows[0]), int(rows[-1]) + 1)
-            x_ND = (np.concatenate(self.states[chosen]) - self.mean_D) / self.scale_D
-            yield chosen, x_ND, np.cumsum(lengths[rows]) - lengths[rows]
+            passages = slice(int(rows[0]), int(rows[-1]) + 1)
+            x_ND = (np.concatenate(self.states[passages]) - self.mean_D) / self.scale_D
+            yield passages, x_ND, np.cumsum(lengths[rows]) - lengths[rows]
 
 
 @READOUTS.register(
@@ -129,7 +129,7 @@ def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellEr
             Status.ONE_CLASS, "a query is learned from passages of both classes; the training rows hold one"
         )
     width = len(tokens.mean_D)
-    found = minimize(
+    optimum = minimize(
         loss_and_gradient,
         np.zeros(2 * width + 1),
         (tokens, labels_n),
@@ -137,10 +137,10 @@ def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellEr
         jac=True,
         options={"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS},
     )
-    if not np.isfinite(found.x).all():
+    if not np.isfinite(optimum.x).all():
         return CellError(Status.NON_FINITE, "the learned query is not finite")
-    query_D = np.sqrt(width) * found.x[:width] / tokens.scale_D
-    details = {"steps": int(found.nit), "loss": round(float(found.fun), 6)}
+    query_D = np.sqrt(width) * optimum.x[:width] / tokens.scale_D
+    details = {"steps": int(optimum.nit), "loss": round(float(optimum.fun), 6)}
     return FittedReadout(partial(_pool_all, query_D), details)
 
 

@@ -41,10 +41,10 @@ class Demand:
     def replicas(self, tasks_per_replica: float, requests_per_replica: float, there: int) -> int:
         """Return the replicas that this demand asks for, where `there` are so many."""
         tasks = ((self.waiting or 0) + self.in_work) / tasks_per_replica
-        wanted = math.ceil(tasks + self.requests / requests_per_replica)
+        num_replicas = math.ceil(tasks + self.requests / requests_per_replica)
         # Serve chooses which replica it ends, so the number stays if one of them must not be ended.
         keep = self.waiting is None or self.holding_state > 0
-        return max(there, wanted) if keep else wanted
+        return max(there, num_replicas) if keep else num_replicas
 
 
 class QueueLengthPolicy:
@@ -82,8 +82,8 @@ class QueueLengthPolicy:
         in_work, requests, holding = (sum(recorded.get(name, {}).values()) for name in METRICS)
         requests += self._waiting_requests(context)
         demand = Demand(self._waiting, in_work, requests, holding)
-        wanted = demand.replicas(*self._per_replica, context.target_num_replicas)
-        return self._delayed(wanted, context.target_num_replicas), {"queue_length": self._waiting}
+        num_replicas = demand.replicas(*self._per_replica, context.target_num_replicas)
+        return self._delayed(num_replicas, context.target_num_replicas), {"queue_length": self._waiting}
 
     def _waiting_requests(self, context: AutoscalingContext) -> float:
         """Return the requests that wait for a first replica: Serve's mean over `look_back_period_s`.

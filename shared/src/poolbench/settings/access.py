@@ -63,8 +63,8 @@ class PlaceSettings(Settings):
 
 def state_folder() -> Path:
     """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
-    if named := PlaceSettings.load().state:
-        return named.expanduser().resolve()
+    if state := PlaceSettings.load().state:
+        return state.expanduser().resolve()
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / STATE_FOLDER).is_dir():
@@ -95,18 +95,18 @@ class ClusterSettings:
         Raises:
             ConfigError: Nothing says where the cluster is, or a variable is wrong.
         """
-        given, recorded = PlaceSettings.load(), read_cluster(state_folder())
-        store = given.store or recorded.get("store", "")
-        broker = given.broker.get_secret_value() or recorded.get("broker", "")
-        http = given.http or recorded.get("http", "")
+        environment, recorded = PlaceSettings.load(), read_cluster(state_folder())
+        store = environment.store or recorded.get("store", "")
+        broker = environment.broker.get_secret_value() or recorded.get("broker", "")
+        http = environment.http or recorded.get("http", "")
         login = None if store or broker else read_login()
         if login is not None and http in ("", login.http):
-            settings = _of_login(given, login)
+            settings = _of_login(environment, login)
         else:
             file = recorded.get("token_file", "")
-            http_from = PlaceSettings.variable("http") if given.http else str(state_folder() / CLUSTER_FILE)
-            token_from = PlaceSettings.variable("token") if given.token.get_secret_value() or not file else file
-            settings = cls(store, broker, http, *_tokens(given, file), http_from, token_from)
+            http_from = PlaceSettings.variable("http") if environment.http else str(state_folder() / CLUSTER_FILE)
+            token_from = PlaceSettings.variable("token") if environment.token.get_secret_value() or not file else file
+            settings = cls(store, broker, http, *_tokens(environment, file), http_from, token_from)
         if (store and broker) or (http_only and settings.http_address):
             return settings
         if settings.http_address:

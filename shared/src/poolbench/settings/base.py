@@ -52,11 +52,11 @@ class Settings(BaseSettings):
         """
         wrong: list[str] = []
         try:
-            made = cls()
+            settings = cls()
         except ValidationError as error:
             wrong = [cls._explain(issue) for issue in error.errors()]
         _refuse([*wrong, *_unknown()])
-        return made
+        return settings
 
     @classmethod
     def variable(cls, field: str) -> str:
@@ -70,10 +70,10 @@ class Settings(BaseSettings):
         names = {cls.variable(field).lower(): field for field in cls.model_fields}
         place = str(issue["loc"][0])
         field = place if place in cls.model_fields else names[place.lower()]
-        known = cls.model_fields[field]
-        received = "" if known.annotation is SecretStr else f" is {shown(issue['input'])}"
-        wanted = _BOOLEANS if issue["type"].startswith("bool") else issue["msg"]
-        return f"{cls.variable(field)}{received}: {wanted} ({known.description})"
+        field_info = cls.model_fields[field]
+        received = "" if field_info.annotation is SecretStr else f" is {shown(issue['input'])}"
+        rule = _BOOLEANS if issue["type"].startswith("bool") else issue["msg"]
+        return f"{cls.variable(field)}{received}: {rule} ({field_info.description})"
 
 
 def setting(default: Any, meaning: str, *, unset: str = "", **bounds: Any) -> Any:
@@ -102,17 +102,17 @@ class _FileSource(PydanticBaseSettingsSource):
         return read_files().get(name), alias if isinstance(alias, str) else field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        found = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
-        return {key: value for value, key, _ in found if value}
+        field_values = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
+        return {key: value for value, key, _ in field_values if value}
 
 
 def _unknown() -> list[str]:
     """Return what is wrong with names: unknown variables and files, and those with two different values."""
-    known = {model.variable(field) for model in Settings.models for field in model.model_fields}
+    variables = {model.variable(field) for model in Settings.models for field in model.model_fields}
     files = read_files()
-    names = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name not in known)
-    problems = [unknown_name_message("environment variable", name, known) for name in names]
-    problems += [unknown_name_message("file of a secret", name, known) for name in sorted(files.keys() - known)]
+    names = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name not in variables)
+    problems = [unknown_name_message("environment variable", name, variables) for name in names]
+    problems += [unknown_name_message("file of a secret", name, variables) for name in sorted(files.keys() - variables)]
     doubled = (name for name in sorted(files.keys() & os.environ.keys()) if files[name] and os.environ[name])
     problems += [
         f"{name} is set in the environment, and a file in the folder of secrets has another value: keep one of them"

@@ -142,13 +142,13 @@ class ScalingSettings(Settings):
         if (value := getattr(self, field)) is None:
             return None
         least, _, most = value.partition("-")
-        found = int(least), int(most or least)
-        if found[1] < max(1, found[0]) or (service == "steerer" and found[0] < 1):
+        bounds = int(least), int(most or least)
+        if bounds[1] < max(1, bounds[0]) or (service == "steerer" and bounds[0] < 1):
             raise ConfigError(
                 f"{self.variable(field)} is {value!r}: use a number from 1 or a range such as 1-4; a range may start "
                 "at 0, but not for the steerer, whose replicas hold the vectors that clients registered"
             )
-        return found
+        return bounds
 
 
 class ComposeSettings(Settings):

@@ -32,12 +32,12 @@ def read_files() -> dict[str, str]:
 
 
 def _folder() -> Path | None:
-    if not (named := os.environ.get(FOLDER_VARIABLE)):
+    if not (name := os.environ.get(FOLDER_VARIABLE)):
         return DEFAULT_FOLDER if os.path.isdir(DEFAULT_FOLDER) else None
-    folder = Path(named).expanduser()
+    folder = Path(name).expanduser()
     if not os.path.isdir(folder):  # the method of Path raises an error below a folder that may not be entered
         raise ConfigError(
-            f"{FOLDER_VARIABLE} is {named!r}, which is not a folder that this process may enter: name the folder with "
+            f"{FOLDER_VARIABLE} is {name!r}, which is not a folder that this process may enter: name the folder with "
             "one file per secret, or unset it"
         )
     return folder

@@ -31,8 +31,8 @@ def read_login() -> Login | None:
     """Return the login of this user; None if there is none. Raise ConfigError if it cannot be read."""
     path = login_path()
     try:
-        kept = json.loads(path.read_text("utf-8"))
-        return Login(str(kept["http"]), str(kept["token"]))
+        record = json.loads(path.read_text("utf-8"))
+        return Login(str(record["http"]), str(record["token"]))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

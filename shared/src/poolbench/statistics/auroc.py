@@ -55,9 +55,9 @@ def auroc_resamples(
         check_cancelled()
         inside = codes == code
         rows = np.flatnonzero(inside & positive), np.flatnonzero(inside & ~positive)
-        found = _concordance(scores, weights_Rn, *rows)
-        concordant += found[0]
-        pairs += found[1]
+        concordance = _concordance(scores, weights_Rn, *rows)
+        concordant += concordance[0]
+        pairs += concordance[1]
         if groups is not None:
             copied = _between_copies(scores, weights_Rn, groups, *rows)
             concordant -= copied[0]

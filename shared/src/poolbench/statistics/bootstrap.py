@@ -64,6 +64,6 @@ def t_interval(values: np.ndarray) -> tuple[float, float]:
     """
     from scipy import stats
 
-    known = finite_values(values, "values", minimum=2)
-    reach = stats.t.ppf(0.975, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
-    return float(known.mean() - reach), float(known.mean() + reach)
+    sample = finite_values(values, "values", minimum=2)
+    reach = stats.t.ppf(0.975, sample.size - 1) * sample.std(ddof=1) / math.sqrt(sample.size)
+    return float(sample.mean() - reach), float(sample.mean() + reach)

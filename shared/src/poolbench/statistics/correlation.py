@@ -19,8 +19,8 @@ def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         y_centred = y - y.mean(axis=-1, keepdims=True)
         covariance = (x_centred * y_centred).sum(axis=-1)
         scale = np.sqrt((x_centred**2).sum(axis=-1) * (y_centred**2).sum(axis=-1))
-        known = (scale > 0) & ~_constant(x) & ~_constant(y)
-        return np.where(known, np.clip(covariance / scale, -1, 1), np.nan)
+        is_defined = (scale > 0) & ~_constant(x) & ~_constant(y)
+        return np.where(is_defined, np.clip(covariance / scale, -1, 1), np.nan)
 
 
 def _constant(values: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ def _adjusted(p_values: np.ndarray, step: Callable[[np.ndarray], np.ndarray]) ->
     if (values < 0).any() or (values > 1).any():
         raise ValueError(f"p-values lie between 0 and 1, got {values[(values < 0) | (values > 1)][:3].tolist()}")
     adjusted = np.full(values.shape, np.nan)
-    known = np.flatnonzero(np.isfinite(values))
-    order = known[np.argsort(values[known], kind="stable")]
+    finite_indices = np.flatnonzero(np.isfinite(values))
+    order = finite_indices[np.argsort(values[finite_indices], kind="stable")]
     adjusted[order] = np.minimum(step(values[order]), 1.0)
     return adjusted

@@ -35,8 +35,8 @@ def paired_differences(
     places = unique_positions(second_ids, "second side")
     lonely = set(first_ids).symmetric_difference(second_ids)
     if lonely:
-        shown = ", ".join(sorted(map(str, lonely))[:5])
-        raise StatisticError(Status.FAILED, f"{len(lonely)} unpaired ids ({shown}): both sides need the same ones")
+        examples = ", ".join(sorted(map(str, lonely))[:5])
+        raise StatisticError(Status.FAILED, f"{len(lonely)} unpaired ids ({examples}): both sides need the same ones")
     sides = finite_values(second, "second side", minimum=0), finite_values(first, "first side", minimum=0)
     return sides[0][[places[name] for name in first_ids]] - sides[1]
 

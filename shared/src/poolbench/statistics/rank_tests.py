@@ -105,8 +105,8 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
     scores = complete_blocks(scores_NK)
     if (scores == scores[:, :1]).all():
         return RankTestResult(math.nan, math.nan)
-    found = stats.friedmanchisquare(*scores.T)
-    return RankTestResult(float(found.statistic), float(found.pvalue))
+    friedman = stats.friedmanchisquare(*scores.T)
+    return RankTestResult(float(friedman.statistic), float(friedman.pvalue))
 
 
 def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:

@@ -41,4 +41,4 @@ def mean_rank_intervals(
     """Return the percentile interval of each mean rank under a bootstrap over blocks; None below two blocks."""
     samples = mean_ranks(ranks_NK, bootstrap_counts(len(ranks_NK), num_resamples, seed).astype(float))
     enough = np.isfinite(ranks_NK).sum(axis=0) >= 2
-    return [percentile_interval(s) if known else None for s, known in zip(samples.T, enough, strict=True)]
+    return [percentile_interval(s) if has_interval else None for s, has_interval in zip(samples.T, enough, strict=True)]

@@ -136,7 +136,7 @@ def discriminability(scores: np.ndarray) -> np.ndarray:
     overall = mean_winning_rate(scores_MN)
     both_MN = ~np.isnan(scores_MN) & ~np.isnan(overall)[:, None]
     return np.array(
-        [kendall(own[both], overall[both]) for own, both in zip(scores_MN.T, both_MN.T, strict=True)], dtype=np.float64
+        [kendall(row[both], overall[both]) for row, both in zip(scores_MN.T, both_MN.T, strict=True)], dtype=np.float64
     )
 
 
@@ -170,8 +170,8 @@ def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int 
     changes = (ranks_RM - full)[both_RM]
     if changes.size < 2:
         raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
-    found = [kendall(row[known], full[known]) for row, known in zip(ranks_RM, both_RM, strict=True)]
-    taus = [tau for tau in found if math.isfinite(tau)]
+    all_taus = [kendall(row[mask_M], full[mask_M]) for row, mask_M in zip(ranks_RM, both_RM, strict=True)]
+    taus = [tau for tau in all_taus if math.isfinite(tau)]
     return RankResolution(
         resolution=float(np.percentile(np.abs(changes), 95)),
         tau=float(np.mean(taus)) if taus else math.nan,

@@ -114,11 +114,11 @@ class Step(Generic[Params]):
 
     def shapes_of(self, sized: Sized) -> dict[str, Shape]:
         """Return the expected size of each output by role; if the size of an input is missing, empty ones."""
-        found = {role: self._output(role) for role in sized.task.outputs}
+        output_by_role = {role: self._output(role) for role in sized.task.outputs}
         try:
-            return {role: output.shape(sized, address) for role, (output, address) in found.items()}
+            return {role: output.shape(sized, address) for role, (output, address) in output_by_role.items()}
         except KeyError:
-            return dict.fromkeys(found, Shape())
+            return dict.fromkeys(output_by_role, Shape())
 
     def params_of(self, task: Task) -> Params:
         """Return the parameters of a task, after a check of its parameters and roles.
@@ -135,8 +135,8 @@ class Step(Generic[Params]):
             return self.params.model_validate(dict(values))
         except ValidationError as error:
             issues = [f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()]
-            known = ", ".join(self.params.model_fields) or "none"
-            raise ConfigError(f"parameters of {self.kind}: {'; '.join(issues)}; known parameters: {known}") from None
+            names = ", ".join(self.params.model_fields) or "none"
+            raise ConfigError(f"parameters of {self.kind}: {'; '.join(issues)}; known parameters: {names}") from None
 
     def _output(self, role: str) -> tuple[Output, Any]:
         for output in self.outputs:

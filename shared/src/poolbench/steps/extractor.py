@@ -119,10 +119,10 @@ _READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change"}
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
-    found = {name: value for name, value in given(params).items() if name in _READING}
-    if found.get("change"):  # a change is its content, wherever the folder is
-        found["change"] = {name: value for name, value in found["change"].items() if name != "source"}
-    return found
+    reading_params = {name: value for name, value in given(params).items() if name in _READING}
+    if reading_params.get("change"):  # a change is its content, wherever the folder is
+        reading_params["change"] = {name: value for name, value in reading_params["change"].items() if name != "source"}
+    return reading_params
 
 
 def _of_layer(layer: int) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def _states_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 
 
 def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
-    asked = {entry.id: entry.params for entry in params.strategies}
-    identity = STRATEGIES.get(at.strategy).identity(asked.get(at.strategy))
+    params_by_strategy = {entry.id: entry.params for entry in params.strategies}
+    identity = STRATEGIES.get(at.strategy).identity(params_by_strategy.get(at.strategy))
     layer = {"layer": at.layer} if isinstance(params, ImportedParams) else _of_layer(at.layer)
     return {**_reading(params), "strategy": identity, **layer}
 
@@ -175,7 +175,7 @@ def vectors_shape(sized: Sized, _: Cell) -> Shape:
 
 
 def _extract_work(sized: Sized) -> tuple[float, str]:
-    needs = {need for each in sized.params.strategies for need in STRATEGIES.get(each.id).needs}
+    needs = {need for strategy in sized.params.strategies for need in STRATEGIES.get(strategy.id).needs}
     backward = " with gradients" if "gradient" in needs else ""
     changed = " changed" if sized.params.change else ""
     return sized.inputs[PASSAGES()].rows, sized.params.variant + backward + changed

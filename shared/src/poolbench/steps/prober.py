@@ -269,8 +269,8 @@ def _cell_params(part: str, *unread: str) -> KeyParams:
 
 def _inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     """Return the inputs of one cell: passages, its vectors, its component, the autoencoder of its layer."""
-    own = {VECTORS(split, *at) for split in ("train", "test")} | {COMPONENT(*at), SAE(at.layer)}
-    return {role: key for role, key in inputs.items() if role in own or PASSAGES.parse(role) is not None}
+    cell_roles = {VECTORS(split, *at) for split in ("train", "test")} | {COMPONENT(*at), SAE(at.layer)}
+    return {role: key for role, key in inputs.items() if role in cell_roles or PASSAGES.parse(role) is not None}
 
 
 def _train_inputs_of(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
@@ -305,8 +305,8 @@ def _shards_of(common: Role[Single], shards: Role[Any], name: str) -> KeyInputs:
     """
 
     def rule(_: Any, at: tuple[Any, ...], inputs: Keys) -> Keys:
-        own = {inputs[role] for role, of in shards.among(inputs) if of[:-1] == at}
-        return {common(): inputs[common()], **{f"{name}/{n}": key for n, key in enumerate(sorted(own))}}
+        shard_keys = {inputs[role] for role, of in shards.among(inputs) if of[:-1] == at}
+        return {common(): inputs[common()], **{f"{name}/{n}": key for n, key in enumerate(sorted(shard_keys))}}
 
     return rule
 
@@ -336,12 +336,12 @@ def _shift_inputs(part: str) -> KeyInputs:
 
 def _sparse_inputs(_: SparseParams, at: OfAutoencoder, inputs: Keys) -> Keys:
     """Return the passages and the features of one autoencoder, by split: its name moves no key."""
-    own = {
+    feature_keys = {
         f"features/{of.split}": inputs[role]
         for role, of in PASSAGE_FEATURES.among(inputs)
         if of.autoencoder == at.autoencoder
     }
-    return {role: inputs[role] for role, _ in PASSAGES.among(inputs)} | own
+    return {role: inputs[role] for role, _ in PASSAGES.among(inputs)} | feature_keys
 
 
 def _scores_shape(sized: Sized, _: Cell) -> Shape:

@@ -91,26 +91,26 @@ class Role(Generic[Address]):
 
     def parse(self, role: str) -> Address | None:
         """Return the address in `role`, or None if it belongs to another family."""
-        found = self._pattern.fullmatch(role)
-        if found is None:
+        match = self._pattern.fullmatch(role)
+        if match is None:
             return None
-        values = found.groupdict()
+        values = match.groupdict()
         fields: list[Any] = [int(values[name]) if kind is int else values[name] for name, kind in self._types.items()]
         return self.address(*fields)
 
     def address_of(self, role: str) -> Address:
         """Return the address in `role`. Raise InputError if it belongs to another family."""
-        found = self.parse(role)
-        if found is None:
+        address = self.parse(role)
+        if address is None:
             raise InputError(f"role {shown(role)} is not of the form {self}")
-        return found
+        return address
 
     def among(self, roles: Iterable[str]) -> Iterator[tuple[str, Address]]:
         """Yield the roles of this family in sorted order, each with its address."""
         for role in sorted(roles):
-            found = self.parse(role)
-            if found is not None:
-                yield role, found
+            address = self.parse(role)
+            if address is not None:
+                yield role, address
 
     def __str__(self) -> str:
         return self.template.replace("{", "<").replace("}", ">")

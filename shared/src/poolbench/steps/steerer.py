@@ -66,15 +66,15 @@ class ContinueParams(ModelParams):
 def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
     """Return the inputs of a name: its own directions, not those that share its task."""
     shared = {role: inputs[role] for role in (PROMPTS(), CALIBRATION()) if role in inputs}
-    own = DIRECTIONS(at.name)
-    return {**shared, "directions": inputs[own]} if own in inputs else shared
+    directions_role = DIRECTIONS(at.name)
+    return {**shared, "directions": inputs[directions_role]} if directions_role in inputs else shared
 
 
 def num_texts(sized: Sized) -> dict[str, int]:
     """Return the texts that `steerer.generate` writes, by name. Raise KeyError if a size is missing."""
     params = sized.params
     per_direction = sized.inputs[PROMPTS()].rows * params.num_samples * len(params.strengths)
-    found = {}
+    num_by_name = {}
     for role in sized.task.outputs:
         if (at := TEXTS.parse(role) or FLUENCY.parse(role)) is None:
             continue
@@ -85,8 +85,8 @@ def num_texts(sized: Sized) -> dict[str, int]:
             num_directions = sized.inputs[source].rows
         else:
             num_directions = len(params.direction_ids)
-        found[at.name] = per_direction * num_directions
-    return found
+        num_by_name[at.name] = per_direction * num_directions
+    return num_by_name
 
 
 def num_continued(sized: Sized) -> int:

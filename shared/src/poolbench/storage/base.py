@@ -87,12 +87,12 @@ def store_id(store: ObjectStore) -> str:
     Raise IntegrityError if it is damaged.
     """
     try:
-        found = store.get(STORE_ID)
+        raw_id = store.get(STORE_ID)
     except NotFoundError:
         store.put(STORE_ID, secrets.token_hex(16).encode(), if_absent=True)
-        found = store.get(STORE_ID)
-    if not re.fullmatch(rb"[0-9a-f]{32}", found):
+        raw_id = store.get(STORE_ID)
+    if not re.fullmatch(rb"[0-9a-f]{32}", raw_id):
         raise IntegrityError(
             f"object store {store.uri}: {STORE_ID} is damaged; remove it, and the next command writes it"
         )
-    return found.decode()
+    return raw_id.decode()

@@ -45,11 +45,11 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
     committed = [info for info in _copied(source) if _is_last(info)]
     # Listed after them: of an artifact that is committed now, all data is there.
     others = [info for info in _copied(source) if not _is_last(info)]
-    there = {info.path: info.size for folder in COPIED for info in target.list(f"{folder}/")}
+    size_by_path = {info.path: info.size for folder in COPIED for info in target.list(f"{folder}/")}
     copied = num_bytes = present = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for batch in (*_batches([*others, ObjectInfo(STORE_ID, 0, 0.0)]), *_batches(committed)):
-            todo = [info.path for info in batch if not _is_kept(info, there)]
+            todo = [info.path for info in batch if not _is_kept(info, size_by_path)]
             num_bytes += sum(pool.map(partial(_copy, source, target), todo))
             copied, present = copied + len(todo), present + len(batch) - len(todo)
             report(copied + present)

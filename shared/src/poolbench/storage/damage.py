@@ -60,14 +60,14 @@ def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
 
 def described_damage(artifacts: Artifacts) -> str:
     """Return one line on what was set aside as damaged; empty if there is nothing."""
-    found = list(objects_set_aside(artifacts.store))
-    size = sum(info.size for info in found) / 1e6
+    infos = list(objects_set_aside(artifacts.store))
+    size = sum(info.size for info in infos) / 1e6
     hint = "`poolbench-driver gc --delete` removes those that are older than a day"
-    return f"{len(found)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if found else ""
+    return f"{len(infos)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if infos else ""
 
 
 def _dated(info: ObjectInfo) -> ObjectInfo:
     """Read the time of the move from the path: moving a folder keeps the time of writing."""
-    if (found := _TIME.search(info.path)) is None:
+    if (match := _TIME.search(info.path)) is None:
         return info
-    return replace(info, modified_s=datetime.strptime(found[1], "%Y%m%dT%H%M%S%z").timestamp())
+    return replace(info, modified_s=datetime.strptime(match[1], "%Y%m%dT%H%M%S%z").timestamp())

@@ -109,8 +109,8 @@ class NamedDirections:
                 return one
             seen.append(one)
         parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
-        wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model.id])
-        raise NotFoundError(f"no run has {wanted}{f' ({run})' if run else ''}; {_instead(seen, concept)}")
+        description = " ".join(["a direction of", concept, *filter(None, parts), "for model", model.id])
+        raise NotFoundError(f"no run has {description}{f' ({run})' if run else ''}; {_instead(seen, concept)}")
 
     def _vector(self, named: NamedDirection) -> np.ndarray:
         """Return the unit vector, float32 [width].

@@ -57,7 +57,7 @@ class FolderStore:
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         base = self._file(prefix.rpartition("/")[0]) if "/" in prefix else self.root
-        found = []
+        infos = []
         for folder, _, names in os.walk(base, onerror=_unless_missing):
             for name in names:
                 file = Path(folder, name)
@@ -66,8 +66,8 @@ class FolderStore:
                     with contextlib.suppress(FileNotFoundError):  # deleted while we list
                         status = file.lstat()
                         if stat.S_ISREG(status.st_mode):
-                            found.append(ObjectInfo(path, status.st_size, status.st_mtime))
-        yield from sorted(found, key=lambda info: info.path)
+                            infos.append(ObjectInfo(path, status.st_size, status.st_mtime))
+        yield from sorted(infos, key=lambda info: info.path)
 
     def delete(self, path: str) -> None:
         with _store_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -62,18 +62,18 @@ def named_scorers(
     Raises:
         IntegrityError: A record cannot be read, and there is no `damaged`.
     """
-    found = []
+    scorers = []
     for info in store.list(scorers_path(concept)):
         if f"/{_GATES}" in info.path:
             continue
         try:
-            found.append(_read(info, store.get(info.path)))
+            scorers.append(_read(info, store.get(info.path)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if damaged is None:
                 remedy = "train or import that scorer again (a run, `poolbench-driver import scorers`), or remove it"
                 raise IntegrityError(f"{info.path} in {store.uri} is damaged; {remedy}") from None
             damaged(info.path)
-    return sorted(found, key=lambda one: one.id)
+    return sorted(scorers, key=lambda one: one.id)
 
 
 def record_gate(store: ObjectStore, concept: str, key: str, gate: str, *, passed: bool, reason: str) -> None:

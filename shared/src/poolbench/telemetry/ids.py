@@ -45,8 +45,8 @@ def sent_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
     Safe ids have 1 to 128 letters, digits and `._:-`, so that they can stand in logs and headers.
     """
-    found = [value for name, value in headers if name.lower() == _HEADER]
-    return found[0].decode() if len(found) == 1 and _REQUEST_ID.fullmatch(found[0]) else ""
+    request_ids = [value for name, value in headers if name.lower() == _HEADER]
+    return request_ids[0].decode() if len(request_ids) == 1 and _REQUEST_ID.fullmatch(request_ids[0]) else ""
 
 
 def engine_request_id() -> str:

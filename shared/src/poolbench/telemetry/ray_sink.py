@@ -23,13 +23,13 @@ class RaySink:
     def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
         """Record one value. An error is logged once: measurements must not stop work."""
         try:
-            made = self._metrics.get(instrument.name) or self._make(instrument)
+            metric = self._metrics.get(instrument.name) or self._make(instrument)
             if isinstance(instrument, Counter):
-                made.inc(value, tags=dict(labels))
+                metric.inc(value, tags=dict(labels))
             elif isinstance(instrument, Gauge):
-                made.set(value, tags=dict(labels))
+                metric.set(value, tags=dict(labels))
             else:
-                made.observe(value, tags=dict(labels))
+                metric.observe(value, tags=dict(labels))
         except Exception as error:
             if not self._failed:
                 self._failed = True
@@ -43,11 +43,11 @@ class RaySink:
         with self._lock:
             if instrument.name not in self._metrics:
                 if isinstance(instrument, Histogram):
-                    made: Any = metrics.Histogram(*common, boundaries=list(instrument.buckets), tag_keys=keys)
+                    metric: Any = metrics.Histogram(*common, boundaries=list(instrument.buckets), tag_keys=keys)
                 else:
                     kind = metrics.Counter if isinstance(instrument, Counter) else metrics.Gauge
-                    made = kind(*common, tag_keys=keys)
-                self._metrics[instrument.name] = made
+                    metric = kind(*common, tag_keys=keys)
+                self._metrics[instrument.name] = metric
             return self._metrics[instrument.name]
 
 

@@ -40,10 +40,10 @@ def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
     if name not in list_openings():
         raise UnknownNameError("opening set", name, list_openings())
     texts = _load(name)["openings"]
-    wanted = len(texts) if num_openings is None else num_openings
-    if not 0 < wanted <= len(texts):
-        raise CorpusError(f"opening set {name} has {len(texts)} openings; received num_openings={wanted}")
-    rows = [{"prompt_id": f"{name}-{index:02d}", "text": text} for index, text in enumerate(texts[:wanted])]
+    count = len(texts) if num_openings is None else num_openings
+    if not 0 < count <= len(texts):
+        raise CorpusError(f"opening set {name} has {len(texts)} openings; received num_openings={count}")
+    rows = [{"prompt_id": f"{name}-{index:02d}", "text": text} for index, text in enumerate(texts[:count])]
     return pa.Table.from_pylist(rows, schema=PROMPTS)
 
 

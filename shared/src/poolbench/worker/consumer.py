@@ -78,7 +78,7 @@ class QueueConsumer(TaskProcessorAdapter):
             self._queue.bury(self._service, task, reason)
             return TaskOutcome.FAILED
 
-        for builtin in [known for known in self._app.tasks if known != name]:
+        for builtin in [task_name for task_name in self._app.tasks if task_name != name]:
             self._app.tasks.unregister(builtin)  # chords, groups and the like: nothing of ours
         self._app.task(name=name, max_retries=MAX_RETRIES)(run)
 

@@ -95,8 +95,8 @@ class DeliveryMeter:
     def measuring(self, kind: object) -> Iterator[Delivery]:
         """Measure the block as one delivery. An exception decides the outcome by its attribute `outcome`."""
         # The kind comes from a message, and a label must not.
-        known = kind if isinstance(kind, str) and kind in self._kinds else OTHER
-        delivery, began = Delivery(known), time.perf_counter()
+        kind_label = kind if isinstance(kind, str) and kind in self._kinds else OTHER
+        delivery, began = Delivery(kind_label), time.perf_counter()
         self._running(+1)
         try:
             yield delivery
@@ -105,9 +105,9 @@ class DeliveryMeter:
             raise
         finally:
             self._running(-1)
-            TASKS.add(service=self._service, kind=known, outcome=delivery.outcome)
+            TASKS.add(service=self._service, kind=kind_label, outcome=delivery.outcome)
             if delivery.outcome in _WORKED:
-                TASK_SECONDS.observe(time.perf_counter() - began, service=self._service, kind=known)
+                TASK_SECONDS.observe(time.perf_counter() - began, service=self._service, kind=kind_label)
 
     def _running(self, change: int) -> None:
         with self._lock:

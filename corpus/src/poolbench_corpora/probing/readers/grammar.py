@@ -45,17 +45,17 @@ class Patterns(StrictModel):
 def read_grammar(definition: ProbingSet, archives: Path | None, **parameters: Any) -> Iterator[Sample | Note]:
     """Yield the samples of each group. Parameters are those of `Patterns`; ConfigError is raised for others."""
     try:
-        given = Patterns.model_validate(parameters)
+        settings = Patterns.model_validate(parameters)
     except ValidationError as error:
         raise ConfigError(f"probing set {definition.id!r}: {error}") from None
     lexicon = load_lexicon("corpus")
-    coins = [str(number % 2) for number in range(given.groups)]
+    coins = [str(number % 2) for number in range(settings.groups)]
     Random(f"{definition.revision}:{definition.id}").shuffle(coins)
     for number, coin in enumerate(coins):
         rng = Random(f"{definition.revision}:{definition.id}:{number}")
         domain = lexicon.domains[number % len(lexicon.domains)]
-        words = {**given.words, "roles": tuple(map(plural, domain.slots["role"]))}
-        patterns = given.patterns[number // len(lexicon.domains) % len(given.patterns)]
+        words = {**settings.words, "roles": tuple(map(plural, domain.slots["role"]))}
+        patterns = settings.patterns[number // len(lexicon.domains) % len(settings.patterns)]
         yield from _group(
             definition, patterns, Writer(lexicon, domain, rng, words), f"{number:04d}", rng.random(), coin
         )

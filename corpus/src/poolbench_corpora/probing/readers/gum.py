@@ -35,8 +35,8 @@ class Mention:
 
 def mentions(document: Sequence[Sentence]) -> list[Mention]:
     """Return the mentions of a document by their start; the longer first where two start together."""
-    found = [mention for number, sentence in enumerate(document) for mention in _of_sentence(number, sentence)]
-    return sorted(found, key=lambda mention: (*mention.place[:2], -mention.place[2]))
+    all_mentions = [mention for number, sentence in enumerate(document) for mention in _of_sentence(number, sentence)]
+    return sorted(all_mentions, key=lambda mention: (*mention.place[:2], -mention.place[2]))
 
 
 def _of_sentence(number: int, sentence: Sentence) -> Iterator[Mention]:
@@ -46,7 +46,7 @@ def _of_sentence(number: int, sentence: Sentence) -> Iterator[Mention]:
             if match[1]:
                 pending.append((match[1], index, "" if match[2] else match[3]))
                 continue
-            opened = next((each for each in reversed(pending) if match[4] in (None, each[0])), None)
+            opened = next((bracket for bracket in reversed(pending) if match[4] in (None, bracket[0])), None)
             if opened is None:
                 continue
             pending.remove(opened)
@@ -76,7 +76,11 @@ def read_coreference(definition: ProbingSet, archives: Path | None, *, per_docum
         last: dict[str, Mention] = {}
         for mention in mentions(document):
             same = last.get(mention.entity)
-            others = [each for each in last.values() if each.entity != mention.entity and each.kind == mention.kind]
+            others = [
+                candidate
+                for candidate in last.values()
+                if candidate.entity != mention.entity and candidate.kind == mention.kind
+            ]
             if same and (other := _nearest(others, mention)):
                 pairs.append((same, other, mention))
             last[mention.entity] = mention
@@ -91,8 +95,8 @@ def read_bridging(definition: ProbingSet, archives: Path | None) -> Iterator[Sam
         last: dict[str, Mention] = {}
         for mention in mentions(document):
             anchors = links.get(mention.entity, set()) if mention.entity not in last else set()
-            anchor = _nearest([last[each] for each in sorted(anchors) if each in last], mention)
-            others = [each for each in last.values() if each.entity not in anchors]
+            anchor = _nearest([last[entity] for entity in sorted(anchors) if entity in last], mention)
+            others = [candidate for candidate in last.values() if candidate.entity not in anchors]
             if anchor and (other := _nearest(others, mention)):
                 pairs.append((anchor, other, mention))
             last[mention.entity] = mention
@@ -111,8 +115,8 @@ def _bridges(document: Sequence[Sentence]) -> dict[str, set[str]]:
 
 def _nearest(candidates: Sequence[Mention], mention: Mention) -> Mention | None:
     """Return the last of the mentions that end before another one starts."""
-    before = [each for each in candidates if (each.place[0], each.place[2]) <= mention.place[:2]]
-    return max(before, key=lambda each: each.place, default=None)
+    before = [other for other in candidates if (other.place[0], other.place[2]) <= mention.place[:2]]
+    return max(before, key=lambda other: other.place, default=None)
 
 
 def _pairs(

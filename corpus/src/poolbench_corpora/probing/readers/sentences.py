@@ -25,18 +25,18 @@ def read_sentences(
 
     Raise UnknownNameError for another label.
     """
-    known = [*PROPERTIES, *REWRITES, "word_content"]
-    if label not in known:
-        raise UnknownNameError("label of sentences", label, known)
+    labels = [*PROPERTIES, *REWRITES, "word_content"]
+    if label not in labels:
+        raise UnknownNameError("label of sentences", label, labels)
     bank = read_treebank(archives, treebank)
     yield from bank.notes()
     make = word_content(bank) if label == "word_content" else PROPERTIES.get(label)
     for sentence in _of_length(bank):
         if make is None:
             yield from _rewritten(sentence, REWRITES[label], label)
-        elif (found := make(sentence)) is not None:
-            value = float(found) if isinstance(found, int) else None
-            yield _sample(sentence, sentence.text, str(found), value=value)
+        elif (answer := make(sentence)) is not None:
+            value = float(answer) if isinstance(answer, int) else None
+            yield _sample(sentence, sentence.text, str(answer), value=value)
 
 
 def read_next_sentences(definition: ProbingSet, archives: Path | None, *, treebank: str) -> Iterator[Sample | Note]:
@@ -93,8 +93,8 @@ def _number_of(*relations: str) -> Property:
     """Return the number, `Sing` or `Plur`, of the only noun that stands in one of the relations to the root."""
 
     def number(sentence: Sentence) -> str | None:
-        found = sentence.children(sentence.root(), *relations)
-        noun = sentence.words[found[0]] if len(found) == 1 else None
+        children = sentence.children(sentence.root(), *relations)
+        noun = sentence.words[children[0]] if len(children) == 1 else None
         marked = noun.features.get("Number") if noun and noun.upos == "NOUN" else None
         return marked if marked in ("Sing", "Plur") else None
 
@@ -131,12 +131,14 @@ def word_content(bank: Treebank, num_words: int = 30) -> Property:
     """Return the function that gives the only one of the most frequent content words which a sentence has."""
     content = ("NOUN", "VERB", "ADJ", "ADV")
     sentences = _of_length(bank)
-    count = Counter(name for each in sentences for name in {w.form.lower() for w in each.words if w.upos in content})
+    count = Counter(
+        name for sentence in sentences for name in {w.form.lower() for w in sentence.words if w.upos in content}
+    )
     common = {word for word, _ in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:num_words]}
 
     def only(sentence: Sentence) -> str | None:
-        found = common.intersection(word.form.lower() for word in sentence.words)
-        return next(iter(found)) if len(found) == 1 else None
+        words = common.intersection(word.form.lower() for word in sentence.words)
+        return next(iter(words)) if len(words) == 1 else None
 
     return only
 

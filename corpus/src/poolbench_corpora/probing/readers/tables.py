@@ -127,12 +127,15 @@ def suite_spans(definition: ProbingSet, inputs: str, context: str, where: str) -
     Raises:
         CorpusError: With `where`: another form, or a context that does not exist.
     """
-    found = read_list(inputs, where)
+    elements = read_list(inputs, where)
     if definition.input in ("text", "text_pair"):
-        parts = [whole(each) if isinstance(each, str) else _fail(f"{where}: {each!r} is not a text") for each in found]
+        parts = [
+            whole(element) if isinstance(element, str) else _fail(f"{where}: {element!r} is not a text")
+            for element in elements
+        ]
     else:
         contexts = read_list(context, where)
-        parts = _by_number([_suite_span(each, contexts, number, where) for number, each in enumerate(found)])
+        parts = _by_number([_suite_span(element, contexts, number, where) for number, element in enumerate(elements)])
     if len(parts) != (2 if definition.input in PAIRS else 1):
         raise CorpusError(f"{where}: {len(parts)} texts or spans, in a set with input {definition.input!r}")
     return parts[0], parts[1] if len(parts) == 2 else ()
@@ -143,7 +146,7 @@ def _suite_span(element: Any, contexts: list[Any], place: int, where: str) -> tu
     if not isinstance(element, tuple | list) or len(element) not in (4, 5):
         raise CorpusError(f"{where}: a span has characters, the number of its context, start and end")
     _, number, start, end, *of = element
-    if not all(isinstance(each, int) for each in (number, start, end, *of)):
+    if not all(isinstance(part, int) for part in (number, start, end, *of)):
         raise CorpusError(f"{where}: the numbers of a span are not whole numbers")
     if not 0 <= number < len(contexts) or not isinstance(contexts[number], str):
         raise CorpusError(f"{where}: there is no context {number}")
@@ -152,7 +155,7 @@ def _suite_span(element: Any, contexts: list[Any], place: int, where: str) -> tu
 
 def _by_number(spans: list[tuple[int, Span]]) -> list[Spans]:
     numbers = sorted({number for number, _ in spans})
-    return [tuple(span for number, span in spans if number == each) for each in numbers]
+    return [tuple(span for number, span in spans if number == span_number) for span_number in numbers]
 
 
 def _fail(message: str) -> Spans:

@@ -59,10 +59,10 @@ class Sentence:
 
     def subtree(self, head: int) -> list[int]:
         """Return a word and all words below it, in order."""
-        found = [head]
-        for index in found:  # grows while it is read; heads form a tree, so that no word is found twice
-            found += self.children(index)
-        return sorted(found)
+        indices = [head]
+        for index in indices:  # grows while it is read; heads form a tree, so that no word is found twice
+            indices += self.children(index)
+        return sorted(indices)
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def _read_treebank(folder: str, prefix: str) -> Treebank:
     names = [name for name in files if name.startswith(prefix) and name.endswith(".conllu")]
     if not names:
         raise CorpusError(f"archive {ARCHIVE!r} in {folder} holds no treebank below {prefix!r}")
-    found = [sentence for name in names for sentence in parse_conllu(files[name].decode("utf-8"), name)]
-    sentences = tuple(sentence for sentence in found if sentence is not None)
-    return Treebank(prefix, sentences, len(found) - len(sentences))
+    candidates = [sentence for name in names for sentence in parse_conllu(files[name].decode("utf-8"), name)]
+    sentences = tuple(sentence for sentence in candidates if sentence is not None)
+    return Treebank(prefix, sentences, len(candidates) - len(sentences))
 
 
 def parse_conllu(text: str, name: str) -> Iterator[Sentence | None]:

@@ -40,7 +40,7 @@ def clause_end(rest: str) -> int | None:
     """Return the place of the comma between a fronted clause and its main clause, or None if it is not certain."""
     stop = re.search(r"[;:?!]|\.\s", rest)
     scope = rest[: stop.start()] if stop else rest
-    commas = [found.start() for found in re.finditer(r",(?=\s)", scope) if _outside_brackets(scope[: found.start()])]
+    commas = [match.start() for match in re.finditer(r",(?=\s)", scope) if _outside_brackets(scope[: match.start()])]
     for comma in commas:
         following = scope[comma + 1 :].lstrip()
         if _INTERRUPTION.match(following):
@@ -70,9 +70,9 @@ def coordinated(connective: str) -> Step:
     pattern = re.compile(rf"(,?\s*)\b({connective})\b(?!,)\s+", re.IGNORECASE)
 
     def step(sentence: str) -> str:
-        while found := pattern.search(sentence):
+        while match := pattern.search(sentence):
             sentence = _join(
-                sentence[: found.start()], sentence[found.end() :], found[1], fragment=found[2].lower() != "since"
+                sentence[: match.start()], sentence[match.end() :], match[1], fragment=match[2].lower() != "since"
             )
         return sentence
 
@@ -112,17 +112,17 @@ def _join(before: str, rest: str, gap: str, *, fragment: bool) -> str:
         return _fronted(before + gap, rest, fragment=False)
     if _LINKED.search(before):
         return _fronted(before + " ", rest, fragment=False)
-    named = not gap.startswith(",") and _NAMED.search(before)
-    if _NO_CLAUSE.search(before) or not finite_before(before) or named:
+    name_match = not gap.startswith(",") and _NAMED.search(before)
+    if _NO_CLAUSE.search(before) or not finite_before(before) or name_match:
         raise DeclinedError
     end = re.search(r"[;:.?!,]", rest)
-    own = rest[: end.start()] if end else rest
-    if gap.startswith(",") and _CONTINUED.match(rest[len(own) :]):
+    segment = rest[: end.start()] if end else rest
+    if gap.startswith(",") and _CONTINUED.match(rest[len(segment) :]):
         raise DeclinedError  # the clause stands between a verb and what belongs to it
     if SUBORDINATE.match(before) and "," not in before:
         raise DeclinedError  # the clause belongs to a fronted one, whose end is not certain
-    clause = re.match(rf"{SUBJECT}\b(?: \S+){{2}}", own, re.I) or FINITE.search(own)
-    if not clause or _NO_SUBJECT.match(own) or re.search(r"\?\W*$", rest):
+    clause = re.match(rf"{SUBJECT}\b(?: \S+){{2}}", segment, re.I) or FINITE.search(segment)
+    if not clause or _NO_SUBJECT.match(segment) or re.search(r"\?\W*$", rest):
         raise DeclinedError
     return f"{before}, and {rest}" if gap.startswith(",") or len(before.split()) > 3 else f"{before} and {rest}"
 
@@ -148,9 +148,9 @@ def dropped_adverb(adverb: str) -> Step:
 
     def step(sentence: str) -> str:
         position = 0
-        while found := pattern.search(sentence, position):
-            before, rest = sentence[: found.start()], sentence[found.end() :]
-            middle = _between(before, rest, found[1], found[3])
+        while match := pattern.search(sentence, position):
+            before, rest = sentence[: match.start()], sentence[match.end() :]
+            middle = _between(before, rest, match[1], match[3])
             sentence = f"{before}{middle}{rest}"
             position = len(before)
         return sentence

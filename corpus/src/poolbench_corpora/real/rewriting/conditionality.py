@@ -57,17 +57,17 @@ def _main_clause(rest: str) -> str:
 
 def _fronted(sentence: str) -> str:
     """Delete a clause that precedes its main clause, at the start of the sentence or after a conjunction or mark."""
-    if found := _FRONTED.match(sentence):
-        sentence = found[1] + GAP + _main_clause(sentence[found.end() :])
-    while found := _EMBEDDED.search(sentence):
-        sentence = sentence[: found.end(1)] + _main_clause(sentence[found.end() :])
+    if match := _FRONTED.match(sentence):
+        sentence = match[1] + GAP + _main_clause(sentence[match.end() :])
+    while match := _EMBEDDED.search(sentence):
+        sentence = sentence[: match.end(1)] + _main_clause(sentence[match.end() :])
     return sentence
 
 
 def _after_main(sentence: str) -> str:
     """Delete the clauses that follow their main clause and end with the sentence or before a mark."""
-    while found := _AFTER_MAIN.search(sentence):
-        before, rest = sentence[: found.start()], sentence[found.end() :]
+    while match := _AFTER_MAIN.search(sentence):
+        before, rest = sentence[: match.start()], sentence[match.end() :]
         end = _END.search(rest)
         clause = rest[: end.start()] if end else rest
         no_main = not finite_before(before) and len(before.split()) > 3

@@ -22,8 +22,8 @@ class Converted:
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         """Return an autoencoder from tensors of any float and layout."""
-        found = {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
-        return cls(found, settings)
+        arrays = {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+        return cls(arrays, settings)
 
 
 def settings_of(architecture: str, layer: int | None, **others: Any) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def required(tensors: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
 
 def matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Return a tensor that must be a matrix. Raise InputError for another one."""
-    (found,) = required(tensors, name)
-    if found.ndim != 2:
-        raise InputError(f"{name} has shape {found.shape}; a matrix is needed")
-    return np.asarray(found)
+    (tensor,) = required(tensors, name)
+    if tensor.ndim != 2:
+        raise InputError(f"{name} has shape {tensor.shape}; a matrix is needed")
+    return np.asarray(tensor)
 
 
 def row_norms(matrix_nD: np.ndarray) -> np.ndarray:
@@ -70,11 +70,11 @@ def unread_format(tool: str) -> InputError:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raise InputError for anything else."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path.name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path.name} must hold an object, got {type(found).__name__}")
-    return found
+    if not isinstance(document, dict):
+        raise InputError(f"{path.name} must hold an object, got {type(document).__name__}")
+    return document

@@ -65,19 +65,19 @@ def _tensors(file: Path) -> dict[str, np.ndarray]:
     import torch
 
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        state_dict = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file, or one with other objects, raises errors of many kinds
         first = str(error).strip().partition("\n")[0]
         raise InputError(f"{_FILE} cannot be read as tensors alone: {type(error).__name__}: {first}") from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+    if not isinstance(state_dict, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state_dict.values()):
         raise InputError(f"{_FILE} holds no tensors by name")
-    return {str(name).removeprefix(_COMPILED): tensor.float().numpy() for name, tensor in found.items()}
+    return {str(name).removeprefix(_COMPILED): tensor.float().numpy() for name, tensor in state_dict.items()}
 
 
 def _linear(tensors: Tensors, **biases: str) -> dict[str, np.ndarray]:
     """Return weights that torch stores transposed, and biases by the names that they have here."""
-    found = dict(zip(biases, required(tensors, *biases.values()), strict=True))
-    return {"W_enc": matrix(tensors, "encoder.weight").T, "W_dec": matrix(tensors, "decoder.weight").T, **found}
+    bias_tensors = dict(zip(biases, required(tensors, *biases.values()), strict=True))
+    return {"W_enc": matrix(tensors, "encoder.weight").T, "W_dec": matrix(tensors, "decoder.weight").T, **bias_tensors}
 
 
 def _relu(tensors: Tensors, _: Mapping[str, Any], *, bias: str, subtracts: bool) -> Parts:
@@ -92,16 +92,16 @@ def _topk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
 def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
     """Return the autoencoder with the threshold that training found; k per batch would mix the texts of a batch."""
     if "W_enc" in tensors:
-        found = {name: required(tensors, name)[0] for name in ("W_enc", "W_dec", "b_dec", "b_enc")}
+        weights = {name: required(tensors, name)[0] for name in ("W_enc", "W_dec", "b_dec", "b_enc")}
     else:
-        found = _linear(tensors, b_dec="b_dec", b_enc="encoder.bias")
+        weights = _linear(tensors, b_dec="b_dec", b_enc="encoder.bias")
     threshold = float(tensors["threshold"]) if "threshold" in tensors else -1.0
     if not threshold >= 0:
         raise InputError(
             f"{trainer['dict_class']} has no threshold: its features depend on the batch that a text is in"
         )
-    found["threshold"] = scalar(threshold, len(found["b_enc"]))
-    return "batchtopk", found, {"apply_b_dec_to_input": True}
+    weights["threshold"] = scalar(threshold, len(weights["b_enc"]))
+    return "batchtopk", weights, {"apply_b_dec_to_input": True}
 
 
 def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
@@ -109,16 +109,16 @@ def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
     w_enc, w_dec = matrix(tensors, "W_enc"), matrix(tensors, "W_dec")
     b_enc, threshold, b_dec = required(tensors, "b_enc", "threshold", "b_dec")
     norms = row_norms(w_dec)
-    found = {"W_enc": w_enc * norms, "b_enc": b_enc * norms, "threshold": threshold * norms, "b_dec": b_dec}
-    return "jumprelu", {**found, "W_dec": w_dec / norms[:, None]}, {}
+    weights = {"W_enc": w_enc * norms, "b_enc": b_enc * norms, "threshold": threshold * norms, "b_dec": b_dec}
+    return "jumprelu", {**weights, "W_dec": w_dec / norms[:, None]}, {}
 
 
 def _gated(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
     """Return features times the norms of their decoder rows, as the class does: the gate does not depend on them."""
-    found = _linear(tensors, b_dec="decoder_bias", b_gate="gate_bias", r_mag="r_mag", b_mag="mag_bias")
-    norms = row_norms(found["W_dec"])
-    scaled = {"r_mag": found["r_mag"] + np.log(norms), "b_mag": found["b_mag"] * norms}
-    return "gated", {**found, **scaled, "W_dec": found["W_dec"] / norms[:, None]}, {"apply_b_dec_to_input": True}
+    weights = _linear(tensors, b_dec="decoder_bias", b_gate="gate_bias", r_mag="r_mag", b_mag="mag_bias")
+    norms = row_norms(weights["W_dec"])
+    scaled = {"r_mag": weights["r_mag"] + np.log(norms), "b_mag": weights["b_mag"] * norms}
+    return "gated", {**weights, **scaled, "W_dec": weights["W_dec"] / norms[:, None]}, {"apply_b_dec_to_input": True}
 
 
 _CLASSES: Mapping[str, Callable[[Tensors, Mapping[str, Any]], Parts]] = {

@@ -26,14 +26,14 @@ def read_gemma_scope(path: Path) -> Converted | None:
     Reference: Lieberum et al. (2024), Gemma Scope.
     """
     file = path if path.name == _FILE else path / _FILE
-    if _SECOND in (path.name, *(each.name for each in path.glob(_SECOND))):
+    if _SECOND in (path.name, *(entry.name for entry in path.glob(_SECOND))):
         raise unread_format("Gemma Scope 2")
     if not file.is_file():
         return None
     layer = _layer(file.resolve())
     tensors = {re.sub("^w_", "W_", name): tensor for name, tensor in _arrays(file).items()}
-    found = dict(zip(_TENSORS, required(tensors, *_TENSORS), strict=True))
-    return Converted(found, settings_of("jumprelu", layer))
+    weights = dict(zip(_TENSORS, required(tensors, *_TENSORS), strict=True))
+    return Converted(weights, settings_of("jumprelu", layer))
 
 
 def _layer(file: Path) -> int | None:
@@ -42,17 +42,17 @@ def _layer(file: Path) -> int | None:
         if site is not None or part == "embedding":
             name = "embedding" if site is None else site[1]
             raise InputError(f"the folder {part!r} is of the site {name}; only the residual stream (-res) is read here")
-    layers = [found[1] for part in file.parts if (found := _LAYER.fullmatch(part))]
+    layers = [match[1] for part in file.parts if (match := _LAYER.fullmatch(part))]
     return int(layers[-1]) if layers else None
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            found = {name: np.asarray(arrays[name]) for name in arrays.files}
+            array_by_name = {name: np.asarray(arrays[name]) for name in arrays.files}
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise InputError(f"{_FILE} is not a whole archive of arrays: {error}") from None
-    for name, array in found.items():
+    for name, array in array_by_name.items():
         if array.dtype.kind != "f":
             raise InputError(f"{name} is of {array.dtype}; floats are needed")
-    return {name: array.astype(np.float32) for name, array in found.items()}
+    return {name: array.astype(np.float32) for name, array in array_by_name.items()}

@@ -38,7 +38,7 @@ def read_llama_scope(path: Path) -> Converted | None:
     Reference: He et al. (2024), Llama Scope, and the inference mode of Language-Model-SAEs.
     """
     folders = (path,) if path.is_dir() else (path.parent, path.parent.parent)
-    folder = next((each for each in folders if (each / _CONFIG).is_file()), None)
+    folder = next((folder for folder in folders if (folder / _CONFIG).is_file()), None)
     if folder is None:
         return None
     settings = read_json(folder / _CONFIG)
@@ -59,7 +59,7 @@ def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
             f"encoder {w_enc.T.shape}, decoder {w_dec.T.shape} and bias {b_enc.shape} do not fit one another"
         )
     b_dec = required(tensors, "decoder.bias")[0] if settings.get("use_decoder_bias", True) else scalar(0, len(w_enc))
-    found = {
+    weights = {
         "W_enc": w_enc * norms,
         "b_enc": b_enc * norms / factor,
         "W_dec": w_dec / norms[:, None],
@@ -67,9 +67,9 @@ def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
     }
     architecture, more = _activation(settings)
     if architecture == "jumprelu":
-        found["threshold"] = scalar(more.pop("threshold"), len(norms))
+        weights["threshold"] = scalar(more.pop("threshold"), len(norms))
     subtracts = bool(settings.get("apply_decoder_bias_to_pre_encoder"))
-    return Converted.of(found, settings_of(architecture, layer, **more) | {"apply_b_dec_to_input": subtracts})
+    return Converted.of(weights, settings_of(architecture, layer, **more) | {"apply_b_dec_to_input": subtracts})
 
 
 def _layer(settings: Mapping[str, Any]) -> int:
@@ -92,10 +92,10 @@ def _factor(settings: Mapping[str, Any], width: int) -> float:
             f"norm_activation {shown(kind)} scales each vector on its own; dataset-wise or inference is read"
         )
     norms = settings.get("dataset_average_activation_norm")
-    known = [norms.get(side) for side in ("in", "out")] if isinstance(norms, dict) else [norms]
-    if not isinstance(known[0], int | float) or not 0 < known[0] < math.inf or known[-1] != known[0]:
+    sides = [norms.get(side) for side in ("in", "out")] if isinstance(norms, dict) else [norms]
+    if not isinstance(sides[0], int | float) or not 0 < sides[0] < math.inf or sides[-1] != sides[0]:
         raise InputError(f"dataset_average_activation_norm is {shown(norms)}; the same norm for in and out is needed")
-    return math.sqrt(width) / known[0]
+    return math.sqrt(width) / sides[0]
 
 
 def _activation(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

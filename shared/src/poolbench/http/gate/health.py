@@ -57,8 +57,8 @@ class HealthDesk:
         if details or time.monotonic() - seen.at_s > _FRESH_S:
             await asyncio.wait({self._question(service, seen)}, timeout=self._settings.health_wait_s)
         if seen.silent_s() > self._settings.health_silence_s or not seen.body:
-            said = f"no answer for {seen.silent_s():.1f} s"
-            return 503, _dump({"status": ServiceState.SILENT, **({"reason": said} if details else {})})
+            reason = f"no answer for {seen.silent_s():.1f} s"
+            return 503, _dump({"status": ServiceState.SILENT, **({"reason": reason} if details else {})})
         return seen.status, _dump(seen.body if details else {"status": seen.body["status"]})
 
     def _withdraw(self, service: str) -> None:
@@ -185,8 +185,8 @@ class _Reply:
             body = None
         if isinstance(body, dict) and isinstance(body.get("status"), str):
             return self.status, body
-        said = f"the {service} is not deployed" if self.status == 404 else self.body.decode(errors="replace")[:200]
-        return 503, {"status": ServiceState.UNAVAILABLE, "reason": said}
+        reason = f"the {service} is not deployed" if self.status == 404 else self.body.decode(errors="replace")[:200]
+        return 503, {"status": ServiceState.UNAVAILABLE, "reason": reason}
 
 
 def _dump(body: dict[str, Any]) -> bytes:

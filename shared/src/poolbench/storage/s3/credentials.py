@@ -84,8 +84,8 @@ class RenewedCredentials(Provider):
             return self._make().retrieve()
         except (ValueError, KeyError, TypeError, OSError, ConfigParserError, urllib3.exceptions.HTTPError) as error:
             # A request for a role has its token in the query, and errors quote addresses.
-            said = re.sub(r"\?\S+", "?...", str(error) or type(error).__name__)
-            raise AccessDeniedError(f"{self._what} gives no credentials ({said}): {self._remedy}") from None
+            reason = re.sub(r"\?\S+", "?...", str(error) or type(error).__name__)
+            raise AccessDeniedError(f"{self._what} gives no credentials ({reason}): {self._remedy}") from None
 
 
 def credentials_of(service: S3Settings, clock: ServerClock) -> RenewedCredentials:

@@ -62,8 +62,8 @@ def _remedy(service: S3Settings) -> str:
 
 
 def _wrong_region(error: Exception, service: S3Settings) -> str:
-    name, found = service.variable("region"), _region_of(error)
-    where = f"in region {found}" if found else "in another region, or there is no such region"
+    name, region = service.variable("region"), _region_of(error)
+    where = f"in region {region}" if region else "in another region, or there is no such region"
     return f"the bucket lies {where}, but {name} is {service.region!r}; set {name} to the region of the bucket"
 
 
@@ -72,5 +72,5 @@ def _region_of(error: Exception) -> str:
     response = error.response if isinstance(error, S3Error) else None
     if response is None:
         return ""
-    named = _REGION.search(response.data or b"")
-    return response.headers.get("x-amz-bucket-region", "") or (named[1].decode() if named else "")
+    match = _REGION.search(response.data or b"")
+    return response.headers.get("x-amz-bucket-region", "") or (match[1].decode() if match else "")

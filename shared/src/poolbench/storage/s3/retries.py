@@ -76,5 +76,5 @@ def _is_transient(error: Exception, conditional: bool) -> bool:
 def _asked_s(error: Exception) -> float:
     """Return the seconds that a busy server asks for in `Retry-After`; 0 if it gives none or a date."""
     response = error.response if isinstance(error, S3Error) else None
-    asked = response.headers.get("retry-after", "") if response is not None else ""
-    return float(asked) if asked.isdigit() else 0.0
+    retry_after = response.headers.get("retry-after", "") if response is not None else ""
+    return float(retry_after) if retry_after.isdigit() else 0.0

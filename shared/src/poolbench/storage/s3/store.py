@@ -92,13 +92,13 @@ class S3Store:
 
     def move(self, source: str, target: str) -> bool:
         below = [info.path for info in self.list(f"{source}/")]
-        found = [*([source] if self.exists(source) else []), *below]
-        for path in sorted(found, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
+        paths = [*([source] if self.exists(source) else []), *below]
+        for path in sorted(paths, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
             with explained(self.uri, self._service, f"moving {path}"):
                 origin = CopySource(self._bucket, self._name(path))
                 self._client.copy_object(self._bucket, self._name(target + path.removeprefix(source)), origin)
             self.delete(path)
-        return bool(found)
+        return bool(paths)
 
     def blocked(self, path: str) -> str:
         return ""
