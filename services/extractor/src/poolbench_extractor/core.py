@@ -150,12 +150,12 @@ class _Extraction:
         contexts = [passage.context for passage in passages]
         plans = {requests: Weighing.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
-            of_texts, given = captured.states_of(layer), captured.signals_of(layer)
-            states, signals = [of_texts[row] for row, _ in read], [given[row] for row, _ in read]
+            of_texts, layer_signals = captured.states_of(layer), captured.signals_of(layer)
+            states, signals = [of_texts[row] for row, _ in read], [layer_signals[row] for row, _ in read]
             if layer in self._pooled:
                 pooled = pool_layer(states, plans[self._wanted[layer]], signals, self._sinks)
-                for passage, *found in zip(passages, *pooled, strict=True):
-                    self._pooled[layer].add(passage.index, *found)
+                for passage, *columns in zip(passages, *pooled, strict=True):
+                    self._pooled[layer].add(passage.index, *columns)
             if layer in self._kept:
                 self._kept[layer].add(passages, states, signals)
 
@@ -167,8 +167,8 @@ class _Extraction:
                 if passage.error is not None:
                     collector.fail(passage.index, passage.error)
             tables |= {f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]}
-        for kept in self._kept.values():
-            kept.close()
+        for keeper in self._kept.values():
+            keeper.close()
         return tables
 
 

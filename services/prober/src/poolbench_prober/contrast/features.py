@@ -69,7 +69,7 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
         InputError: A story is in no table, a table is malformed, or tables are of different autoencoders.
         TooLargeError: The means exceed what a task may hold.
     """
-    wanted, found = set(passages), _Rows()
+    passage_set, feature_rows = set(passages), _Rows()
     kinds: set[tuple[int, str]] = set()
     num_means = 0
     for table in tables:
@@ -78,25 +78,34 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
         if len(kinds) > 1:
             names = ", ".join(f"{name} with {count}" for count, name in sorted(kinds))
             raise InputError(f"the tables of features are of different autoencoders: {names} features")
-        num_means += _read_table(table, wanted, found, next(iter(kinds))[0])
+        num_means += _read_table(table, passage_set, feature_rows, next(iter(kinds))[0])
         require_at_most(
             "bytes of mean features", num_means * _MEAN_BYTES, cost.TASK.memory, "give fewer stories at a time"
         )
-    missing = [passage for passage in passages if (passage, ALL) not in found.numbers and passage not in found.errors]
+    missing = [
+        passage
+        for passage in passages
+        if (passage, ALL) not in feature_rows.numbers and passage not in feature_rows.errors
+    ]
     if missing:
-        named = ", ".join(map(shown, missing[:5]))
-        raise InputError(f"the features lack {len(missing)} of {len(passages)} stories: {named}")
+        examples = ", ".join(map(shown, missing[:5]))
+        raise InputError(f"the features lack {len(missing)} of {len(passages)} stories: {examples}")
     num_features = next(iter(kinds))[0]
     column = {
-        name: np.array([_number(found.numbers.get((passage, ALL)), name) for passage in passages]) for name in _NUMBERS
+        name: np.array([_number(feature_rows.numbers.get((passage, ALL)), name) for passage in passages])
+        for name in _NUMBERS
     }
     return StoryFeatures(
         num_features=num_features,
-        parts={name: _part(found, name, passages, num_features) for name in PARTS},
+        parts={name: _part(feature_rows, name, passages, num_features) for name in PARTS},
         l0=column["l0"],
         squared_error=column["squared_error"],
         squared_norm=column["squared_norm"],
-        errors={number: found.errors[passage] for number, passage in enumerate(passages) if passage in found.errors},
+        errors={
+            number: feature_rows.errors[passage]
+            for number, passage in enumerate(passages)
+            if passage in feature_rows.errors
+        },
     )
 
 
@@ -126,8 +135,8 @@ def _lists(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
         values = np.asarray(chunk.values)
         ends = np.asarray(chunk.offsets)
         valid = np.asarray(chunk.is_valid())
-        for row, known in enumerate(valid):
-            yield values[ends[row] : ends[row + 1]] if known else values[:0]
+        for row, is_valid in enumerate(valid):
+            yield values[ends[row] : ends[row + 1]] if is_valid else values[:0]
 
 
 def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_features: int) -> CellError | None:
@@ -154,10 +163,10 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
 
 def commonest(errors: Iterable[CellError | None], lacking: str) -> CellError:
     """Return the first error of the commonest status, with the number of all before what is lacking."""
-    found = [error for error in errors if error is not None]
-    status = Counter(error.status for error in found).most_common(1)[0][0]
-    example = next(error for error in found if error.status == status)
-    return CellError(status, f"{len(found)} {lacking}, e.g. {example}")
+    failures = [error for error in errors if error is not None]
+    status = Counter(error.status for error in failures).most_common(1)[0][0]
+    example = next(error for error in failures if error.status == status)
+    return CellError(status, f"{len(failures)} {lacking}, e.g. {example}")
 
 
 def _number(row: dict[str, Any] | None, name: str) -> float:

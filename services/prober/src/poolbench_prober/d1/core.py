@@ -58,21 +58,21 @@ def probe_cell(
     cell = ProbedCell.of(design, train, rows, params, fields, sae)
     try:
         cell.require_classes()
-        found = cell.out_of_fold(cell.labels, cell.folds, directions=True)
+        out_of_fold = cell.out_of_fold(cell.labels, cell.folds, directions=True)
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:  # a class is missing, or the concept's readout cannot be fitted
         return _blank(error, design, params, cell.fields, sae)
     test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(
         measures=[
-            *_train_measures(cell, found),
+            *_train_measures(cell, out_of_fold),
             *test_measures,
             *domain_measures(cell),
-            *seed_measures(cell, found),
+            *seed_measures(cell, out_of_fold),
             *sink_measures(train, cell.fields),
         ],
         directions=_directions(cell, view, fit),
-        scores=[*score_rows(cell.train, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
+        scores=[*score_rows(cell.train, "train", cell.folds, out_of_fold.probe_nK[:, 0]), *test_scores],
         readout=view.details,
     )
 
@@ -92,13 +92,13 @@ def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
     """Return the null directions of a concept; raise CellError where the vectors cannot be used at all."""
     rows = vectors.require_usable(passages.labels)
-    kept = passages.take(rows)
+    usable = passages.take(rows)
     if vectors.readout is not None:
         raise CellError(
             Status.FAILED, f"null directions need vectors without a readout, not parts for {vectors.readout}"
         )
     return null_directions(
-        vectors.matrix_nW[rows], kept.labels, kept.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
+        vectors.matrix_nW[rows], usable.labels, usable.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
     )
 
 

@@ -64,7 +64,7 @@ class RowReader:
         if isinstance(fitted[0], CellError):
             raise fitted[0]
         pairs = zip(columns_of, fitted, strict=True)
-        return [self._view(columns, found) for columns, found in pairs if not isinstance(found, CellError)]
+        return [self._view(columns, readout) for columns, readout in pairs if not isinstance(readout, CellError)]
 
     def _fit(self, matrix_nW: np.ndarray, passages: Passages, labels_nK: np.ndarray) -> list[FittedReadout | CellError]:
         assert self.readout is not None

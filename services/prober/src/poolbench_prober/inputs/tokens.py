@@ -42,11 +42,11 @@ class TokenStates(PooledVectors):
         matrix = np.full((len(row_of), 1), None, dtype=object)
         errors: list[CellError | None] = [None] * len(row_of)
         counts_n2, num_bytes = np.zeros((len(row_of), 2), dtype=np.int64), 0
-        for kept in (kept for shard in shards for kept in read_states(shard)):
-            row = row_of.pop(kept.passage_id, None)
+        for states in (states for shard in shards for states in read_states(shard)):
+            row = row_of.pop(states.passage_id, None)
             if row is None:
-                raise InputError(f"the kept states hold {kept.passage_id!r} twice, or it is no passage of the corpus")
-            matrix[row, 0], errors[row], counts_n2[row] = _real_states(kept, sinks)
+                raise InputError(f"the kept states hold {states.passage_id!r} twice, or it is no passage of the corpus")
+            matrix[row, 0], errors[row], counts_n2[row] = _real_states(states, sinks)
             num_bytes += matrix[row, 0].nbytes
             if num_bytes > max_bytes:
                 return cls._too_large(len(errors), max_bytes, readout)

@@ -18,10 +18,10 @@ def predictions_table(probes: TaskProbes) -> pa.Table:
 
     Rows are in the order of seeds, splits and instance ids, so that no order of inputs changes the table.
     """
-    targets, kept = probes.targets, probes.kept
+    targets, usable = probes.targets, probes.kept
     schema = predictions_schema(pa.float64() if targets.is_regression else pa.string())
     left_out = [_left_out(targets, row, error) for row, error in probes.left_out().items()]
-    tables = [_of_split(outcome, split, kept, schema) for outcome in probes.outcomes for split in ("dev", "test")]
+    tables = [_of_split(outcome, split, usable, schema) for outcome in probes.outcomes for split in ("dev", "test")]
     tables.append(table_from_rows(sorted(left_out, key=lambda row: row["instance_id"]), schema))
     return pa.concat_tables(tables).combine_chunks()
 

@@ -56,7 +56,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
         total = 2 * len(requests)
         on_done = partial(io.progress, total=total, note="texts")
         texts = await engine.generate(requests, on_done, confidential=task.restricted)
-        pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
+        pairs = [(text.prompt.token_ids, generation.token_ids) for text, generation in zip(planned, texts, strict=True)]
         scored = await score_continuations(
             engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"), of_task=True
         )
@@ -93,7 +93,8 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
         return await engine.generate(requests, lambda done: io.progress(done, len(requests), "continuations"))
 
     rows = [
-        _row(text, made, tokens) for text, made in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
+        _row(text, generation, tokens)
+        for text, generation in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
     ]
     io.write_table(CONTINUATIONS(), texts_table(rows))
 

@@ -70,8 +70,10 @@ class CompletionVerbs:
         )
         models: Responses = {200: {"model": ModelList}, **openai_errors(body=False)}
         router.add_api_route("/v1/models", self.models, methods=["GET"], responses=models, **options)
-        named: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
-        router.add_api_route("/v1/models/{name:any_path}", self.model, methods=["GET"], responses=named, **options)
+        model_responses: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
+        router.add_api_route(
+            "/v1/models/{name:any_path}", self.model, methods=["GET"], responses=model_responses, **options
+        )
         refuse = refusal(router.routes[first:])
         router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
@@ -107,8 +109,8 @@ class CompletionVerbs:
             )
             num_prompt_tokens = sum(map(len, prompts))
             kind = ChatAnswer if isinstance(asked, ChatBody) else Answer
-            shown = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
-            answer = kind(model.id, seed, *shown, body.steering)
+            answer_fields = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
+            answer = kind(model.id, seed, *answer_fields, body.steering)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part
@@ -124,8 +126,8 @@ async def _answer(parts: Parts, body: CompletionBody | ChatBody, request: Reques
 
 async def _whole(parts: Parts) -> dict[str, Any]:
     async with aclosing(parts):
-        made = [pair async for pair in parts]
-    return await asyncio.to_thread(made[0][0].whole, [part for _, part in made])
+        answer_parts = [pair async for pair in parts]
+    return await asyncio.to_thread(answer_parts[0][0].whole, [part for _, part in answer_parts])
 
 
 async def _first(parts: Parts) -> tuple[Answer, Part]:
