@@ -83,12 +83,12 @@ def _with_texts(finish: Callable[[Made, bool], int], verb: str) -> Callable[...,
         seed: SplitSeed = None,
         display: Display = "plain",
     ) -> int:
-        wanted = _definition(name, locals())
+        concept_definition = _definition(name, locals())
         if (services := _remote()) is not None:
-            return _sent(services, verb, wanted, as_json=display == "json")
-        made = _made(wanted)
-        _show(_facts(made), as_json=display == "json")
-        return finish(made, display == "json")
+            return _sent(services, verb, concept_definition, as_json=display == "json")
+        concept = _made(concept_definition)
+        _show(_facts(concept), as_json=display == "json")
+        return finish(concept, display == "json")
 
     command.__doc__ = finish.__doc__
     return command
@@ -163,13 +163,15 @@ def _definition(name: str, flags: dict[str, Any]) -> Definition:
     from poolbench_corpora.own.definition import checked
 
     fields = Definition.model_fields.keys() - {"id"}
-    given = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
-    given |= {
-        flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
+    flag_values = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
+    flag_values |= {
+        flag: [part.strip() for part in flag_values[flag].split(",") if part.strip()]
+        for flag in _LISTS
+        if flag in flag_values
     }
     base = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
-    return checked({**values, **given}, f"concept {name}")
+    return checked({**values, **flag_values}, f"concept {name}")
 
 
 def _made(definition: Definition) -> Made:
@@ -185,10 +187,10 @@ def _facts(made: Made) -> dict[str, Any]:
     """Return what a check says about a concept, as the pooler does, and what a run of it will cost."""
     from poolbench_corpora.own.forecast import forecast
 
-    said = [*made.remarks, *(forecast(made) if made.usable else ())]
-    remarks = [{"level": remark.level, "message": remark.message} for remark in said]
-    found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
-    return {**found, "splits": [dict(row) for row in made.sizes()], "remarks": remarks}
+    messages = [*made.remarks, *(forecast(made) if made.usable else ())]
+    remarks = [{"level": remark.level, "message": remark.message} for remark in messages]
+    facts = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
+    return {**facts, "splits": [dict(row) for row in made.sizes()], "remarks": remarks}
 
 
 def _show(found: dict[str, Any], *, as_json: bool) -> None:

@@ -87,11 +87,11 @@ def drop(
 ) -> int:
     """Remove dead letters without sending their tasks again."""
     letters = _open()
-    chosen = _chosen(letters, ids, every, _selection(service, kind, since))
-    if every and chosen and not yes and not _agreed(len(chosen)):
+    selection = _chosen(letters, ids, every, _selection(service, kind, since))
+    if every and selection and not yes and not _agreed(len(selection)):
         typer.echo("nothing was dropped")
         return Exit.DONE
-    return _show(letters.drop(chosen), every)
+    return _show(letters.drop(selection), every)
 
 
 def _listed() -> DeadLetters | ListedLetters:

@@ -76,8 +76,8 @@ class Importer:
         row, file = located[0]
         first = self.reader.read(file)
         self._settle(row, next(iter(first.values())), file)
-        found = _digest(located)
-        keys = {layer: self._key(concept, split, layer, found) for layer in first}
+        digest = _digest(located)
+        keys = {layer: self._key(concept, split, layer, digest) for layer in first}
         self._import_split(f"{concept}/{split}", located, keys)
         return keys
 
@@ -90,8 +90,8 @@ class Importer:
         self._settle(rows[0], states, arrays.paths(next(iter(arrays.files)))[0])
         label, keys = f"{concept}/{split}", dict[int, str]()
         for layer in arrays.files:
-            found = _digest([({"passage_id": f"layer {layer}"}, file) for file in arrays.paths(layer)])
-            key = keys[layer] = self._key(concept, split, layer, found)
+            digest = _digest([({"passage_id": f"layer {layer}"}, file) for file in arrays.paths(layer)])
+            key = keys[layer] = self._key(concept, split, layer, digest)
             if self.artifacts.exists(key):
                 self.say(f"{label}: layer {layer}, there already")
                 continue

@@ -54,8 +54,8 @@ class ModelInfo:
     @classmethod
     def recall(cls, record: bytes) -> ModelInfo:
         """Return the model of a record. Raise ValueError if it is damaged."""
-        found = _Record.model_validate_json(record)
-        return cls(ModelRef(found.id, found.id, found.revision, found.dtype), found.num_blocks, found.width)
+        fields = _Record.model_validate_json(record)
+        return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
         """Return layers as numbers, by default those of the usual depths, or all imported ones. Raise LayerError."""
