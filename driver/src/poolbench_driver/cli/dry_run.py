@@ -106,12 +106,12 @@ def _said(texts: Mapping[str, int]) -> str:
     return f"{sum(texts.values()):,} ({parts})"
 
 
-def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
+def _heading(part: _Part, assignments: Sequence[Assignment]) -> list[str]:
     job, num_todo, model = part.job, len(part.todo), part.job.plan.facts.model
     texts = part.description.texts
     return [
         f"protocol {job.config.protocol}, budget {job.config.budget.name}",
-        *([f"set {', '.join(map(str, named))}"] if named else []),
+        *([f"set {', '.join(map(str, assignments))}"] if assignments else []),
         f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
         *part.description.lines,
         f"{num_todo} of {len(job.plan.tasks)} tasks to do",
@@ -120,17 +120,17 @@ def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
     ]
 
 
-def _json(parts: Sequence[_Part], named: Sequence[Assignment], found: Estimate) -> dict[str, Any]:
+def _json(parts: Sequence[_Part], assignments: Sequence[Assignment], total: Estimate) -> dict[str, Any]:
     """Return one object: of one run its settings and estimate; of several those of each, and the sum."""
-    common = {"set": {assignment.path: assignment.value for assignment in named}}
+    common = {"set": {assignment.path: assignment.value for assignment in assignments}}
     if len(parts) == 1:
-        return {**_own_json(parts[0]), **common, "estimate": estimate_as_json(found)}
+        return {**_own_json(parts[0]), **common, "estimate": estimate_as_json(total)}
     return {
         **common,
         "runs": [{**_own_json(part), "estimate": estimate_as_json(part.estimate)} for part in parts],
         "tasks_to_do": sum(len(part.todo) for part in parts),
         "texts": _texts(parts),
-        "estimate": estimate_as_json(found),
+        "estimate": estimate_as_json(total),
     }
 
 

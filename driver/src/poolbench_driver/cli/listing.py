@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-def _row(found: object, *columns: str) -> dict[str, Any]:
+def _row(entry: object, *columns: str) -> dict[str, Any]:
     """Return attributes of a thing by column, whose name may have spaces; names in a tuple become one text."""
-    values = {name: getattr(found, name.replace(" ", "_")) for name in columns}
+    values = {name: getattr(entry, name.replace(" ", "_")) for name in columns}
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
     }

@@ -95,13 +95,13 @@ def _undecided(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
 
 
-def _one_effect(given: float | None, shares: float) -> float:
+def _one_effect(effect: float | None, shares: float) -> float:
     """Return the effect, from itself or from the shares of discordant passages."""
-    if given is not None and abs(abs(given) - abs(shares)) > _BY_HAND:
+    if effect is not None and abs(abs(effect) - abs(shares)) > _BY_HAND:
         raise ConfigError(
-            f"--p01 and --p10 differ by {shares:.6g}, the effect is {given:.6g}: they describe two comparisons"
+            f"--p01 and --p10 differ by {shares:.6g}, the effect is {effect:.6g}: they describe two comparisons"
         )
-    return shares if given is None else given
+    return shares if effect is None else effect
 
 
 def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:

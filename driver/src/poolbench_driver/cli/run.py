@@ -183,7 +183,7 @@ def run(
     return _run(configs, output, display, max_failures, detach=detach)
 
 
-def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
+def _dry_run(configs: list[RunConfig], cluster: Cluster, assignments: list[Assignment], display: str | None) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.loop.progress import open_display
@@ -191,7 +191,7 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment]
 
     open_display(display).close()  # a wrong name is refused, as for a run
     jobs, missing = prepare_dry(configs, session)
-    return show_dry_run(jobs, cluster, named, missing, as_json=display == "json")
+    return show_dry_run(jobs, cluster, assignments, missing, as_json=display == "json")
 
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:

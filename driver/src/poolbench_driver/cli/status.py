@@ -111,30 +111,30 @@ def _repeat(look: Callable[[], dict[str, Any]], interval_s: float, show: Callabl
         time.sleep(interval_s)
 
 
-def _print_dated(found: dict[str, Any]) -> None:
+def _print_dated(state: dict[str, Any]) -> None:
     typer.echo(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
-    _print(found)
+    _print(state)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(state: dict[str, Any]) -> None:
     from rich.console import Console
 
     # If the output is not a terminal, no cell is cut.
-    Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(found))
+    Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(state))
 
 
-def _rendered(found: dict[str, Any]) -> RenderableType:
+def _rendered(state: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    if "error" in found:
-        return Text(f"waiting: {found['error']}")
-    lines = [f"dead letter of {letter['service']}: {letter['line']}" for letter in found["newest_dead_letters"]]
-    parts: list[RenderableType] = [table_of(found["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
-    if found["runs"]:
-        parts.append(table_of(found["runs"], _RUN_COLUMNS, "runs"))
-    unknown = f"queues and runs are unknown: {found['unknown']}" if "unknown" in found else ""
-    return Group(*parts, *_texts([found["damaged"], unknown]))
+    if "error" in state:
+        return Text(f"waiting: {state['error']}")
+    lines = [f"dead letter of {letter['service']}: {letter['line']}" for letter in state["newest_dead_letters"]]
+    parts: list[RenderableType] = [table_of(state["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
+    if state["runs"]:
+        parts.append(table_of(state["runs"], _RUN_COLUMNS, "runs"))
+    unknown = f"queues and runs are unknown: {state['unknown']}" if "unknown" in state else ""
+    return Group(*parts, *_texts([state["damaged"], unknown]))
 
 
 def _texts(lines: Sequence[str]) -> list[RenderableType]:

@@ -149,10 +149,10 @@ def _strengths(listed: str | None) -> list[float]:
     return strengths
 
 
-def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
+def _introduce(direction: NamedDirection, strengths: Iterable[float]) -> None:
     """Say which model and direction a name means, and which strengths are beyond what its run found fluent."""
-    typer.echo(f"model {named.model}, direction: {named}", err=True)
-    limit = named.fluent_strength
+    typer.echo(f"model {direction.model}, direction: {direction}", err=True)
+    limit = direction.fluent_strength
     beyond = [] if limit is None else [f"{strength:g}" for strength in strengths if abs(strength) > limit]
     if beyond:
         at_most = f"up to {limit:g}" if limit else "at none of its strengths"
@@ -162,7 +162,7 @@ def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
 def _compare(
     services: Services,
     texts: list[str],
-    named: NamedDirection,
+    direction: NamedDirection,
     strengths: Sequence[float],
     bodies: Sequence[dict[str, Any]],
     *,
@@ -178,7 +178,12 @@ def _compare(
         for strength, reply in zip(strengths, replies, strict=True)
     ]
     if as_json:
-        facts = {"model": replies[0]["model"], "seed": replies[0]["seed"], "direction": named.facts(), "texts": rows}
+        facts = {
+            "model": replies[0]["model"],
+            "seed": replies[0]["seed"],
+            "direction": direction.facts(),
+            "texts": rows,
+        }
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return
     console = Console()

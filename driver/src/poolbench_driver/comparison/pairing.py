@@ -143,11 +143,11 @@ def cells_of_one_run(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     return lines
 
 
-def _why(own: Sequence[Row], there: Sequence[Row]) -> str:
-    if not there:
+def _why(metric_rows: Sequence[Row], other_rows: Sequence[Row]) -> str:
+    if not other_rows:
         return "not measured there"
-    sides = {name: ({row[name] for row in own}, {row[name] for row in there}) for name in IDENTITY}
-    if sides.pop("strategy")[0].isdisjoint({row["strategy"] for row in there}):
+    sides = {name: ({row[name] for row in metric_rows}, {row[name] for row in other_rows}) for name in IDENTITY}
+    if sides.pop("strategy")[0].isdisjoint({row["strategy"] for row in other_rows}):
         return "not measured there for these strategies"
     apart = [f"{name} {_shown(a)} here, {_shown(b)} there" for name, (a, b) in sides.items() if a.isdisjoint(b)]
     return "; ".join(apart) or "other strategies, concepts or settings"

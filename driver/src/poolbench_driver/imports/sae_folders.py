@@ -60,16 +60,16 @@ def shipped() -> Path | None:
         return None
 
 
-def _root(given: str) -> Path:
+def _root(source: str) -> Path:
     ours = shipped()
-    if given == DEMO:
+    if source == DEMO:
         if ours is None:
             raise ConfigError(f"--saes {DEMO}: assets/{SHIPPED} is missing here; name a folder of autoencoders")
         return ours
-    candidates = [Path(given).expanduser(), SAES_FOLDER / given, *([ours / given] if ours else [])]
+    candidates = [Path(source).expanduser(), SAES_FOLDER / source, *([ours / source] if ours else [])]
     place = next((path for path in candidates if path.exists()), None)
     if place is None:
-        raise ConfigError(f"--saes {given}: there is no such path, and no such name in `ls saes`")
+        raise ConfigError(f"--saes {source}: there is no such path, and no such name in `ls saes`")
     return place
 
 

@@ -68,11 +68,11 @@ class ModelInfo:
         return self.layers([layer])[0]
 
 
-def _imported_layers(layers: Sequence[LayerChoice] | None, known: list[int]) -> list[int]:
-    wrong = [layer for layer in layers or () if not isinstance(layer, int) or layer not in known]
+def _imported_layers(layers: Sequence[LayerChoice] | None, imported: list[int]) -> list[int]:
+    wrong = [layer for layer in layers or () if not isinstance(layer, int) or layer not in imported]
     if wrong:
-        raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, known))}")
-    return known if layers is None else sorted({int(layer) for layer in layers})
+        raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, imported))}")
+    return imported if layers is None else sorted({int(layer) for layer in layers})
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:

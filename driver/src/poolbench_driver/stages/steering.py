@@ -103,10 +103,10 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
     return SteeredTexts(draft.done(), concepts)
 
 
-def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
+def _plan_nulls(scope: Scope, draft: Draft, concept_vectors: ConceptVectors) -> str:
     """Plan directions of permuted labels, from the vectors of one strategy."""
     base = SplitCell("train", NULL_BASE, scope.steering_layer)
-    inputs = {SPLIT_PASSAGES("train"): own.passages["train"], VECTORS(*base): own.vectors[base]}
+    inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"], VECTORS(*base): concept_vectors.vectors[base]}
     params = NullParams(num_nulls=scope.config.budget.num_nulls, seed=scope.config.seed)
     return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
 

@@ -166,10 +166,10 @@ def _made(request: ConceptRequest) -> Made:
     return make_concept(request, TextFiles(**sent))
 
 
-def _answer(made: Made, *, registered: bool) -> dict[str, Any]:
-    remarks = [{"level": remark.level, "message": remark.message} for remark in made.remarks]
-    facts = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
-    return {**facts, "registered": registered, "splits": made.sizes(), "remarks": remarks}
+def _answer(draft: Made, *, registered: bool) -> dict[str, Any]:
+    remarks = [{"level": remark.level, "message": remark.message} for remark in draft.remarks]
+    facts = {"id": draft.concept.id, "revision": draft.concept.corpus, "usable": draft.usable}
+    return {**facts, "registered": registered, "splits": draft.sizes(), "remarks": remarks}
 
 
 def _listed(concept: Concept) -> dict[str, Any]:

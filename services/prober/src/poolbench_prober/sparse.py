@@ -171,9 +171,9 @@ def _fit(means_nF: csr_matrix, labels: np.ndarray, k: int, params: SparseParams)
     return feature_numbers, fit_probes(matrix_nk, labels[:, None], np.array([params.primary_c]), params.tolerance)
 
 
-def _scores(means_nF: csr_matrix, chosen: np.ndarray, fit: ProbeFit) -> np.ndarray:
+def _scores(means_nF: csr_matrix, feature_numbers: np.ndarray, fit: ProbeFit) -> np.ndarray:
     """Return the scores [n]; NaN if the probe did not converge."""
-    scores_n = fit.scores(means_nF[:, chosen].toarray().astype(np.float64))[:, 0]
+    scores_n = fit.scores(means_nF[:, feature_numbers].toarray().astype(np.float64))[:, 0]
     return np.asarray(np.where(fit.converged[0], scores_n, np.nan))
 
 

@@ -104,11 +104,11 @@ class Decoder:
         if layer != EMBEDDING_INDEX:
             return self.module(layer).register_forward_hook(lambda _module, _args, output: use(output))
 
-        def enter(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            states = use(args[0] if args else named["hidden_states"])
+        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            states = use(args[0] if args else kwargs["hidden_states"])
             if states is None:
                 return None
-            return ((states, *args[1:]), named) if args else (args, {**named, "hidden_states": states})
+            return ((states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": states})
 
         return self.blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
 

@@ -97,7 +97,7 @@ def _no_measures(
 
 
 def _table(
-    given: Pairs,
+    pairs: Pairs,
     used: Pairs,
     errors: Sequence[CellError | None],
     scores: RowScores | None,
@@ -106,7 +106,7 @@ def _table(
     """Return SUBJECT_SCORES, one row per subject; a subject without a row that is used has the reason."""
     places = {subject: (number, rows) for number, (subject, rows) in enumerate(used.by_subject())}
     table: list[dict[str, Any]] = []
-    for subject, rows in given.by_subject():
+    for subject, rows in pairs.by_subject():
         if scores is None or subject not in places:
             error = commonest(errors[rows], _LACKING)
             why = {"status": str(error.status), "reason": str(error)}

@@ -109,7 +109,7 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
     )
 
 
-def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: int) -> int:
+def _read_table(table: pa.Table, passage_set: set[str], feature_rows: _Rows, num_features: int) -> int:
     """Add the rows of a table that are new, and return how many means they have."""
     names = ["passage_id", "part", *_NUMBERS, *ERROR_COLUMNS]
     rows = table.select(names).to_pylist()
@@ -118,14 +118,14 @@ def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: i
         passage, part = key = row["passage_id"], row["part"]
         if part not in PARTS:
             raise InputError(f"part {shown(part)} of the features of {shown(passage)}; allowed: {', '.join(PARTS)}")
-        if passage not in wanted or key in found.numbers or passage in found.errors:
+        if passage not in passage_set or key in feature_rows.numbers or passage in feature_rows.errors:
             continue
         error = _error(row, features, means, num_features)
         if error is None:
-            found.means[key], found.numbers[key] = (features, means), row
+            feature_rows.means[key], feature_rows.numbers[key] = (features, means), row
             num_means += len(features)
         elif part == ALL:  # a story without marked tokens still has features
-            found.errors[passage] = error
+            feature_rows.errors[passage] = error
     return num_means
 
 
@@ -174,11 +174,11 @@ def _number(row: dict[str, Any] | None, name: str) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _part(found: _Rows, part: str, passages: Sequence[str], num_features: int) -> Part:
+def _part(feature_rows: _Rows, part: str, passages: Sequence[str], num_features: int) -> Part:
     nothing = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
-    lists = [found.means.get((passage, part), nothing) for passage in passages]
+    lists = [feature_rows.means.get((passage, part), nothing) for passage in passages]
     ends = np.cumsum([0, *(len(features) for features, _ in lists)])
     indices, values = (np.concatenate([nothing[side], *(pair[side] for pair in lists)]) for side in (0, 1))
     means_PF = csr_matrix((values, indices, ends), shape=(len(passages), num_features))
-    numbers = (found.numbers.get((passage, part)) for passage in passages)
+    numbers = (feature_rows.numbers.get((passage, part)) for passage in passages)
     return Part(means_PF, np.array([0 if row is None else row["num_tokens"] for row in numbers]))

@@ -191,8 +191,8 @@ class Figures:
             raise CellError(Status.NO_COVERAGE, reason)
 
 
-def _require_two(known: np.ndarray) -> None:
-    if not known.any():
+def _require_two(has_value_S: np.ndarray) -> None:
+    if not has_value_S.any():
         raise CellError(Status.TOO_FEW, "no subject has two pairs of stories")
 
 

@@ -48,9 +48,9 @@ class _Passages:
     vectors: PooledVectors  # one row per passage [p, D]
 
     @classmethod
-    def read(cls, wanted: set[str], tables: Iterable[pa.Table]) -> Self:
+    def read(cls, passage_set: set[str], tables: Iterable[pa.Table]) -> Self:
         """Return the vectors of the wanted passages; raise InputError as `instance_vectors`."""
-        row_of = {passage: row for row, passage in enumerate(sorted(wanted))}
+        row_of = {passage: row for row, passage in enumerate(sorted(passage_set))}
         errors: list[CellError | None] = [_missing(passage) for passage in row_of]
         matrix_pD: np.ndarray | None = None
         applied, usable = np.zeros((2, len(row_of)), dtype=bool)

@@ -127,11 +127,11 @@ class Newton:
         self.margins[:, :, probes] = (self._product(settled) + self.intercept[:, :, probes]) * self.mask
 
     def _judge(
-        self, probes: np.ndarray, chosen: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
+        self, probes: np.ndarray, active: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
     ) -> None:
         """Count the step; change precision or give up where it did not help."""
-        self.num_steps[:, probes] += chosen
-        stuck = chosen & ~(self.ratio[:, probes] < 0.9 * before)
+        self.num_steps[:, probes] += active
+        stuck = active & ~(self.ratio[:, probes] < 0.9 * before)
         if single:
             self.double[:, probes] |= stuck
             return

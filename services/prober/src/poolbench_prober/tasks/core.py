@@ -62,18 +62,18 @@ def metric_names(targets: Targets, params: TaskParams) -> list[str]:
 
 
 def _scores(
-    found: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
+    outcomes: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> list[Measure]:
     """Return scores, selectivity and collapse; entry 0 of each column of samples is the value."""
-    rows = [outcome.test for outcome in found]
-    own_RS = _samples(found, rows, regression, weights_Rn)
-    measures = [_score(_name(regression), own_RS, found, rows, fields)]
-    share, collapse_reason = _collapsed(found, rows)
+    rows = [outcome.test for outcome in outcomes]
+    own_RS = _samples(outcomes, rows, regression, weights_Rn)
+    measures = [_score(_name(regression), own_RS, outcomes, rows, fields)]
+    share, collapse_reason = _collapsed(outcomes, rows)
     if not regression:
-        hits = [accuracy(f.truth[f.test], f.predicted[f.test], weights_Rn[:, f.test]) for f in found]
+        hits = [accuracy(f.truth[f.test], f.predicted[f.test], weights_Rn[:, f.test]) for f in outcomes]
         measures.append(_measure("probe.accuracy", np.stack(hits, axis=1), {**fields, "reason": collapse_reason}))
-    if found[0].control_truth is not None:
-        measures.append(_selectivity(own_RS, found, regression, weights_Rn, fields))
+    if outcomes[0].control_truth is not None:
+        measures.append(_selectivity(own_RS, outcomes, regression, weights_Rn, fields))
     return [*measures, Measure.of("probe.collapsed", share, **fields)]
 
 
@@ -82,20 +82,20 @@ def _name(regression: bool) -> str:
 
 
 def _samples(
-    found: Sequence[Outcome], rows: Sequence[np.ndarray], regression: bool, weights_Rn: np.ndarray
+    outcomes: Sequence[Outcome], rows: Sequence[np.ndarray], regression: bool, weights_Rn: np.ndarray
 ) -> np.ndarray:
     """Return the score of each seed on some of its rows under each set of weights [R, S]."""
-    outcomes_and_rows = zip(found, rows, strict=True)
+    outcomes_and_rows = zip(outcomes, rows, strict=True)
     return np.stack(
         [score(regression, f.truth[m], f.predicted[m], weights_Rn[:, m]) for f, m in outcomes_and_rows], axis=1
     )
 
 
-def _collapsed(found: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
+def _collapsed(outcomes: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
     """Return the share of the seeds whose probe predicts one value for all rows, and the reason to show."""
     share = float(
         np.mean(
-            [is_constant(outcome.predicted[outcome_rows]) for outcome, outcome_rows in zip(found, rows, strict=True)]
+            [is_constant(outcome.predicted[outcome_rows]) for outcome, outcome_rows in zip(outcomes, rows, strict=True)]
         )
     )
     reason = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
@@ -103,19 +103,19 @@ def _collapsed(found: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[fl
 
 
 def _score(
-    name: str, own_RS: np.ndarray, found: Sequence[Outcome], rows: Sequence[np.ndarray], fields: dict[str, Any]
+    name: str, own_RS: np.ndarray, outcomes: Sequence[Outcome], rows: Sequence[np.ndarray], fields: dict[str, Any]
 ) -> Measure:
     """Return a score on some rows of each seed; a correlation is null where a side is constant."""
-    share, collapse_reason = _collapsed(found, rows)
+    share, collapse_reason = _collapsed(outcomes, rows)
     if "pearson" in name and share:
         return Measure.null(name, Status.COLLAPSED, collapse_reason or "", **fields)
     if "pearson" in name and any(
-        np.ptp(outcome.truth[outcome_rows]) == 0 for outcome, outcome_rows in zip(found, rows, strict=True)
+        np.ptp(outcome.truth[outcome_rows]) == 0 for outcome, outcome_rows in zip(outcomes, rows, strict=True)
     ):
         reason = "all test instances have one value: nothing correlates with it"
         return Measure.null(name, Status.ONE_CLASS, reason, **fields)
     values = [value if np.isfinite(value) else None for value in own_RS[0].tolist()]
-    details = {"fits": [outcome.details for outcome in found], "values": values}
+    details = {"fits": [outcome.details for outcome in outcomes], "values": values}
     return _measure(name, own_RS, {**fields, "reason": collapse_reason, "details": details})
 
 
@@ -133,35 +133,35 @@ def _left_out(probes: TaskProbes, fields: dict[str, Any]) -> Measure:
 
 
 def _of_unseen(
-    found: Sequence[Outcome], kept: Targets, weights_Rn: np.ndarray, fields: dict[str, Any]
+    outcomes: Sequence[Outcome], targets: Targets, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> list[Measure]:
     """Return the share of test instances that are whole in train too, and the score on the others."""
-    if any(outcome.seen is None for outcome in found):
+    if any(outcome.seen is None for outcome in outcomes):
         return []
-    seen = [np.asarray(outcome.seen)[outcome.test] for outcome in found]
+    seen = [np.asarray(outcome.seen)[outcome.test] for outcome in outcomes]
     share = Measure.of("probe.seen_share", float(np.mean([seen_m.mean() for seen_m in seen])), **fields)
-    rows = [outcome.test[~seen_m] for outcome, seen_m in zip(found, seen, strict=True)]
-    name, fewest = f"{_name(kept.is_regression)}_unseen", min(map(len, rows))
+    rows = [outcome.test[~seen_m] for outcome, seen_m in zip(outcomes, seen, strict=True)]
+    name, fewest = f"{_name(targets.is_regression)}_unseen", min(map(len, rows))
     fields = fields | {
         "n": int(np.mean([len(seen_m) for seen_m in rows])),
-        "num_groups": len(np.unique(kept.groups[np.concatenate(rows)])),
+        "num_groups": len(np.unique(targets.groups[np.concatenate(rows)])),
     }
     if fewest < 2:
         reason = f"{fewest} test instances are not in train too; 2 are needed"
         return [share, Measure.null(name, Status.TOO_FEW, reason, **fields)]
-    samples_RS = _samples(found, rows, kept.is_regression, weights_Rn)
-    return [share, _score(name, samples_RS, found, rows, fields)]
+    samples_RS = _samples(outcomes, rows, targets.is_regression, weights_Rn)
+    return [share, _score(name, samples_RS, outcomes, rows, fields)]
 
 
 def _selectivity(
-    own_RS: np.ndarray, found: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
+    own_RS: np.ndarray, outcomes: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> Measure:
     """Return score minus the score of the control probe, paired over resamples.
 
     A control probe that predicts one value has no Pearson correlation and explains nothing: it counts as 0.
     """
     columns = []
-    for outcome in found:
+    for outcome in outcomes:
         assert outcome.control_truth is not None and outcome.control is not None
         if isinstance(outcome.control, CellError):
             return Measure.failed("probe.selectivity", outcome.control, **fields)

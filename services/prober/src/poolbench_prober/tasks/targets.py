@@ -136,12 +136,12 @@ def _parts(ids: list[str], first: list[list[str] | None], second: list[list[str]
     return parts
 
 
-def _all_or_none(name: str, column: list[str | None], known: tuple[str, ...] | None = None) -> np.ndarray | None:
+def _all_or_none(name: str, column: list[str | None], vocabulary: tuple[str, ...] | None = None) -> np.ndarray | None:
     if all(entry is None for entry in column):
         return None
-    unknown = sorted({str(entry) for entry in column if entry is None or (known and entry not in known)})
+    unknown = sorted({str(entry) for entry in column if entry is None or (vocabulary and entry not in vocabulary)})
     if unknown:
-        allowed = f"one of {', '.join(known)}" if known else "a word"
+        allowed = f"one of {', '.join(vocabulary)}" if vocabulary else "a word"
         raise InputError(f"{name} must be {allowed} for every instance or null for all; got {', '.join(unknown[:5])}")
     return np.array(column)
 

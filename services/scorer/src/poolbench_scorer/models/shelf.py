@@ -113,8 +113,8 @@ def _key(name: str) -> str:
     return name
 
 
-def _absent(known: list[NamedScorer], name: str) -> NotFoundError:
-    here = ", ".join(one.id for one in known) or "none"
+def _absent(scorers: list[NamedScorer], name: str) -> NotFoundError:
+    here = ", ".join(one.id for one in scorers) or "none"
     return NotFoundError(
         f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
         "one (POST /scorer/import)"

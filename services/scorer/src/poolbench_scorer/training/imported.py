@@ -180,15 +180,15 @@ def positive_output(config: PretrainedConfig, stated: str | None, concept: str) 
     return Positive(index, labels[index], independent)
 
 
-def _index(labels: dict[int, str], wanted: str) -> int:
+def _index(labels: dict[int, str], label: str) -> int:
     """Return the one label of that name, in any case; else the label with that index."""
-    exact = [index for index, name in labels.items() if name == wanted]
-    matches = exact or [index for index, name in labels.items() if name.lower() == wanted.lower()]
+    exact = [index for index, name in labels.items() if name == label]
+    matches = exact or [index for index, name in labels.items() if name.lower() == label.lower()]
     if len(matches) == 1:
         return matches[0]
-    if not matches and wanted.isdecimal() and int(wanted) in labels:
-        return int(wanted)
-    raise ModelError(f"the classifier has no label {wanted!r}; it has {_listed(labels)}")
+    if not matches and label.isdecimal() and int(label) in labels:
+        return int(label)
+    raise ModelError(f"the classifier has no label {label!r}; it has {_listed(labels)}")
 
 
 def _listed(labels: dict[int, str]) -> str:

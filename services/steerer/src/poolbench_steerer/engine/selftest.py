@@ -106,11 +106,11 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def _gap(found: dict[int, float] | None, reference: dict[int, float] | None) -> float:
-    """Return the largest absolute difference over the tokens of `found`; infinite if `reference` lacks one."""
-    if not found or not reference:
+def _gap(logprobs: dict[int, float] | None, reference: dict[int, float] | None) -> float:
+    """Return the largest absolute difference over the tokens of `logprobs`; infinite if `reference` lacks one."""
+    if not logprobs or not reference:
         return float("inf")
-    return float(max(abs(value - reference.get(token, float("inf"))) for token, value in found.items()))
+    return float(max(abs(value - reference.get(token, float("inf"))) for token, value in logprobs.items()))
 
 
 def _allowed(dtype: str, largest_logit: float) -> float:
@@ -119,15 +119,15 @@ def _allowed(dtype: str, largest_logit: float) -> float:
     return max(floor, (2 * _ROUNDINGS.get(dtype, 2.0**-7) + 1e-5) * largest_logit)
 
 
-def _judge(engine: SteeringEngine, found: dict[str, float], moved: float, allowed: float) -> None:
+def _judge(engine: SteeringEngine, gap_by_check: dict[str, float], moved: float, allowed: float) -> None:
     """Raise ReceiptError if a difference is too large, or if steering moved too little to tell.
 
     A model with small logits moves less than a coarse type may differ: there, four times the difference will do.
     """
-    needed = min(allowed, 4 * max(found.values()))
-    if max(found.values()) <= allowed and moved > needed:
+    needed = min(allowed, 4 * max(gap_by_check.values()))
+    if max(gap_by_check.values()) <= allowed and moved > needed:
         return
-    gaps = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    gaps = ", ".join(f"{name} {value:.3g}" for name, value in gap_by_check.items())
     raise _failed(
         engine,
         f"log-probabilities differ from what they must be by {gaps} (allowed {allowed:.3g}) and from unsteered ones "

@@ -110,9 +110,9 @@ class VectorVerbs:
 
         return await self.host.look(ref, view)
 
-    async def _remember(self, ref: ModelRef, named: dict[str, str]) -> None:
+    async def _remember(self, ref: ModelRef, ids_by_label: dict[str, str]) -> None:
         labels = self._labels.setdefault(ref.id, {})
-        labels.update({key: label for label, key in named.items()})
+        labels.update({key: label for label, key in ids_by_label.items()})
         if len(labels) > 2 * self.host.config.bank_slots:
             registered_ids = await self.host.look(
                 ref, lambda bank: {e.vector_id for e in bank.entries} if bank else set()

@@ -141,13 +141,13 @@ def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | N
     )
 
 
-def _answer(made: Generation, tokens: Tokens, wanted: SteeringBody | None) -> dict[str, Any]:
+def _answer(generation: Generation, tokens: Tokens, steering: SteeringBody | None) -> dict[str, Any]:
     return {
-        "text": tokens.decode(made.token_ids),
-        "num_tokens": len(made.token_ids),
-        "finish_reason": made.finish_reason,
-        "repeated_4grams": repeated_4grams(made.token_ids),
-        "receipt": receipt_body(made.receipt, wanted),
+        "text": tokens.decode(generation.token_ids),
+        "num_tokens": len(generation.token_ids),
+        "finish_reason": generation.finish_reason,
+        "repeated_4grams": repeated_4grams(generation.token_ids),
+        "receipt": receipt_body(generation.receipt, steering),
     }
 
 

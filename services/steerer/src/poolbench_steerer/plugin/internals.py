@@ -139,11 +139,11 @@ def missing_internals(package: Path) -> Iterator[str]:
             yield from (f"{internal.name} in {internal.file} takes no {name}" for name in absent)
 
 
-def _missing_in_class(found: ast.ClassDef, internal: Internal) -> Iterator[str]:
+def _missing_in_class(definition: ast.ClassDef, internal: Internal) -> Iterator[str]:
     where = f"{internal.name} in {internal.file}"
-    names = set(_member_names(found))
+    names = set(_member_names(definition))
     methods = {
-        member.name: member for member in found.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+        member.name: member for member in definition.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     yield from (f"{where} has no {name}" for name in internal.members if name not in names)
     for method, parameters in internal.signatures:

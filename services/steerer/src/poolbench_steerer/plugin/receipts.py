@@ -123,10 +123,12 @@ def _met(counts: LayerCount, expected: int, repeated: int) -> bool:
     return met and counts.changed <= expected and counts.changed_again <= repeated
 
 
-def _lost(wrong: list[int], live: dict[int, tuple[Edit, ...]], found: dict[int, LayerCount], expected: int) -> str:
+def _lost(
+    wrong: list[int], live: dict[int, tuple[Edit, ...]], layer_counts: dict[int, LayerCount], expected: int
+) -> str:
     places = "; ".join(
         f"layer {layer} with alpha {', '.join(f'{edit.alpha:g}' for edit in live[layer])}: "
-        f"{found[layer].changed} of {expected} positions changed"
+        f"{layer_counts[layer].changed} of {expected} positions changed"
         for layer in wrong
     )
     return (

@@ -151,8 +151,10 @@ def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationReques
     )
 
 
-def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens) -> None:
-    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
+def _write(
+    io: TaskIO, batch: Batch, generations: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens
+) -> None:
+    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, generations, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
     if FLUENCY(batch.name) in io.missing:
         text_ids = [row["text_id"] for row in rows]
@@ -163,8 +165,8 @@ def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequenc
         io.write_table(TEXTS(batch.name), texts_table(rows), meta=meta)
 
 
-def _row(text: plan.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:
-    return text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)
+def _row(text: plan.PlannedText, generation: Generation, tokens: Tokens) -> dict[str, Any]:
+    return text_row(text, tokens.decode(generation.token_ids), generation.token_ids, generation.receipt)
 
 
 def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:
