@@ -31,8 +31,8 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     """
     source, suite = RowSource(artifacts, failures, plan.producers), SUITES.get(plan.config.suite)
     common = _common_columns(plan, run_id)
-    made = suite.assemble(plan, source)
-    complete = [_complete(row, common) for row in made.rows]
+    suite_rows = suite.assemble(plan, source)
+    complete = [_complete(row, common) for row in suite_rows.rows]
     ranks, boards, pairwise = rank_rows(complete, suite.board)
     complete += [_complete(row, common) for row in ranks]
     details = [
@@ -46,9 +46,9 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
     }
-    for name, content in made.others.items():
+    for name, content in suite_rows.others.items():
         tables[name] = content if isinstance(content, pa.Table) else pa.Table.from_pylist(content)
-    for protocol, rows in made.unranked.items():
+    for protocol, rows in suite_rows.unranked.items():
         tables[protocol] = result_table([_complete(row, {**common, "protocol": protocol}) for row in rows])
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
@@ -76,8 +76,8 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
 def _complete(row: Row, common: Row) -> Row:
     """Return a result row with what all rows of a run share, its metric's metadata, and `params` as JSON text."""
     info = metric_info(row["metric"])
-    own = {**row, "params": _json(row.get("params"))}
-    return {**common, **own, "metric_version": info.version, "higher_is_better": info.higher_is_better}
+    row_columns = {**row, "params": _json(row.get("params"))}
+    return {**common, **row_columns, "metric_version": info.version, "higher_is_better": info.higher_is_better}
 
 
 def _json(params: Any) -> str:
@@ -90,10 +90,10 @@ def why_empty(results: pa.Table, ranked: Collection[str]) -> str:
     A run that was asked for none of them is not empty.
     """
     rows = results.select(["metric", "value", "status", "reason"]).to_pylist()
-    found = [row for row in rows if row["metric"] in ranked]
-    if not found or any(row["value"] is not None for row in found):
+    ranked_rows = [row for row in rows if row["metric"] in ranked]
+    if not ranked_rows or any(row["value"] is not None for row in ranked_rows):
         return ""
-    counts = Counter(f"{row['reason'] or 'no reason is recorded'} ({row['status']})" for row in found)
+    counts = Counter(f"{row['reason'] or 'no reason is recorded'} ({row['status']})" for row in ranked_rows)
     return "; ".join(reason for reason, _ in counts.most_common(3))
 
 
@@ -133,8 +133,8 @@ def _boards(rows: list[Row], spec: BoardSpec) -> Iterator[RankBoard]:
     ranked = [row for row in rows if spec.apart is None or row.get(spec.apart) is None]
     for metric in spec.ranked:
         for complete in (False, True):
-            found = rank_board(
+            board = rank_board(
                 ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete
             )
-            if found is not None:
-                yield found
+            if board is not None:
+                yield board

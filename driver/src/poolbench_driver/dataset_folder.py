@@ -29,7 +29,7 @@ def files_below(folder: Path) -> list[str]:
 
 def write_checksums(folder: Path, sums: Mapping[str, str]) -> None:
     """Write SHA-256 by path as `SHA256SUMS`, which `sha256sum -c` reads."""
-    (folder / CHECKSUMS).write_text("".join(f"{found}  {name}\n" for name, found in sums.items()), "utf-8")
+    (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), "utf-8")
 
 
 def render_card(
@@ -54,8 +54,10 @@ def require_same(output: Path, identity: Mapping[str, str], mark: str = CHECKSUM
         return
     try:
         (output / mark).stat()
-        found = json.loads((output / MANIFEST).read_text("utf-8"))
-        differing = [f"{name} {found.get(name)!r}" for name, value in identity.items() if found.get(name) != value]
+        manifest = json.loads((output / MANIFEST).read_text("utf-8"))
+        differing = [
+            f"{name} {manifest.get(name)!r}" for name, value in identity.items() if manifest.get(name) != value
+        ]
     except (OSError, ValueError, AttributeError):
         raise InputError(f"{output} holds other files; name a new folder, or one that this release lies in") from None
     if differing:
@@ -93,8 +95,8 @@ def write_release(
     (partial / CARD).write_text(card, "utf-8")
     sums = {name: sha256_of(partial / name) for name in files_below(partial)}
     files = {
-        name: {**entries.get(name, {}), "bytes": (partial / name).stat().st_size, "sha256": found}
-        for name, found in sums.items()
+        name: {**entries.get(name, {}), "bytes": (partial / name).stat().st_size, "sha256": digest}
+        for name, digest in sums.items()
     }
     manifest = {**facts, "files": files}
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")

@@ -71,14 +71,18 @@ class Comparison:
 
     def power(self, n: int, alpha: float) -> Power | None:
         """Return the mean power over the seeds; None if no seed has a difference. One without has no power."""
-        found = {seed: power_at(*own, n, alpha) for seed, own in self.shares.items() if own[0] != own[1]}
-        if not found:
+        power_by_seed = {
+            seed: power_at(*seed_shares, n, alpha)
+            for seed, seed_shares in self.shares.items()
+            if seed_shares[0] != seed_shares[1]
+        }
+        if not power_by_seed:
             return None
         p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
-        by_seed = {seed: found[seed].power if seed in found else 0.0 for seed in self.shares}
+        by_seed = {seed: power_by_seed[seed].power if seed in power_by_seed else 0.0 for seed in self.shares}
         type_m, type_s = (
-            fmean(known) if (known := [error for error in errors if error is not None]) else None
-            for errors in zip(*((each.type_m, each.type_s) for each in found.values()), strict=True)
+            fmean(finite_errors) if (finite_errors := [error for error in errors if error is not None]) else None
+            for errors in zip(*((power.type_m, power.type_s) for power in power_by_seed.values()), strict=True)
         )
         return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, by_seed)
 
@@ -86,11 +90,11 @@ class Comparison:
 def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
     """Return power with its shares; raise InputError if they are not probabilities or equal, or there is no passage."""
     try:
-        found = mcnemar_power(p01, p10, n, alpha)
+        estimate = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
         raise InputError(str(error)) from None
-    type_m, type_s = (None if math.isnan(figure) else figure for figure in (found.type_m, found.type_s))
-    return Power(p01, p10, n, "given", found.power, type_m, type_s)
+    type_m, type_s = (None if math.isnan(figure) else figure for figure in (estimate.type_m, estimate.type_s))
+    return Power(p01, p10, n, "given", estimate.power, type_m, type_s)
 
 
 def read_pilot(path: Path) -> Pilot:
@@ -104,7 +108,7 @@ def read_pilot(path: Path) -> Pilot:
     names = set.intersection(*(set(values) for _, values in rows))
     if {"seed", "item", "correct"} <= names:
         correct = _items(rows)
-        return Pilot({seed: fmean(found.values()) for seed, found in correct.items()}, correct)
+        return Pilot({seed: fmean(seed_items.values()) for seed, seed_items in correct.items()}, correct)
     if not {"seed", "accuracy"} <= names:
         raise InputError(f"{path}: need columns seed, accuracy or seed, item, correct; got {', '.join(sorted(names))}")
     return Pilot(_accuracies(rows), {})
@@ -139,20 +143,20 @@ def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]
     gaps = {}
     for seed, items in first.correct.items():
         other = second.correct[seed]
-        sides = (np.array(list(found.values()), dtype=float) for found in (items, other))
+        sides = (np.array(list(side.values()), dtype=float) for side in (items, other))
         gaps[seed] = paired_differences(list(items), next(sides), list(other), next(sides))
     shares = {seed: (float((gap > 0).mean()), float((gap < 0).mean())) for seed, gap in gaps.items()}
     return shares, min(map(len, gaps.values()))
 
 
 def _accuracies(rows: Iterable[Record]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for where, values in rows:
         seed = _name(values, "seed", where)
-        if seed in found:
+        if seed in accuracies:
             raise InputError(f"{where}: seed {seed} comes twice")
-        found[seed] = _share(values["accuracy"], where, seed)
-    return found
+        accuracies[seed] = _share(values["accuracy"], where, seed)
+    return accuracies
 
 
 def _name(values: Mapping[str, Any], column: str, where: str) -> str:
@@ -173,12 +177,12 @@ def _share(value: Any, where: str, seed: str) -> float:
 
 
 def _items(rows: Iterable[Record]) -> dict[str, dict[str, bool]]:
-    found: dict[str, dict[str, bool]] = {}
+    items_by_seed: dict[str, dict[str, bool]] = {}
     for where, values in rows:
         seed, item, value = (_name(values, name, where) for name in ("seed", "item", "correct"))
         if value.lower() not in _TRUTH:
             raise InputError(f"{where}: correct of seed {seed}, item {item} is {values['correct']!r}; use 0 or 1")
-        if item in found.setdefault(seed, {}):
+        if item in items_by_seed.setdefault(seed, {}):
             raise InputError(f"{where}: item {item} comes twice with seed {seed}")
-        found[seed][item] = _TRUTH[value.lower()]
-    return found
+        items_by_seed[seed][item] = _TRUTH[value.lower()]
+    return items_by_seed

@@ -41,10 +41,10 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     suites = [SUITES.get(config.suite) for config in configs]
     for suite, config in zip(suites, configs, strict=True):
         suite.check(config)
-    found = [need for suite, config in zip(suites, configs, strict=True) for need in suite.missing(config, session)]
-    for line in lines([each for each in found if not each.stops]):
+    needs = [need for suite, config in zip(suites, configs, strict=True) for need in suite.missing(config, session)]
+    for line in lines([need for need in needs if not need.stops]):
         _say(line)
-    require_all(found)
+    require_all(needs)
     for config in configs:
         obtain(config.model)
     return [_named(partial(prepare, config, session), config, configs) for config in configs]
@@ -52,15 +52,15 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
 
 def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Need]]:
     """Plan the run of every model to count its work, also where something is missing, which is returned."""
-    jobs, found = [], list[Need]()
+    jobs, needs = [], list[Need]()
     for config in configs:
         suite = SUITES.get(config.suite)
         counted, model, absent = suite.stand_ins(config, session)
         job = _named(partial(prepare, counted, session, model), config, configs)
-        found += [*suite.missing(config, session), *absent]
-        given = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
-        jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=given))))
-    return jobs, found
+        needs += [*suite.missing(config, session), *absent]
+        settings = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
+        jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=settings))))
+    return jobs, needs
 
 
 def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:
@@ -106,17 +106,17 @@ def run_all(
 def _show_board(jobs: Sequence[Job], output: Path) -> int:
     """Write and print the board; return the exit code, which is 1 if a model is missing from it."""
     folders = [RunFolder(output / run_id(job.config)) for job in jobs]
-    there = [folder for folder in folders if folder.file("results.parquet").is_file()]
+    finished_folders = [folder for folder in folders if folder.file("results.parquet").is_file()]
     for job, folder in zip(jobs, folders, strict=True):
-        if folder not in there:
+        if folder not in finished_folders:
             _say(f"the board is without {job.config.model}: {folder.id} has no results")
-    if not there:
+    if not finished_folders:
         return Exit.FAILURES
-    board = Board.of(there)
+    board = Board.of(finished_folders)
     file = board.write(output / BOARDS)
     print(board.shown())
     print(f"board: {file}")
-    return Exit.DONE if len(there) == len(folders) else Exit.FAILURES
+    return Exit.DONE if len(finished_folders) == len(folders) else Exit.FAILURES
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class Board:
     @classmethod
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
-        found = [read_results(folder) for folder in folders]
-        suite = SUITES.get(found[0][0]["suite"])
+        rows_by_run = [read_results(folder) for folder in folders]
+        suite = SUITES.get(rows_by_run[0][0]["suite"])
         spec = suite.board
         runs = [
             {
@@ -149,9 +149,9 @@ class Board:
                 ),
                 "results_digest": folder.read_state().get("results_digest"),
             }
-            for folder, rows in zip(folders, found, strict=True)
+            for folder, rows in zip(folders, rows_by_run, strict=True)
         ]
-        return cls(runs, join_rows(found), spec, suite.joined([folder.finished() for folder in folders]))
+        return cls(runs, join_rows(rows_by_run), spec, suite.joined([folder.finished() for folder in folders]))
 
     @property
     def id(self) -> str:

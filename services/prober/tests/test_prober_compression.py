@@ -237,5 +237,5 @@ def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
     settings = {"c_values": CHOICES, "plain_c": 1.0, "seed": 0, "released": True}
     found = send(vectors, codes, 2, np.arange(200), lambda sent: LostProbe(), **settings)
-    assert set(found.chosen) == {None} and found.num_replaced == len(found.chosen)
+    assert set(found.c_of_blocks) == {None} and found.num_replaced == len(found.c_of_blocks)
     assert found.compression == pytest.approx(1)

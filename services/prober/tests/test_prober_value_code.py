@@ -114,7 +114,7 @@ def test_scale_and_offset_of_the_values_do_not_matter():
     vectors, values = linear(0.3, count=400)
     found, moved = lengths(vectors, values), lengths(vectors, 1e6 + 1e-3 * values)
     assert moved.compression == pytest.approx(found.compression, rel=1e-4)
-    assert moved.chosen == found.chosen
+    assert moved.c_of_blocks == found.c_of_blocks
 
 
 def test_values_that_vectors_give_exactly_cost_finitely_many_bits():

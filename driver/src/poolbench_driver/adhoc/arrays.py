@@ -41,8 +41,8 @@ def load_vectors(file: Path) -> Vectors:
         table = pq.read_table(file, columns=["vector"])
         matrix = vector_matrix(table["vector"]).astype(np.float64)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, AttributeError) as error:
-        said = str(error).splitlines()[0]
-        raise InputError(f"{file} has no column of vectors as `embed` writes it: {said}") from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{file} has no column of vectors as `embed` writes it: {reason}") from None
     notes = table.schema.metadata or {}
     return Vectors(matrix, {name.decode(): value.decode("utf-8", "replace") for name, value in notes.items()})
 
@@ -89,8 +89,8 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
     try:
         array = np.load(file, allow_pickle=False)
     except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
-        said = "it holds Python objects; save numbers" if "allow_pickle" in str(error) else error
-        raise InputError(f"{file} is not a readable .npy file: {said}") from None
+        reason = "it holds Python objects; save numbers" if "allow_pickle" in str(error) else error
+        raise InputError(f"{file} is not a readable .npy file: {reason}") from None
     if not isinstance(array, np.ndarray) or array.ndim != num_dims:
         raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
     if array.dtype.kind not in kinds:

@@ -103,8 +103,8 @@ class Embedder:
 
     def _annotate(self, texts: list[str], reference: Reference) -> list[dict[str, Any]]:
         answer = self.services.post("pooler", "annotate", {"texts": texts, "idf_texts": list(reference.texts)})
-        named = {"annotator": "pipeline", "annotator_version": "pipeline_version", "dep_scheme": "dep_scheme"}
-        self.notes.update({name: str(answer[key]) for name, key in named.items()}, idf_source=reference.source)
+        note_keys = {"annotator": "pipeline", "annotator_version": "pipeline_version", "dep_scheme": "dep_scheme"}
+        self.notes.update({name: str(answer[key]) for name, key in note_keys.items()}, idf_source=reference.source)
         return answer["annotations"]
 
 
@@ -120,9 +120,9 @@ def _assemble(parts: Sequence[Part], notes: dict[str, str]) -> pa.Table:
         _rows(lines, answer) if isinstance(answer, pa.Table) else _failed(lines, answer, width)
         for lines, answer in parts
     ]
-    made = {name.decode(): value.decode() for name, value in (tables[0].schema.metadata or {}).items()}
+    metadata = {name.decode(): value.decode() for name, value in (tables[0].schema.metadata or {}).items()}
     table = pa.concat_tables(rows).sort_by("line")
-    return table.replace_schema_metadata({**made, **notes, "width": str(width)})
+    return table.replace_schema_metadata({**metadata, **notes, "width": str(width)})
 
 
 def _rows(lines: Sequence[TextLine], answer: pa.Table) -> pa.Table:

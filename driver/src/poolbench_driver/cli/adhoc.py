@@ -122,16 +122,23 @@ def direction(
         classes = load_labels(labels)  # type: ignore[arg-type]
         if len(classes) != len(rows):
             raise InputError(f"{labels} has {len(classes)} labels for {len(rows)} vectors; one each is needed")
-    kept = [index for index, row in enumerate(rows) if row is not None]
-    body = {"vectors": [rows[i] for i in kept], "labels": [classes[i] for i in kept], "method": method, "seed": seed}
+    usable = [index for index, row in enumerate(rows) if row is not None]
+    body = {
+        "vectors": [rows[i] for i in usable],
+        "labels": [classes[i] for i in usable],
+        "method": method,
+        "seed": seed,
+    }
     answer = open_services().post("prober", "direction", body)
     np.save(output, np.array(answer["direction"], np.float32))
-    counts = f"{sum(classes[i] == 1 for i in kept)} positive and {sum(classes[i] == 0 for i in kept)} negative vectors"
-    failed = f"; {len(rows) - len(kept)} that failed are left out" if len(kept) < len(rows) else ""
+    counts = (
+        f"{sum(classes[i] == 1 for i in usable)} positive and {sum(classes[i] == 0 for i in usable)} negative vectors"
+    )
+    failed = f"; {len(rows) - len(usable)} that failed are left out" if len(usable) < len(rows) else ""
     typer.echo(f"{output}: {answer['method']} of {counts}, norm {answer['raw_norm']:.4g} before scaling to 1{failed}")
     layer, model = first.made_by.get("layer", "LAYER"), first.made_by.get("model", "")
-    named = f" --model {model}" if model not in ("", "demo") else ""
-    typer.echo(f"then: poolbench-driver steer PROMPT{named} --edit {output}:{layer}:0.3 --unit residual_norm")
+    model_option = f" --model {model}" if model not in ("", "demo") else ""
+    typer.echo(f"then: poolbench-driver steer PROMPT{model_option} --edit {output}:{layer}:0.3 --unit residual_norm")
 
 
 #: Texts of one request: some seconds of work on one core, so that progress shows.
@@ -186,8 +193,8 @@ def _score(services: Services, lines: Sequence[TextLine], names: Sequence[str]) 
             body = {"texts": [line.text for line in part], "scorers": list(names)}
             answer = services.post("scorer", "score", body)["scorers"]
             whole = whole or [{**one, "name": name, "scores": []} for name, one in zip(names, answer, strict=True)]
-            for kept, one in zip(whole, answer, strict=True):
-                kept["scores"] += one["scores"]
+            for scorer, one in zip(whole, answer, strict=True):
+                scorer["scores"] += one["scores"]
             bar.update(len(part))
     return {"ids": [_name(line) for line in lines], "scorers": whole}
 

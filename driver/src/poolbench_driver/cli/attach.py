@@ -96,6 +96,6 @@ def _show_end(run: Run, state: dict[str, Any]) -> int:
         where = f"; {log} says why" if log and log.is_file() else ""
         typer.echo(f"the driver of {run.id} is gone{where}; the same run command continues it", err=True)
     elif state.get("state") in (RunState.DONE, RunState.FAILURES):
-        there = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
-        typer.echo(f"report: {run.folder.file('report') / 'index.html' if run.folder else there}")
+        remote_report = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
+        typer.echo(f"report: {run.folder.file('report') / 'index.html' if run.folder else remote_report}")
     return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES

@@ -40,13 +40,14 @@ def compare(
     folders = [find_run(output, name) for name in (first, second)]
     rows = [read_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
-    measured = {row["metric"] for each in rows for row in each}
+    measured = {row["metric"] for run_rows in rows for row in run_rows}
     measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
-    for wanted in metric or ():
-        if wanted not in measured:
-            raise UnknownNameError("metric", wanted, measured)
+    for metric_name in metric or ():
+        if metric_name not in measured:
+            raise UnknownNameError("metric", metric_name, measured)
     changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
-    tables, sentence = as_tables(changes, everything=everything), as_sentence(changes, *(each.id for each in folders))
+    tables = as_tables(changes, everything=everything)
+    sentence = as_sentence(changes, *(folder.id for folder in folders))
     if as_json or form == "json":
         ids = {"first": folders[0].id, "second": folders[1].id}
         typer.echo(json.dumps({**ids, **asdict(changes)}, indent=1))
@@ -77,8 +78,8 @@ def ranks(
 
     rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
     metric = metric or SUITES.get(rows[0]["suite"]).board.primary
-    if metric not in (known := ranked_metrics(rows)):
-        raise UnknownNameError("ranked metric", metric, known)
+    if metric not in (metrics := ranked_metrics(rows)):
+        raise UnknownNameError("ranked metric", metric, metrics)
     view = build_ranks(rows, metric)
     if metric not in view.boards:
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")

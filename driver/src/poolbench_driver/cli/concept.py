@@ -83,32 +83,32 @@ def _with_texts(finish: Callable[[Made, bool], int], verb: str) -> Callable[...,
         seed: SplitSeed = None,
         display: Display = "plain",
     ) -> int:
-        wanted = _definition(name, locals())
+        concept_definition = _definition(name, locals())
         if (services := _remote()) is not None:
-            return _sent(services, verb, wanted, as_json=display == "json")
-        made = _made(wanted)
-        _show(_facts(made), as_json=display == "json")
-        return finish(made, display == "json")
+            return _sent(services, verb, concept_definition, as_json=display == "json")
+        concept = _made(concept_definition)
+        _show(_facts(concept), as_json=display == "json")
+        return finish(concept, display == "json")
 
     command.__doc__ = finish.__doc__
     return command
 
 
-def _check(made: Made, as_json: bool) -> int:
+def _check(concept: Made, as_json: bool) -> int:
     """Say what a run can measure with a concept's texts; exit code 1 if nothing. Nothing is stored."""
-    return Exit.DONE if made.usable else Exit.FAILURES
+    return Exit.DONE if concept.usable else Exit.FAILURES
 
 
-def _add(made: Made, as_json: bool) -> int:
+def _add(concept: Made, as_json: bool) -> int:
     """Split and check a concept's texts, and register it: all services know it then."""
     from poolbench.library import Library
     from poolbench_driver.cluster.session import open_artifacts
 
-    if not made.usable:
+    if not concept.usable:
         typer.echo("not registered: nothing can be measured with these texts", err=True)
         return Exit.FAILURES
-    Library(open_artifacts().store).add(made.concept, made.passages)
-    typer.echo(_registered(made.concept.id), err=as_json)
+    Library(open_artifacts().store).add(concept.concept, concept.passages)
+    typer.echo(_registered(concept.concept.id), err=as_json)
     return Exit.DONE
 
 
@@ -163,13 +163,15 @@ def _definition(name: str, flags: dict[str, Any]) -> Definition:
     from poolbench_corpora.own.definition import checked
 
     fields = Definition.model_fields.keys() - {"id"}
-    given = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
-    given |= {
-        flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
+    flag_values = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
+    flag_values |= {
+        flag: [part.strip() for part in flag_values[flag].split(",") if part.strip()]
+        for flag in _LISTS
+        if flag in flag_values
     }
     base = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
-    return checked({**values, **given}, f"concept {name}")
+    return checked({**values, **flag_values}, f"concept {name}")
 
 
 def _made(definition: Definition) -> Made:
@@ -181,23 +183,23 @@ def _made(definition: Definition) -> Made:
     return make_concept(definition, definition.files())
 
 
-def _facts(made: Made) -> dict[str, Any]:
+def _facts(concept: Made) -> dict[str, Any]:
     """Return what a check says about a concept, as the pooler does, and what a run of it will cost."""
     from poolbench_corpora.own.forecast import forecast
 
-    said = [*made.remarks, *(forecast(made) if made.usable else ())]
-    remarks = [{"level": remark.level, "message": remark.message} for remark in said]
-    found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
-    return {**found, "splits": [dict(row) for row in made.sizes()], "remarks": remarks}
+    messages = [*concept.remarks, *(forecast(concept) if concept.usable else ())]
+    remarks = [{"level": remark.level, "message": remark.message} for remark in messages]
+    facts = {"id": concept.concept.id, "revision": concept.concept.corpus, "usable": concept.usable}
+    return {**facts, "splits": [dict(row) for row in concept.sizes()], "remarks": remarks}
 
 
-def _show(found: dict[str, Any], *, as_json: bool) -> None:
+def _show(facts: dict[str, Any], *, as_json: bool) -> None:
     from poolbench_driver.cli.display import print_table
 
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(facts, indent=1))
         return
-    sizes = found["splits"]
-    print_table(sizes, list(sizes[0]), f"concept {found['id']}, revision {found['revision']}")
-    for remark in found["remarks"]:
+    sizes = facts["splits"]
+    print_table(sizes, list(sizes[0]), f"concept {facts['id']}, revision {facts['revision']}")
+    for remark in facts["remarks"]:
         typer.echo(f"{remark['level']}: {remark['message']}")

@@ -39,11 +39,11 @@ def build(
     from poolbench_corpora.folders.importing import writable_concepts
     from poolbench_corpora.folders.makers import BuildOptions, parse_window
 
-    named, folder = what_to_build(what, output, concepts, source)
+    concept_names, folder = what_to_build(what, output, concepts, source)
     left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
     options = BuildOptions(tokenizer, left_out, unknown_licences, parse_window(window) if window else None)
-    chosen = writable_concepts(named)
-    return build_folder(folder, source, chosen, budget, seed, required=named is not None, options=options)
+    concept_ids = writable_concepts(concept_names)
+    return build_folder(folder, source, concept_ids, budget, seed, required=concept_names is not None, options=options)
 
 
 @app.command()
@@ -103,7 +103,7 @@ def export(
     if corpus != "planted":
         export_folder(Path(corpus), output, concepts)
         return 0
-    named = writable_concepts(concepts)
-    code = build_folder(output, "planted", named, budget, 0, required=concepts is not None)
-    describe_folder(output, named)
+    concept_ids = writable_concepts(concepts)
+    code = build_folder(output, "planted", concept_ids, budget, 0, required=concepts is not None)
+    describe_folder(output, concept_ids)
     return code

@@ -87,11 +87,11 @@ def drop(
 ) -> int:
     """Remove dead letters without sending their tasks again."""
     letters = _open()
-    chosen = _chosen(letters, ids, every, _selection(service, kind, since))
-    if every and chosen and not yes and not _agreed(len(chosen)):
+    selection = _chosen(letters, ids, every, _selection(service, kind, since))
+    if every and selection and not yes and not _agreed(len(selection)):
         typer.echo("nothing was dropped")
         return Exit.DONE
-    return _show(letters.drop(chosen), every)
+    return _show(letters.drop(selection), every)
 
 
 def _listed() -> DeadLetters | ListedLetters:
@@ -122,13 +122,13 @@ def _selection(service: str | None, kind: str | None, since: str | None) -> Sele
     return Selection(service, kind, read_since(since))
 
 
-def _chosen(letters: DeadLetters, ids: list[str] | None, every: bool, wanted: Selection) -> list[StoredLetter]:
+def _chosen(letters: DeadLetters, ids: list[str] | None, every: bool, selection: Selection) -> list[StoredLetter]:
     """Return the letters that a command line names, by ids or by --all and filters."""
     if bool(ids) == every:
         raise ConfigError("give the ids of dead letters, or --all: `poolbench-driver dead-letters ls` lists them")
-    if ids and (wanted.service, wanted.kind, wanted.since) != (None, None, None):
+    if ids and (selection.service, selection.kind, selection.since) != (None, None, None):
         raise ConfigError("--service, --kind and --since go with --all, not with ids")
-    return letters.find(ids) if ids else letters.select(wanted)
+    return letters.find(ids) if ids else letters.select(selection)
 
 
 def _agreed(number: int) -> bool:

@@ -32,6 +32,8 @@ def doctor(
             typer.echo(finding.line)
     failed = any(finding.level is Level.FAILURE for finding in findings)
     if as_json:
-        checks = [{"check": each.check, "level": each.level.lower(), "message": each.message} for each in findings]
+        checks = [
+            {"check": finding.check, "level": finding.level.lower(), "message": finding.message} for finding in findings
+        ]
         typer.echo(json.dumps({"healthy": not failed, "checks": checks}, indent=1))
     return Exit.FAILURES if failed else Exit.DONE

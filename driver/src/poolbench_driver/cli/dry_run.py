@@ -50,9 +50,9 @@ def show_dry_run(
         missing: What the runs lack here.
     """
     parts = _estimated(jobs, cluster)
-    found = joined([part.found for part in parts])
+    total = joined([part.estimate for part in parts])
     if as_json:
-        typer.echo(json.dumps(_json(parts, named, found) | {"missing": [asdict(each) for each in missing]}, indent=1))
+        typer.echo(json.dumps(_json(parts, named, total) | {"missing": [asdict(need) for need in missing]}, indent=1))
         return Exit.DONE
     for part in parts:
         typer.echo("\n".join(_heading(part, named)))
@@ -63,8 +63,8 @@ def show_dry_run(
             f"together: {sum(len(part.todo) for part in parts)} tasks to do, texts to generate: {_said(_texts(parts))}"
         )
     if any(part.todo for part in parts):
-        print_table(rows(found), COLUMNS)
-        typer.echo("\n".join(notes(found)))
+        print_table(rows(total), COLUMNS)
+        typer.echo("\n".join(notes(total)))
     return Exit.DONE
 
 
@@ -74,7 +74,7 @@ class _Part:
 
     job: Job
     todo: list[Task]
-    found: Estimate
+    estimate: Estimate
 
     @cached_property
     def description(self) -> Description:
@@ -106,12 +106,12 @@ def _said(texts: Mapping[str, int]) -> str:
     return f"{sum(texts.values()):,} ({parts})"
 
 
-def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
+def _heading(part: _Part, assignments: Sequence[Assignment]) -> list[str]:
     job, num_todo, model = part.job, len(part.todo), part.job.plan.facts.model
     texts = part.description.texts
     return [
         f"protocol {job.config.protocol}, budget {job.config.budget.name}",
-        *([f"set {', '.join(map(str, named))}"] if named else []),
+        *([f"set {', '.join(map(str, assignments))}"] if assignments else []),
         f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
         *part.description.lines,
         f"{num_todo} of {len(job.plan.tasks)} tasks to do",
@@ -120,17 +120,17 @@ def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
     ]
 
 
-def _json(parts: Sequence[_Part], named: Sequence[Assignment], found: Estimate) -> dict[str, Any]:
+def _json(parts: Sequence[_Part], assignments: Sequence[Assignment], total: Estimate) -> dict[str, Any]:
     """Return one object: of one run its settings and estimate; of several those of each, and the sum."""
-    common = {"set": {each.path: each.value for each in named}}
+    common = {"set": {assignment.path: assignment.value for assignment in assignments}}
     if len(parts) == 1:
-        return {**_own_json(parts[0]), **common, "estimate": estimate_as_json(found)}
+        return {**_own_json(parts[0]), **common, "estimate": estimate_as_json(total)}
     return {
         **common,
-        "runs": [{**_own_json(part), "estimate": estimate_as_json(part.found)} for part in parts],
+        "runs": [{**_own_json(part), "estimate": estimate_as_json(part.estimate)} for part in parts],
         "tasks_to_do": sum(len(part.todo) for part in parts),
         "texts": _texts(parts),
-        "estimate": estimate_as_json(found),
+        "estimate": estimate_as_json(total),
     }
 
 
@@ -149,12 +149,12 @@ def _own_json(part: _Part) -> dict[str, Any]:
 
 def _replicas(text: str | None) -> dict[str, int]:
     """Return replicas by service from a text such as `prober=8,scorer=2`."""
-    found = {}
+    replicas = {}
     for part in filter(None, (text or "").split(",")):
-        name, _, number = (each.strip() for each in part.partition("="))
+        name, _, number = (word.strip() for word in part.partition("="))
         if name not in SERVICES:
             raise UnknownNameError("service", name, SERVICES)
         if not number.isdecimal() or not 1 <= int(number) <= _MAX_REPLICAS:
             raise ConfigError(f"--replicas {part.strip()}: write it as {name}=<number>, with a number from 1")
-        found[name] = int(number)
-    return found
+        replicas[name] = int(number)
+    return replicas

@@ -73,8 +73,8 @@ def scorers(
     for done in import_scorers(open_services(), names, settings, ask):
         failed += done.error is not None
         label = done.answer.get("report", {}).get("positive_label")
-        said = done.error or f"{done.answer['id']}: {label} means {done.concept}"
-        typer.echo(said, err=done.error is not None)
+        line = done.error or f"{done.answer['id']}: {label} means {done.concept}"
+        typer.echo(line, err=done.error is not None)
     return 1 if failed else 0
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-def _row(found: object, *columns: str) -> dict[str, Any]:
+def _row(entry: object, *columns: str) -> dict[str, Any]:
     """Return attributes of a thing by column, whose name may have spaces; names in a tuple become one text."""
-    values = {name: getattr(found, name.replace(" ", "_")) for name in columns}
+    values = {name: getattr(entry, name.replace(" ", "_")) for name in columns}
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
     }
@@ -32,7 +32,7 @@ def _strategies(_: Path) -> Rows:
     from poolbench.pooling.registry import STRATEGIES
 
     columns = ("id", "version", "family", "board", "needs", "on request", "summary")
-    return [_row(each, *columns) for each in STRATEGIES.all()]
+    return [_row(strategy, *columns) for strategy in STRATEGIES.all()]
 
 
 def _concepts(_: Path) -> Rows:
@@ -41,43 +41,47 @@ def _concepts(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_artifacts
 
     try:
-        own = Library(open_artifacts().store).all()
+        user_concepts = Library(open_artifacts().store).all()
     except ConfigError:  # the built-in ones need no cluster
         typer.echo("no cluster is running here, so concepts of your own are not shown", err=True)
-        own = []
+        user_concepts = []
     return [
         {
-            **_row(each, "id", "family", "matched pairs", "sensitive"),
-            "distant neighbour": each.neighbours.linguistically_distant or "",
-            "close neighbour": each.neighbours.linguistically_close or "",
+            **_row(concept, "id", "family", "matched pairs", "sensitive"),
+            "distant neighbour": concept.neighbours.linguistically_distant or "",
+            "close neighbour": concept.neighbours.linguistically_close or "",
         }
-        for each in [*CONCEPTS.all(), *own]
+        for concept in [*CONCEPTS.all(), *user_concepts]
     ]
 
 
 def _models(_: Path) -> Rows:
     from poolbench.config import MODEL_PRESETS
 
-    return [_row(each, "id", "source", "dtype", "summary") for each in MODEL_PRESETS.values()]
+    return [_row(preset, "id", "source", "dtype", "summary") for preset in MODEL_PRESETS.values()]
 
 
 def _suites(_: Path) -> Rows:
     from poolbench_driver.contract.registry import SUITES
 
-    return [_row(each, "id", "summary") for each in SUITES.all()]
+    return [_row(suite, "id", "summary") for suite in SUITES.all()]
 
 
 def _probing_sets(_: Path) -> Rows:
     """Return the sets that can be probed here, then ours and those of the public suite that cannot, with sources."""
     from poolbench_corpora.probing import PROBING_SETS
 
-    first, known = ("id", "type", "phenomenon", "input"), PROBING_SETS.all()
-    rows = {each.id: _row(each, *first, "fidelity", "source", "licence") for each in known}
-    here = [rows[each.id] for each in known if PROBING_SETS.is_here(each)]
-    ours = [rows[each.id] | {"fidelity": "absent"} for each in known if not PROBING_SETS.is_here(each)]
+    first, catalogue = ("id", "type", "phenomenon", "input"), PROBING_SETS.all()
+    rows = {probing_set.id: _row(probing_set, *first, "fidelity", "source", "licence") for probing_set in catalogue}
+    here = [rows[probing_set.id] for probing_set in catalogue if PROBING_SETS.is_here(probing_set)]
+    ours = [
+        rows[probing_set.id] | {"fidelity": "absent"}
+        for probing_set in catalogue
+        if not PROBING_SETS.is_here(probing_set)
+    ]
     absent = [
-        {**_row(each, *first), "fidelity": "absent", "source": each.source, "licence": ""}
-        for each in PROBING_SETS.absent()
+        {**_row(probing_set, *first), "fidelity": "absent", "source": probing_set.source, "licence": ""}
+        for probing_set in PROBING_SETS.absent()
     ]
     return here + ours + absent
 
@@ -101,12 +105,12 @@ def _saes(_: Path) -> Rows:
     from poolbench_driver.imports.sae_folders import known_places, read_all
 
     rows = []
-    for name, found, _files in read_all(known_places()):
-        if isinstance(found, InputError):
-            typer.echo(f"note: {found}", err=True)
+    for name, sae, _files in read_all(known_places()):
+        if isinstance(sae, InputError):
+            typer.echo(f"note: {sae}", err=True)
         else:
-            size = {"d": found.num_features, "layer": found.layer, "d_in": found.width}
-            rows.append({"name": name, "architecture": found.architecture, **size})
+            size = {"d": sae.num_features, "layer": sae.layer, "d_in": sae.width}
+            rows.append({"name": name, "architecture": sae.architecture, **size})
     return rows
 
 
@@ -114,15 +118,15 @@ def _scorers(_: Path) -> Rows:
     from poolbench.storage.scorers import defaults, named_scorers
     from poolbench_driver.cluster.session import open_artifacts
 
-    known = named_scorers(open_artifacts().store)
-    default = defaults(known)
+    scorers = named_scorers(open_artifacts().store)
+    default = defaults(scorers)
     return [
         {
-            **_row(each, "id", "concept", "base"),
-            "default": each in default,
-            "made_at": datetime.fromtimestamp(each.made_s, UTC).isoformat(timespec="seconds"),
+            **_row(scorer, "id", "concept", "base"),
+            "default": scorer in default,
+            "made_at": datetime.fromtimestamp(scorer.made_s, UTC).isoformat(timespec="seconds"),
         }
-        for each in known
+        for scorer in scorers
     ]
 
 
@@ -130,15 +134,17 @@ def _directions(_: Path) -> Rows:
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts
 
-    shown: dict[tuple[Any, ...], dict[str, Any]] = {}
+    directions: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in NamedDirections(open_artifacts()).all():
         row = _row(one, "model", "concept", "strategy", "layer")
         figures = {
             name: None if value is None else round(value, 3) for name, value in (("d1", one.d1), ("gain", one.gain))
         }
         # The latest run comes first, and a name means its direction.
-        shown.setdefault(tuple(row.values()), row | figures | {"fluent up to": one.fluent_strength, "run": one.run})
-    return list(shown.values())
+        directions.setdefault(
+            tuple(row.values()), row | figures | {"fluent up to": one.fluent_strength, "run": one.run}
+        )
+    return list(directions.values())
 
 
 def _activations(_: Path) -> Rows:
@@ -146,7 +152,10 @@ def _activations(_: Path) -> Rows:
     from poolbench_driver.imports.record import list_imports
 
     columns = ("name", "revision", "layers", "width", "concepts")
-    return [{**_row(each, *columns), "imported_at": each.created_at} for each in list_imports(open_artifacts())]
+    return [
+        {**_row(activations, *columns), "imported_at": activations.created_at}
+        for activations in list_imports(open_artifacts())
+    ]
 
 
 def _runs(output: Path) -> Rows:
@@ -217,8 +226,8 @@ def show_list(kind: str, rows: Rows, *, as_json: bool, wide: bool) -> None:
         typer.echo(json.dumps(rows, indent=1))
     elif rows:
         columns = tuple(dict.fromkeys(name for row in rows for name in row))
-        shown = rows if wide else [{name: _short(name, value) for name, value in row.items()} for row in rows]
-        print_table(shown, columns if wide else NARROW.get(kind, columns), whole=1)
+        cells = rows if wide else [{name: _short(name, value) for name, value in row.items()} for row in rows]
+        print_table(cells, columns if wide else NARROW.get(kind, columns), whole=1)
     else:
         typer.echo(f"no {kind}")
 

@@ -24,8 +24,8 @@ def login(
     from poolbench_driver.cluster.services import Services
 
     address, token = _address(url), _token(token_file)
-    asked = ClusterSettings("", "", address, token, http_from="the command line", token_from="the token given")
-    version = Services(asked).health("pooler").get("replica", {}).get("version", "unknown")
+    cluster = ClusterSettings("", "", address, token, http_from="the command line", token_from="the token given")
+    version = Services(cluster).health("pooler").get("replica", {}).get("version", "unknown")
     path = keep_login(Login(address, token))
     typer.echo(f"{address} answers, version {version}; address and token are in {path}")
     if (used := ClusterSettings.load(http_only=True)).http_address != address:

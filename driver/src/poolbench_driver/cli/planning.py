@@ -56,10 +56,10 @@ def plan_data(
     interval = None if compared is None else compared.interval
     judged = _judged_power(compared, power, n)
     try:
-        found = recommend_training_size(size, largest, protocol, split=_shares(split), interval=interval, power=judged)
+        advice = recommend_training_size(size, largest, protocol, split=_shares(split), interval=interval, power=judged)
     except StatisticError as error:
         raise ConfigError(str(error)) from None
-    answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **found._asdict()}
+    answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **advice._asdict()}
     answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
     answer |= {"alpha": alpha, "power": power and asdict(power)}
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
@@ -79,7 +79,9 @@ def _judged_power(compared: Comparison | None, power: Power | None, n: int | Non
     It is 0 if the pilots differ, but in every seed as often one way as the other.
     """
     if power is not None and power.seeds and compared is not None:
-        return fmean(own * (compared.differences[seed] * compared.effect > 0) for seed, own in power.seeds.items())
+        return fmean(
+            seed_power * (compared.differences[seed] * compared.effect > 0) for seed, seed_power in power.seeds.items()
+        )
     if power is not None:
         return power.power
     if compared is None or not _undecided(compared.interval) or abs(compared.effect) < _ROUNDING:
@@ -93,13 +95,13 @@ def _undecided(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
 
 
-def _one_effect(given: float | None, shares: float) -> float:
+def _one_effect(effect: float | None, shares: float) -> float:
     """Return the effect, from itself or from the shares of discordant passages."""
-    if given is not None and abs(abs(given) - abs(shares)) > _BY_HAND:
+    if effect is not None and abs(abs(effect) - abs(shares)) > _BY_HAND:
         raise ConfigError(
-            f"--p01 and --p10 differ by {shares:.6g}, the effect is {given:.6g}: they describe two comparisons"
+            f"--p01 and --p10 differ by {shares:.6g}, the effect is {effect:.6g}: they describe two comparisons"
         )
-    return shares if given is None else given
+    return shares if effect is None else effect
 
 
 def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:

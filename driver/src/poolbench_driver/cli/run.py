@@ -41,12 +41,12 @@ class RunCommand(TyperCommand):
 
     def with_settings(self, args: list[str]) -> list[str]:
         """Return arguments with `--set` in place of the options that are settings of the suite."""
-        known = {name for option in self.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
-        if any(each.startswith("--") and each.partition("=")[0] not in known for each in args):
+        options = {name for option in self.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+        if any(arg.startswith("--") and arg.partition("=")[0] not in options for arg in args):
             from poolbench_driver.config import DEFAULT_SUITE
             from poolbench_driver.contract.registry import SUITES
 
-            return with_settings(args, SUITES.get(named_suite(args) or DEFAULT_SUITE).config, known)
+            return with_settings(args, SUITES.get(named_suite(args) or DEFAULT_SUITE).config, options)
         return args
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -58,19 +58,19 @@ class RunCommand(TyperCommand):
         for param in self.get_params(ctx):
             groups.setdefault(getattr(param, "rich_help_panel", None) or _RUNNING, []).append(param)
         for group, params in groups.items():
-            title, shown = group, params
+            title, options = group, params
             rows = list[tuple[str, str]]()
             if suite is not None and group == _OF_CONCEPTS:
                 title = f"Options of the suite {suite.id} (defaults: those of --preset {PRESET})"
                 names = {param.opts[0]: param.get_help_record(ctx)[0] for param in params}
-                rows = [*help_rows(suite, names, {name for each in self.params for name in each.opts} - set(names))]
-                shown = [param for param in params if param.name in _SHORTHANDS and reads(suite, "scorer_mode")]
-            rows += [record for param in shown if (record := param.get_help_record(ctx))]
+                rows = [*help_rows(suite, names, {name for param in self.params for name in param.opts} - set(names))]
+                options = [param for param in params if param.name in _SHORTHANDS and reads(suite, "scorer_mode")]
+            rows += [record for param in options if (record := param.get_help_record(ctx))]
             with formatter.section(title):
                 formatter.write_dl(rows)
         if suites:
             with formatter.section("Suites (run --suite NAME --help shows their options)"):
-                formatter.write_dl([(each.id, each.summary) for each in suites])
+                formatter.write_dl([(entry.id, entry.summary) for entry in suites])
 
 
 def run(
@@ -170,17 +170,20 @@ def run(
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
     passages = {"source": corpus or None, "scorer_texts": scorer_texts}
-    flags |= {"layers": _layers(layers), "corpus": {name: each for name, each in passages.items() if each} or None}
+    flags |= {
+        "layers": _layers(layers),
+        "corpus": {name: source for name, source in passages.items() if source} or None,
+    }
     flags |= {"keep_activations": keep_activations or None, **scorer_settings(scorers)}
-    configs, named = _configs(config, flags, _models(model), sets or [], activations)
+    configs, assignments = _configs(config, flags, _models(model), sets or [], activations)
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
 
-        return _dry_run(configs, cluster_of(gpus, price_per_gpu_hour, replicas), named, display)
+        return _dry_run(configs, cluster_of(gpus, price_per_gpu_hour, replicas), assignments, display)
     return _run(configs, output, display, max_failures, detach=detach)
 
 
-def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
+def _dry_run(configs: list[RunConfig], cluster: Cluster, assignments: list[Assignment], display: str | None) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.loop.progress import open_display
@@ -188,7 +191,7 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment]
 
     open_display(display).close()  # a wrong name is refused, as for a run
     jobs, missing = prepare_dry(configs, session)
-    return show_dry_run(jobs, cluster, named, missing, as_json=display == "json")
+    return show_dry_run(jobs, cluster, assignments, missing, as_json=display == "json")
 
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
@@ -197,14 +200,14 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
-    shown = open_display(display)
+    run_display = open_display(display)
     jobs = prepare_all(configs, session)
     folder = new_folder(jobs[0], output)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)
     if len(jobs) > 1:
         return run_all(jobs, output, lambda: open_display(display), max_failures, show_outcome)
-    return show_outcome(jobs[0].run(folder, shown, max_failures))
+    return show_outcome(jobs[0].run(folder, run_display, max_failures))
 
 
 def _checked(configs: list[RunConfig]) -> Session:
@@ -260,22 +263,22 @@ def _configs(
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
-    named = read_assignments(sets)
-    given = {name: value for name, value in flags.items() if value is not None}
-    if config is None and not any(each.path == "preset" for each in named):
-        given.setdefault("preset", PRESET)
-    if models and any(each.path == "model" for each in named):
+    assignments = read_assignments(sets)
+    overrides = {name: value for name, value in flags.items() if value is not None}
+    if config is None and not any(assignment.path == "preset" for assignment in assignments):
+        overrides.setdefault("preset", PRESET)
+    if models and any(assignment.path == "model" for assignment in assignments):
         raise typer.BadParameter("--model and --set model name two models; give one of them")
     if activations:
-        if models or any(each.path == "model" for each in named):
+        if models or any(assignment.path == "model" for assignment in assignments):
             raise typer.BadParameter("--activations and --model name two models; give one")
         from poolbench_driver.cluster.session import open_session
         from poolbench_driver.imports.record import load_import
 
         imported = load_import(open_session().artifacts, activations)
-        given = {**imported.settings(), **given}  # flags may still narrow them
-    each_given = [{**given, "model": model} for model in models] or [given]
-    return [load_run_config(config, own, named) for own in each_given], named
+        overrides = {**imported.settings(), **overrides}  # flags may still narrow them
+    each_given = [{**overrides, "model": model} for model in models] or [overrides]
+    return [load_run_config(config, model_overrides, assignments) for model_overrides in each_given], assignments
 
 
 def _layers(text: str | None) -> list[int | float | str] | None:

@@ -45,8 +45,8 @@ def leaderboard(
 
     if suite is not None and table is None:
         raise ConfigError("--suite names what reads a recorded table: give --table too, or leave it out")
-    wanted = names or ([] if table else ["latest"])
-    folders = [find_run(output, name) for name in wanted]
+    run_names = names or ([] if table else ["latest"])
+    folders = [find_run(output, name) for name in run_names]
     recorded = None if table is None else _recorded(table, suite, folders)
     if as_json:
         for note in recorded.notes if recorded else ():
@@ -94,6 +94,6 @@ def _figures(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     board, alone = Board.of(folders), len(folders) == 1
     spec = board.spec
     measured = [row for row in board.rows if not row["metric"].startswith("rank.")]
-    shown = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
+    board_rows = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
     columns = (spec.entrant, spec.block, "model", "layer", *_FIGURE)
-    return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *shown)]
+    return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *board_rows)]

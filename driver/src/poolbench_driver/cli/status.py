@@ -44,15 +44,15 @@ def status(
     look = partial(_look, connected, output)
     if watch:
         return _watch(look, as_json, interval_s)
-    found = look()
+    state = look()
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(state, indent=1))
     else:
-        _print(found)
-    refused = [service for service in found["services"] if service["health"] == ServiceState.REFUSED]
+        _print(state)
+    refused = [service for service in state["services"] if service["health"] == ServiceState.REFUSED]
     if refused:
         typer.echo(f"error: {TokenRefusedError(refused[0]['service'], connected.settings.token_from)}", err=True)
-    return Exit.FAILURES if refused or "unknown" in found else Exit.DONE
+    return Exit.FAILURES if refused or "unknown" in state else Exit.DONE
 
 
 def _look(connected: Services, output: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _look(connected: Services, output: Path) -> dict[str, Any]:
     with ThreadPoolExecutor(len(SERVICES)) as pool:  # one that is stuck answers late
         states = dict(zip(SERVICES, pool.map(partial(try_health, connected), SERVICES), strict=True))
     try:
-        found = cluster_state(connected)
+        cluster = cluster_state(connected)
         runs = Runs(output, RunRecords(open_artifacts(connected.settings).store)).all()
     except PoolbenchError as error:
         if connected.settings.broker_url:
@@ -73,10 +73,10 @@ def _look(connected: Services, output: Path) -> dict[str, Any]:
         services = [{"service": name, "health": state} for name, state in states.items()]
         return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": "", "unknown": str(error)}
     return {
-        "services": [{"service": one["service"], "health": states[one["service"]], **one} for one in found["queues"]],
-        "newest_dead_letters": found["newest_dead_letters"],
+        "services": [{"service": one["service"], "health": states[one["service"]], **one} for one in cluster["queues"]],
+        "newest_dead_letters": cluster["newest_dead_letters"],
         "runs": [{"run": run.id, **run.state, "local": run.folder is not None} for run in runs],
-        "damaged": found["damaged"],
+        "damaged": cluster["damaged"],
     }
 
 
@@ -101,40 +101,40 @@ def _repeat(look: Callable[[], dict[str, Any]], interval_s: float, show: Callabl
     """Look and show; an outage of the store or the broker is shown and waited for."""
     while True:
         try:
-            found = look()
+            state = look()
         except PoolbenchError as error:
             if not error.retryable:
                 raise
-            found = {"error": str(error)}
-        show(found)
+            state = {"error": str(error)}
+        show(state)
         sys.stdout.flush()
         time.sleep(interval_s)
 
 
-def _print_dated(found: dict[str, Any]) -> None:
+def _print_dated(state: dict[str, Any]) -> None:
     typer.echo(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
-    _print(found)
+    _print(state)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(state: dict[str, Any]) -> None:
     from rich.console import Console
 
     # If the output is not a terminal, no cell is cut.
-    Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(found))
+    Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(state))
 
 
-def _rendered(found: dict[str, Any]) -> RenderableType:
+def _rendered(state: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    if "error" in found:
-        return Text(f"waiting: {found['error']}")
-    lines = [f"dead letter of {each['service']}: {each['line']}" for each in found["newest_dead_letters"]]
-    parts: list[RenderableType] = [table_of(found["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
-    if found["runs"]:
-        parts.append(table_of(found["runs"], _RUN_COLUMNS, "runs"))
-    unknown = f"queues and runs are unknown: {found['unknown']}" if "unknown" in found else ""
-    return Group(*parts, *_texts([found["damaged"], unknown]))
+    if "error" in state:
+        return Text(f"waiting: {state['error']}")
+    lines = [f"dead letter of {letter['service']}: {letter['line']}" for letter in state["newest_dead_letters"]]
+    parts: list[RenderableType] = [table_of(state["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
+    if state["runs"]:
+        parts.append(table_of(state["runs"], _RUN_COLUMNS, "runs"))
+    unknown = f"queues and runs are unknown: {state['unknown']}" if "unknown" in state else ""
+    return Group(*parts, *_texts([state["damaged"], unknown]))
 
 
 def _texts(lines: Sequence[str]) -> list[RenderableType]:

@@ -119,14 +119,14 @@ def _steer_by_name(
 
     services, model = open_services(), body["model"]
     obtain(model)
-    named = NamedDirections(open_artifacts(services.settings)).find(_model(model, services.settings), **names)
-    _introduce(named, strengths)
-    found = {name: getattr(named, name) for name in names}
-    bodies = [body | {"steering": found | {"strength": each, "positions": positions}} for each in strengths]
+    direction = NamedDirections(open_artifacts(services.settings)).find(_model(model, services.settings), **names)
+    _introduce(direction, strengths)
+    identity = {name: getattr(direction, name) for name in names}
+    bodies = [body | {"steering": identity | {"strength": strength, "positions": positions}} for strength in strengths]
     if len(strengths) == 1 and not as_json:
         _stream(services, texts, bodies[0])
     else:
-        _compare(services, texts, named, [0.0, *strengths], [body, *bodies], as_json=as_json)
+        _compare(services, texts, direction, [0.0, *strengths], [body, *bodies], as_json=as_json)
 
 
 def _model(name: str, cluster: ClusterSettings) -> ModelRef:
@@ -149,11 +149,11 @@ def _strengths(listed: str | None) -> list[float]:
     return strengths
 
 
-def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
+def _introduce(direction: NamedDirection, strengths: Iterable[float]) -> None:
     """Say which model and direction a name means, and which strengths are beyond what its run found fluent."""
-    typer.echo(f"model {named.model}, direction: {named}", err=True)
-    limit = named.fluent_strength
-    beyond = [] if limit is None else [f"{each:g}" for each in strengths if abs(each) > limit]
+    typer.echo(f"model {direction.model}, direction: {direction}", err=True)
+    limit = direction.fluent_strength
+    beyond = [] if limit is None else [f"{strength:g}" for strength in strengths if abs(strength) > limit]
     if beyond:
         at_most = f"up to {limit:g}" if limit else "at none of its strengths"
         typer.echo(f"warning: strength {', '.join(beyond)}: the run's texts were fluent {at_most}", err=True)
@@ -162,7 +162,7 @@ def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
 def _compare(
     services: Services,
     texts: list[str],
-    named: NamedDirection,
+    direction: NamedDirection,
     strengths: Sequence[float],
     bodies: Sequence[dict[str, Any]],
     *,
@@ -171,23 +171,28 @@ def _compare(
     """Show the texts of each prompt at all strengths, the unsteered one first."""
     with waiting(f"{len(texts) * len(bodies)} texts: {_LOADING}"), ThreadPoolExecutor(len(bodies)) as pool:
         answers = list(pool.map(lambda body: services.post("steerer", "v1/completions", body), bodies))
-    made = [answer_rows(texts, answer) for answer in answers]
+    replies = [answer_rows(texts, answer) for answer in answers]
     rows = [
-        {"strength": strength, **each["texts"][prompt]}
+        {"strength": strength, **reply["texts"][prompt]}
         for prompt in range(len(texts))
-        for strength, each in zip(strengths, made, strict=True)
+        for strength, reply in zip(strengths, replies, strict=True)
     ]
     if as_json:
-        facts = {"model": made[0]["model"], "seed": made[0]["seed"], "direction": named.facts(), "texts": rows}
+        facts = {
+            "model": replies[0]["model"],
+            "seed": replies[0]["seed"],
+            "direction": direction.facts(),
+            "texts": rows,
+        }
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return
     console = Console()
     for start in range(0, len(rows), len(strengths)):
-        shown = [
+        cells = [
             {"strength": f"{row['strength']:g}" if row["strength"] else "unsteered", "text": row["text"].strip()}
             for row in rows[start : start + len(strengths)]
         ]
-        console.print(table_of(shown, ("strength", "text"), title=rows[start]["prompt"]))
+        console.print(table_of(cells, ("strength", "text"), title=rows[start]["prompt"]))
 
 
 def _vector(file: Path) -> list[float]:
@@ -228,9 +233,9 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
         last = spec.rpartition(":")[2]
         hint = f"; {unknown_name_message('operation', last, OPERATIONS)}" if last.isidentifier() else ""
         raise InputError(f"--edit {spec!r} is not {_EDIT}{hint}") from None
-    named = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source))}
+    source_field = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source))}
     of = "alpha" if operation == "erase" else _unit(unit)  # a share of the projection has no unit
-    return {**named, "layer": layer, of: strength, "operation": operation}
+    return {**source_field, "layer": layer, of: strength, "operation": operation}
 
 
 def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:

@@ -18,23 +18,23 @@ _TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true
 
 def named_suite(args: Sequence[str]) -> str | None:
     """Return the suite that arguments name; None without one."""
-    named = [after for before, after in pairwise(args) if before == "--suite"]
-    named += [each.partition("=")[2] for each in args if each.startswith("--suite=")]
-    return named[-1] if named else None
+    suites = [after for before, after in pairwise(args) if before == "--suite"]
+    suites += [arg.partition("=")[2] for arg in args if arg.startswith("--suite=")]
+    return suites[-1] if suites else None
 
 
 def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
     """Return arguments with `--set` in place of options that name a setting and that the command does not have."""
-    fields, left, given = {_option(name): name for name in of.model_fields}, list(args), list[str]()
+    fields, left, arguments = {_option(name): name for name in of.model_fields}, list(args), list[str]()
     while left:
         option, equals, value = left.pop(0).partition("=")
         if option in known or option not in fields or not (equals or left):
-            given.append(option + equals + value)
+            arguments.append(option + equals + value)
             continue
         text = value if equals else left.pop(0)
         several = isinstance(of.model_fields[fields[option]].default, tuple) and not text.startswith("[")
-        given += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
-    return given
+        arguments += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
+    return arguments
 
 
 def reads(suite: Suite[Any, Any, Any], name: str) -> bool:
@@ -66,13 +66,13 @@ def help_rows(
         default, value = described.get("default"), started.get(name, described.get("default"))
         if section:
             values = {**(default or {}), **(value if isinstance(value, dict) else {})}
-            inner = [each for each in section if f"{name}.{each}" not in of.unread]
+            inner = [setting for setting in section if f"{name}.{setting}" not in of.unread]
             if option in shown and "source" in inner:  # `--corpus` names the source of a corpus
                 inner.remove("source")
                 yield shown[option], _text(described, values.get("source"))
             of_sections += [
-                (f"--set {name}.{each}=<{_type(section[each])}>", _text(section[each], values.get(each)))
-                for each in inner
+                (f"--set {name}.{setting}=<{_type(section[setting])}>", _text(section[setting], values.get(setting)))
+                for setting in inner
             ]
         else:
             yield shown.get(option, f"{option} <{_type(described)}>"), _text(described, value)
@@ -89,7 +89,7 @@ def _text(schema: dict[str, Any], default: Any) -> str:
 def _type(schema: dict[str, Any]) -> str:
     """Return what values of a JSON schema look like on the command line."""
     if "anyOf" in schema:
-        return "|".join(dict.fromkeys(_type(each) for each in schema["anyOf"] if each.get("type") != "null"))
+        return "|".join(dict.fromkeys(_type(variant) for variant in schema["anyOf"] if variant.get("type") != "null"))
     if "enum" in schema or "const" in schema:
         return "|".join(map(str, schema.get("enum", [schema.get("const")])))
     if schema.get("type") == "array":

@@ -18,11 +18,11 @@ Show = Callable[[Tables, Sequence[str], dict[str, Any]], None]
 
 def show_tables(name: str | None) -> Show:
     """Return what shows tables as `rich` (default in a terminal), `plain` or `json`; raise ConfigError otherwise."""
-    chosen = name or ("rich" if sys.stdout.isatty() else "plain")
+    display = name or ("rich" if sys.stdout.isatty() else "plain")
     shows: dict[str, Show] = {"rich": _rich, "plain": _plain, "json": _json}
-    if chosen not in shows:
-        raise ConfigError(f"unknown display {chosen!r}; use {', '.join(shows)}")
-    return shows[chosen]
+    if display not in shows:
+        raise ConfigError(f"unknown display {display!r}; use {', '.join(shows)}")
+    return shows[display]
 
 
 def _rich(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:

@@ -134,5 +134,5 @@ def copy_store(
     folder = folder_of_store(source)
     if folder is not None and not folder.is_dir():
         raise NotFoundError(f"there is no object store in {folder}")
-    made = copy(open_store(source), open_store(target))
-    typer.echo(f"{made.objects} objects, {made.num_bytes / 1e6:.1f} MB copied; {made.present} were there already")
+    copies = copy(open_store(source), open_store(target))
+    typer.echo(f"{copies.objects} objects, {copies.num_bytes / 1e6:.1f} MB copied; {copies.present} were there already")

@@ -41,12 +41,12 @@ class TokenAuth(httpx.Auth):
     def renew(self) -> bool:
         """Read the token again. Return whether it is another one, for the same services."""
         try:
-            found = ClusterSettings.load(http_only=True)
+            cluster = ClusterSettings.load(http_only=True)
         except ConfigError:
             return False
-        if found.http_address != self._cluster.http_address or found.token == self._cluster.token:
+        if cluster.http_address != self._cluster.http_address or cluster.token == self._cluster.token:
             return False
-        self._cluster = found
+        self._cluster = cluster
         return True
 
 
@@ -98,12 +98,14 @@ def connect(cluster: ClusterSettings, timeout_s: float) -> tuple[httpx.Client, T
 
 def why(error: httpx.HTTPError, cluster: ClusterSettings) -> str:
     """Return why services cannot be reached, what names their address, and what to do."""
-    said = str(error) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        return f"{said}; if the certificate is of your own authority, name that in {HttpSettings.variable('ca_file')}"
+    message = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in message:
+        return (
+            f"{message}; if the certificate is of your own authority, name that in {HttpSettings.variable('ca_file')}"
+        )
     if cluster.store_uri:
-        return f"{said}; is the cluster up? (make cluster-up)"
-    return f"{said}; is the cluster up? {cluster.http_from} names this address"
+        return f"{message}; is the cluster up? (make cluster-up)"
+    return f"{message}; is the cluster up? {cluster.http_from} names this address"
 
 
 def _wait_s(response: httpx.Response) -> float:

@@ -81,8 +81,8 @@ class DeadLetters:
     def select(self, wanted: Selection) -> list[StoredLetter]:
         """Return the letters of a selection, by service, oldest first."""
         services = SERVICES if wanted.service is None else (wanted.service,)
-        found = (each for service in services for each in self.queue.stored_letters(service))
-        return [each for each in found if each.letter in wanted]
+        letters = (letter for service in services for letter in self.queue.stored_letters(service))
+        return [letter for letter in letters if letter.letter in wanted]
 
     def find(self, names: Sequence[str]) -> list[StoredLetter]:
         """Return the letters that ids, or beginnings of ids, name. Equal letters have one id and are all returned.
@@ -92,15 +92,15 @@ class DeadLetters:
             ConfigError: A name is the beginning of several ids.
         """
         letters = self.select(Selection())
-        chosen: dict[str, list[StoredLetter]] = {}
+        letters_by_id: dict[str, list[StoredLetter]] = {}
         for name in names:
-            found = _meant(name, {each.letter.letter_id for each in letters})
-            chosen[found] = [each for each in letters if each.letter.letter_id == found]
-        return [each for same in chosen.values() for each in same]
+            letter_id = _meant(name, {letter.letter.letter_id for letter in letters})
+            letters_by_id[letter_id] = [letter for letter in letters if letter.letter.letter_id == letter_id]
+        return [letter for same in letters_by_id.values() for letter in same]
 
     def rows(self, wanted: Selection) -> list[dict[str, Any]]:
         """Return the letters of a selection as lists show them."""
-        return [each.letter.row() for each in self.select(wanted)]
+        return [letter.letter.row() for letter in self.select(wanted)]
 
     def details(self, name: str) -> dict[str, Any]:
         """Return the letter that an id, or its beginning, names; raise as `find`."""
@@ -109,34 +109,34 @@ class DeadLetters:
     def retry(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
         """Send the tasks of letters to their queues again, each task once; yield a report per letter."""
         by_task: dict[str, list[tuple[StoredLetter, Task]]] = {}
-        for each in chosen:
+        for letter in chosen:
             try:
-                task = _sendable(each.letter)
+                task = _sendable(letter.letter)
             except InputError as error:
-                yield Report(each.letter, Verdict.NO_TASK, _why(each.letter, error))
+                yield Report(letter.letter, Verdict.NO_TASK, _why(letter.letter, error))
             else:
-                by_task.setdefault(task.task_id, []).append((each, task))
+                by_task.setdefault(task.task_id, []).append((letter, task))
         for task_id, same in by_task.items():
             task = same[-1][1]
-            yield from self._alone(task_id, [each for each, _ in same], partial(self._send, task))
+            yield from self._alone(task_id, [letter for letter, _ in same], partial(self._send, task))
 
     def drop(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
         """Remove letters; yield a report per letter."""
-        for each in chosen:
-            yield from self._alone(each.letter.task_id or each.letter.letter_id, [each], lambda: Verdict.DROPPED)
+        for letter in chosen:
+            yield from self._alone(letter.letter.task_id or letter.letter.letter_id, [letter], lambda: Verdict.DROPPED)
 
     def _alone(self, name: str, same: list[StoredLetter], act: Callable[[], Verdict]) -> Iterator[Report]:
         """Act for letters that are still there, then remove them, while no other command works on them."""
         lease = self.leases.acquire(f"dead-letter/{name}")
         if lease is None:
-            yield from (Report(each.letter, Verdict.HELD) for each in same)
+            yield from (Report(letter.letter, Verdict.HELD) for letter in same)
             return
         with lease:
-            there = [each for each in same if self.queue.has_letter(each)]
-            verdict = act() if there else Verdict.GONE
-            removed = [each in there and self.queue.remove_letter(each) for each in same]
-        for each, gone in zip(same, removed, strict=True):
-            yield Report(each.letter, verdict if gone else Verdict.GONE)
+            present = [letter for letter in same if self.queue.has_letter(letter)]
+            verdict = act() if present else Verdict.GONE
+            removed = [letter in present and self.queue.remove_letter(letter) for letter in same]
+        for letter, gone in zip(same, removed, strict=True):
+            yield Report(letter.letter, verdict if gone else Verdict.GONE)
 
     def _send(self, task: Task) -> Verdict:
         """Send a task as the driver's loop does, unless it waits or is in work."""
@@ -172,8 +172,8 @@ def read_since(text: str | None) -> datetime | None:
     if age := _AGE.fullmatch(text):
         return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
-        given = datetime.fromisoformat(text)
-        return given.replace(tzinfo=UTC) if given.tzinfo is None else given
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time
     except ValueError:
         what = "use an age such as 90m, 36h or 7d, or a time such as 2026-01-31T12:00"
         raise ConfigError(f"--since {shown(text)}: {what}") from None
@@ -181,14 +181,14 @@ def read_since(text: str | None) -> datetime | None:
 
 def _meant(name: str, ids: set[str]) -> str:
     """Return the one of the ids that begins with a name."""
-    found = {letter_id for letter_id in ids if name and letter_id.startswith(name)}
-    if not found:
+    matches = {letter_id for letter_id in ids if name and letter_id.startswith(name)}
+    if not matches:
         hint = "`poolbench-driver dead-letters ls` lists them"
         raise NotFoundError(f"no dead letter has an id that begins with {shown(name)}; {hint}")
-    if len(found) > 1:
-        few = ", ".join(sorted(found)[:5])
-        raise ConfigError(f"{len(found)} dead letters have ids that begin with {shown(name)}: {few}; give more")
-    return found.pop()
+    if len(matches) > 1:
+        few = ", ".join(sorted(matches)[:5])
+        raise ConfigError(f"{len(matches)} dead letters have ids that begin with {shown(name)}: {few}; give more")
+    return matches.pop()
 
 
 def _sendable(letter: DeadLetter) -> Task:

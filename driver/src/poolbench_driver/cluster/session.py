@@ -67,5 +67,5 @@ def try_health(services: Services, service: str) -> str:
     try:
         return str(services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", ServiceState.OK))
     except PoolbenchError as error:
-        known = {Code.UNAUTHORIZED.value: ServiceState.REFUSED, Code.BUSY.value: ServiceState.BUSY}
-        return known.get(error.code, ServiceState.DOWN)
+        state_of_code = {Code.UNAUTHORIZED.value: ServiceState.REFUSED, Code.BUSY.value: ServiceState.BUSY}
+        return state_of_code.get(error.code, ServiceState.DOWN)

@@ -101,11 +101,14 @@ def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
         by_strategy: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
         for pair in pairs:
             by_strategy[pair[0]["strategy"] or ""].append(pair)
-        lines = [_value_row(metric, name, found, num_resamples, seed) for name, found in sorted(by_strategy.items())]
+        lines = [
+            _value_row(metric, name, strategy_pairs, num_resamples, seed)
+            for name, strategy_pairs in sorted(by_strategy.items())
+        ]
         adjusted = holm(np.array([line["p"] for line in lines]))
-        each = [{**line, "p_holm": float(p)} for line, p in zip(lines, adjusted, strict=True)]
+        strategy_rows = [{**line, "p_holm": float(p)} for line, p in zip(lines, adjusted, strict=True)]
         together = {**_value_row(metric, "*", pairs, num_resamples, seed), "p_holm": None}
-        rows += [together, *each] if len(each) > 1 else each
+        rows += [together, *strategy_rows] if len(strategy_rows) > 1 else strategy_rows
     return rows
 
 
@@ -114,7 +117,7 @@ def _value_row(metric: str, strategy: str, pairs: Sequence[tuple[Row, Row]], num
     by_concept: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for a, b in pairs:
         by_concept[a["concept"] or ""].append((a["value"], b["value"]))
-    means_N2 = np.array([np.mean(found, axis=0) for _, found in sorted(by_concept.items())])
+    means_N2 = np.array([np.mean(value_pairs, axis=0) for _, value_pairs in sorted(by_concept.items())])
     differences = means_N2[:, 1] - means_N2[:, 0]
     interval = mean_interval(differences, num_resamples=num_resamples, seed=seed) or (None, None)
     test = paired_permutation_test(differences, num_resamples=num_resamples, seed=seed)

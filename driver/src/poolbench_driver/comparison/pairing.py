@@ -38,11 +38,11 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
         ConfigError: Where suite, protocol or budget differ, or no cell is common.
         InputError: Where a run has two rows of one cell.
     """
-    for name in (chosen := list(across)):
+    for name in (groups := list(across)):
         if name not in ACROSS:
             raise UnknownNameError("column group", name, ACROSS)
     _refuse_incomparable(first, second)
-    ignored = {column for name in chosen for column in ACROSS[name]}
+    ignored = {column for name in groups for column in ACROSS[name]}
     names = [name for name in IDENTITY if name not in ignored]
     left, right = _by_identity(first, names, "first run"), _by_identity(second, names, "second run")
     common = [(row, right[key]) for key, row in left.items() if key in right]
@@ -81,16 +81,16 @@ def _refuse_incomparable(first: Sequence[Row], second: Sequence[Row], columns: S
 
 
 def _by_identity(rows: Iterable[Row], names: Sequence[str], which: str) -> dict[tuple[Any, ...], Row]:
-    found: dict[tuple[Any, ...], Row] = {}
+    row_by_identity: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         if row["metric"].startswith("rank."):
             continue
         key = tuple(row[name] for name in names)
-        if key in found:
+        if key in row_by_identity:
             cell = ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True) if value is not None)
             raise InputError(f"{which}: two rows of one cell: {cell}")
-        found[key] = row
-    return found
+        row_by_identity[key] = row
+    return row_by_identity
 
 
 def _differences(first: Sequence[Row], second: Sequence[Row], names: Iterable[str]) -> str:
@@ -126,21 +126,28 @@ def measured_pairs(pairing: Pairing) -> list[tuple[Row, Row]]:
 
 def cells_of_one_run(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Return unpaired cells of one run by metric: count, strategies, and how the other run's cells differ."""
-    found = []
+    lines = []
     for metric in sorted({row["metric"] for row in rows}):
-        own = [row for row in rows if row["metric"] == metric]
-        there = [row for row in others if row["metric"] == metric]
-        names = sorted({row["strategy"] or "" for row in own})
-        shown = ", ".join(names) if len(names) <= 3 else f"{len(names)} strategies"
-        found.append({"metric": metric, "strategies": shown, "cells": len(own), "why": _why(own, there)})
-    return found
+        metric_rows = [row for row in rows if row["metric"] == metric]
+        other_rows = [row for row in others if row["metric"] == metric]
+        names = sorted({row["strategy"] or "" for row in metric_rows})
+        strategies = ", ".join(names) if len(names) <= 3 else f"{len(names)} strategies"
+        lines.append(
+            {
+                "metric": metric,
+                "strategies": strategies,
+                "cells": len(metric_rows),
+                "why": _why(metric_rows, other_rows),
+            }
+        )
+    return lines
 
 
-def _why(own: Sequence[Row], there: Sequence[Row]) -> str:
-    if not there:
+def _why(metric_rows: Sequence[Row], other_rows: Sequence[Row]) -> str:
+    if not other_rows:
         return "not measured there"
-    sides = {name: ({row[name] for row in own}, {row[name] for row in there}) for name in IDENTITY}
-    if sides.pop("strategy")[0].isdisjoint({row["strategy"] for row in there}):
+    sides = {name: ({row[name] for row in metric_rows}, {row[name] for row in other_rows}) for name in IDENTITY}
+    if sides.pop("strategy")[0].isdisjoint({row["strategy"] for row in other_rows}):
         return "not measured there for these strategies"
     apart = [f"{name} {_shown(a)} here, {_shown(b)} there" for name, (a, b) in sides.items() if a.isdisjoint(b)]
     return "; ".join(apart) or "other strategies, concepts or settings"

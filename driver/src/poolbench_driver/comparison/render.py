@@ -29,10 +29,12 @@ def as_sentence(changes: RunChanges, first: str, second: str) -> str:
     counts, sides = changes.summary, f"{first} against {'itself' if first == second else second}"
     same = "the same figures in {common} common cells"
     moved = "of {common} common cells, {changed_value} changed in value and {changed_status} in status"
-    said = (moved if counts["changed_value"] or counts["changed_status"] else same).format(**counts)
+    summary = (moved if counts["changed_value"] or counts["changed_status"] else same).format(**counts)
     if not (counts["only_first"] or counts["only_second"]):
-        return f"{sides}: {said}"
-    return f"{sides}: {said}; {counts['only_first']} are only in the first run, {counts['only_second']} in the second"
+        return f"{sides}: {summary}"
+    return (
+        f"{sides}: {summary}; {counts['only_first']} are only in the first run, {counts['only_second']} in the second"
+    )
 
 
 def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
@@ -69,13 +71,13 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
         ("cells of one run only", _UNPAIRED, unpaired, 3),
         ("agreement of mean ranks, Spearman", _AGREEMENT, agreement, 0),
     )
-    found: list[Titled] = []
+    titled_tables: list[Titled] = []
     for title, columns, rows, room in tables:
         if everything or len(rows) <= room:
-            found.append((title, columns, rows))
+            titled_tables.append((title, columns, rows))
         else:
-            found.append((f"{title}: {room} of {len(rows)} (--all: the rest)", columns, rows[:room]))
-    return [table for table in found if table[2]]
+            titled_tables.append((f"{title}: {room} of {len(rows)} (--all: the rest)", columns, rows[:room]))
+    return [table for table in titled_tables if table[2]]
 
 
 def _certainty(row: Row, ranked: Container[str]) -> tuple[bool, float, bool, float]:
@@ -102,9 +104,9 @@ def _moved(row: Row, name: str) -> bool:
 
 
 def _value(row: Row) -> Row:
-    shown = {name: _number(row[name], 4) for name in ("first", "second", "difference")}
+    figures = {name: _number(row[name], 4) for name in ("first", "second", "difference")}
     p_values = {"p": _number(row["p"], 3), "p (Holm)": _number(row["p_holm"], 3)}
-    return {**row, **shown, **p_values, "95 % interval": _interval(row, 4), "": _verdict(row)}
+    return {**row, **figures, **p_values, "95 % interval": _interval(row, 4), "": _verdict(row)}
 
 
 def _verdict(row: Row) -> str:
@@ -120,8 +122,8 @@ def _verdict(row: Row) -> str:
 
 
 def _rank(row: Row) -> Row:
-    shown = {name: _number(row[name], 2) for name in ("first", "second", "change")}
-    return {**row, **shown, "95 % interval": _interval(row, 2) or row["status"].replace(Status.OK, "")}
+    figures = {name: _number(row[name], 2) for name in ("first", "second", "change")}
+    return {**row, **figures, "95 % interval": _interval(row, 2) or row["status"].replace(Status.OK, "")}
 
 
 def _interval(row: Row, decimals: int = 3) -> str:

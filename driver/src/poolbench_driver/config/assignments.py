@@ -45,10 +45,10 @@ def setting_paths(of: type[StrictModel]) -> list[str]:
 
 def require_known(named: Iterable[Assignment], of: type[StrictModel]) -> None:
     """Raise UnknownNameError for a path that a configuration does not have, with the nearest ones."""
-    known = setting_paths(of)
-    for each in named:
-        if each.path not in known:
-            raise UnknownNameError("setting", each.path, known)
+    paths = setting_paths(of)
+    for assignment in named:
+        if assignment.path not in paths:
+            raise UnknownNameError("setting", assignment.path, paths)
 
 
 def read_assignments(texts: Iterable[str]) -> list[Assignment]:
@@ -57,16 +57,16 @@ def read_assignments(texts: Iterable[str]) -> list[Assignment]:
     Raises:
         ConfigError: For a text without `=`, a value that is not YAML, or a path that is given twice.
     """
-    found = dict[str, Assignment]()
+    assignments = dict[str, Assignment]()
     for text in texts:
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals:
             raise ConfigError(f"--set {shown(text)}: write it as path=value, such as budget.max_tokens=100")
-        if path in found:
+        if path in assignments:
             raise ConfigError(f"--set {path} is given twice; give it once")
-        found[path] = Assignment(path, _value(path, value))
-    return list(found.values())
+        assignments[path] = Assignment(path, _value(path, value))
+    return list(assignments.values())
 
 
 def _value(path: str, text: str) -> Any:

@@ -66,8 +66,8 @@ class SteeringConfig(StrictModel):
 
     def changed(self) -> dict[str, Any]:
         """Return the settings of generation that differ from their defaults; keys and rows hold them."""
-        made = self.model_dump(exclude={"direction"})
-        return {name: value for name, value in made.items() if value != SteeringConfig.model_fields[name].default}
+        settings = self.model_dump(exclude={"direction"})
+        return {name: value for name, value in settings.items() if value != SteeringConfig.model_fields[name].default}
 
 
 class SaeConfig(StrictModel):
@@ -152,8 +152,8 @@ class ConceptsConfig(RunConfig):
     @property
     def sink_settings(self) -> dict[str, Any]:
         """Return what is done with attention sinks, as far as it differs from the corrected protocol."""
-        given = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
-        return {name: value for name, value in given.items() if value != type(self).model_fields[name].default}
+        settings = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
+        return {name: value for name, value in settings.items() if value != type(self).model_fields[name].default}
 
     @property
     def concept_ids(self) -> tuple[str, ...]:

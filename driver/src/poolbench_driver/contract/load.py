@@ -27,16 +27,16 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     layers = [
         {} if path is None else read_yaml(path, "configuration"),
         overrides,
-        *(each.settings for each in assignments),
+        *(assignment.settings for assignment in assignments),
     ]
-    given = {field: value for layer in layers for field, value in layer.items()}
-    suite, name = SUITES.get(str(given.get("suite", DEFAULT_SUITE))), given.get("preset")
+    settings = {field: value for layer in layers for field, value in layer.items()}
+    suite, name = SUITES.get(str(settings.get("suite", DEFAULT_SUITE))), settings.get("preset")
     require_known(assignments, suite.config)
-    merged = suite.preset(_known(name), given) if name else {}
+    merged = suite.preset(_known(name), settings) if name else {}
     merged |= suite.settings()
-    way = suite.way(given.get("protocol", merged.get("protocol", "corrected")))
+    way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
     sections = _sections(suite.config)
-    for field, value in (each for layer in [way, *layers] for each in layer.items()):
+    for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
         below = merged.get(field)
         if field == "budget" and isinstance(value, str):  # it names amounts, not how to measure
             merged[field] = BUDGETS[_known(value)].model_dump(mode="json") | way.get(field, {})

@@ -61,12 +61,12 @@ def metric_info(metric: str) -> MetricInfo:
             base = metric_info(metric.removesuffix(suffix))
             better = None if suffix == ".null_p95" else base.higher_is_better if suffix.startswith(".excess") else False
             return MetricInfo(metric, f"{base.summary}, {meaning}", better, version=base.version)
-    known, family = all_metrics(), metric.rpartition(".")[0]
-    if family in known and known[family].variants:
-        return replace(known[family], id=metric)
-    if metric not in known:
-        raise UnknownNameError("metric", metric, known)
-    return known[metric]
+    metrics, family = all_metrics(), metric.rpartition(".")[0]
+    if family in metrics and metrics[family].variants:
+        return replace(metrics[family], id=metric)
+    if metric not in metrics:
+        raise UnknownNameError("metric", metric, metrics)
+    return metrics[metric]
 
 
 def is_higher_better(metric: str) -> bool:

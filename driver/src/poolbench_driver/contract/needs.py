@@ -24,11 +24,11 @@ class Need:
 
 def require_all(found: Iterable[Need]) -> None:
     """Raise ConfigError that names everything without which a run cannot start."""
-    if stopping := list(dict.fromkeys(str(each) for each in found if each.stops)):
+    if stopping := list(dict.fromkeys(str(need) for need in found if need.stops)):
         raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
 
 
 def lines(found: Sequence[Need]) -> list[str]:
     """Return one line for each thing that is missing, each once."""
     marks = {True: "missing", False: "note"}
-    return list(dict.fromkeys(f"{marks[each.stops]}: {each}" for each in found))
+    return list(dict.fromkeys(f"{marks[need.stops]}: {need}" for need in found))

@@ -53,9 +53,9 @@ def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[
         if not lines:
             head = list(map(str, values))
             if lacking := [name for name in required if name not in head]:
-                there = ", ".join(map(shown, head[:8])) or "none"
+                columns = ", ".join(map(shown, head[:8])) or "none"
                 raise InputError(
-                    f"{file}, line 1: no column {', '.join(map(shown, lacking))}; the first columns are {there}"
+                    f"{file}, line 1: no column {', '.join(map(shown, lacking))}; the first columns are {columns}"
                 )
         cells = {name: name_in(values, name, where) for name in head}
         if any(cells.values()):

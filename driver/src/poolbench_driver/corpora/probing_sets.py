@@ -26,14 +26,16 @@ def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
     """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
     source = config.corpus.source
     catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
-    chosen = catalogue.choose(config.sets) if config.sets else catalogue.all()
+    candidates = catalogue.choose(config.sets) if config.sets else catalogue.all()
     if source not in NO_FOLDER:
-        found = [each for each in chosen if each.folder == Path(source)]
+        probing_sets = [candidate for candidate in candidates if candidate.folder == Path(source)]
     else:
-        found = [each for each in chosen if (each.fidelity == "planted") is (source == "planted")]
-    if not found and config.sets:
+        probing_sets = [
+            candidate for candidate in candidates if (candidate.fidelity == "planted") is (source == "planted")
+        ]
+    if not probing_sets and config.sets:
         raise CorpusError(
             f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
             "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
         )
-    return catalogue, found
+    return catalogue, probing_sets

@@ -125,30 +125,30 @@ def croissant(sums: Mapping[str, str], manifest: CorpusManifest, licences: Seque
                 "name": name,
                 "contentUrl": name,
                 "encodingFormat": "application/jsonlines",
-                "sha256": found,
+                "sha256": digest,
             }
-            for name, found in sums.items()
+            for name, digest in sums.items()
         ],
         "recordSet": [_record_set(name) for name in sums],
     }
 
 
 def _record_set(file: str) -> dict[str, Any]:
-    own = file.removesuffix(".jsonl")
+    record_id = file.removesuffix(".jsonl")
     return {
         "@type": "cr:RecordSet",
-        "@id": own,
-        "name": own,
+        "@id": record_id,
+        "name": record_id,
         "field": [
             {
                 "@type": "cr:Field",
-                "@id": f"{own}/{name}",
+                "@id": f"{record_id}/{name}",
                 "name": name,
-                "description": said,
+                "description": description,
                 "dataType": kind,
                 "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
             }
-            for name, (kind, said) in FIELDS.items()
+            for name, (kind, description) in FIELDS.items()
         ],
     }
 
@@ -188,7 +188,7 @@ def _card(passages: pa.Table, manifest: CorpusManifest, licences: Sequence[str])
         "licences": ", ".join(licences),
     }
     splits = f"| concept | {' | '.join(CORPUS_SPLITS)} | sources |"
-    fields = (f"| `{name}` | {said} |" for name, (_, said) in FIELDS.items())
+    fields = (f"| `{name}` | {description} |" for name, (_, description) in FIELDS.items())
     sections = [
         *("", "## Passages (positive / negative)", "", splits, f"|---|{'---|' * (len(CORPUS_SPLITS) + 1)}"),
         *_sizes(passages),
@@ -203,9 +203,9 @@ def _header(passages: pa.Table, licences: Sequence[str]) -> list[str]:
     lines = [*hub_header(of_all), "configs:"]
     for concept in sorted(set(passages["concept"].to_pylist())):
         lines += [f"- config_name: {concept}", "  data_files:"]
-        own = passages.filter(pc.equal(passages["concept"], concept))
-        there = set(own["split"].to_pylist())
-        for split in (split for split in CORPUS_SPLITS if split in there):
+        concept_passages = passages.filter(pc.equal(passages["concept"], concept))
+        splits = set(concept_passages["split"].to_pylist())
+        for split in (split for split in CORPUS_SPLITS if split in splits):
             lines += [f"  - split: {split}", f"    path: {concept}/{split}_*.jsonl"]
     return lines
 

@@ -44,11 +44,11 @@ def concept_identity(config: ConceptsConfig, concept: Concept) -> dict[str, Any]
 
 def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
     """Return source and revision of the passages of a run, as result rows hold them."""
-    own = {concept.id: concept.corpus for concept in concepts if concept.corpus}
-    if not own:
+    revision_by_concept = {concept.id: concept.corpus for concept in concepts if concept.corpus}
+    if not revision_by_concept:
         return dataset_identity(config, concepts)
-    revision = ", ".join(f"{name} {corpus}" for name, corpus in sorted(own.items()))
-    if len(own) == len(concepts):
+    revision = ", ".join(f"{name} {corpus}" for name, corpus in sorted(revision_by_concept.items()))
+    if len(revision_by_concept) == len(concepts):
         return {"source": OWN, "revision": revision}
     shared = dataset_identity(config, [concept for concept in concepts if not concept.corpus])
     return shared | {"source": f"{shared['source']}+{OWN}", "revision": f"{shared['revision']}, {revision}"}
@@ -56,12 +56,12 @@ def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str
 
 def require_one_kind(config: ConceptsConfig, concepts: Sequence[Concept]) -> None:
     """Raise ConfigError for a run of planted concepts and a user's own: they are never ranked together."""
-    own = [concept.id for concept in concepts if concept.corpus]
-    if own and len(own) < len(concepts) and config.corpus.source == "planted":
+    user_concepts = [concept.id for concept in concepts if concept.corpus]
+    if user_concepts and len(user_concepts) < len(concepts) and config.corpus.source == "planted":
         others = ", ".join(concept.id for concept in concepts if not concept.corpus)
         raise ConfigError(
-            f"{', '.join(own)} would be ranked with planted passages of {others}, which are diagnostics: measure them "
-            "in two runs, or name a corpus for the others (--corpus real, or a folder)"
+            f"{', '.join(user_concepts)} would be ranked with planted passages of {others}, which are diagnostics: "
+            "measure them in two runs, or name a corpus for the others (--corpus real, or a folder)"
         )
 
 
@@ -76,9 +76,9 @@ def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -
 
         identity["revision"] = real_revision(concept.id for concept in concepts)
     else:
-        found = folder_facts(Path(corpus.source))
-        inferred = {"inference": INFERENCE_VERSION} if found.lacks_documents else {}
-        return {"source": found.origin, "revision": found.revision} | inferred
+        facts = folder_facts(Path(corpus.source))
+        inferred = {"inference": INFERENCE_VERSION} if facts.lacks_documents else {}
+        return {"source": facts.origin, "revision": facts.revision} | inferred
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
@@ -252,10 +252,10 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
     names = [row["pair_id"] or row["passage_id"] for row in rows]
     ranks = [hashlib.sha256(f"at-most:{name}".encode()).hexdigest() for name in names]
     order = sorted(range(len(rows)), key=lambda i: (ranks[i], i))
-    kept: list[int] = []
+    row_numbers: list[int] = []
     for label in (0, 1):
-        kept += [i for i in order if rows[i]["label"] == label][: size // 2]
-    return passages.take(sorted(kept))
+        row_numbers += [i for i in order if rows[i]["label"] == label][: size // 2]
+    return passages.take(sorted(row_numbers))
 
 
 def openings_step(name: str, count: int) -> LocalStep:

@@ -16,14 +16,14 @@ from poolbench_driver.doctor.models import model
 
 def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
     """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
-    settings, found = machine.settings_of()
+    settings, finding = machine.settings_of()
     if settings is None or settings.store_uri:  # a client of a remote cluster needs no assets and no ports
         yield from machine.assets()
     yield from machine.gaps()
     yield from machine.disks(output, settings)
     if settings is None or settings.store_uri:
         yield from machine.ports()
-    yield found
+    yield finding
     if settings is None:
         return
     if settings.store_uri:

@@ -53,9 +53,9 @@ def free_space(where: str, free_bytes: int) -> Finding:
     """Return whether there is enough free space."""
     free_gib = free_bytes / _GIB
     level = Level.FAILURE if free_gib < _LEAST_GIB else Level.WARNING if free_gib < _LITTLE_GIB else Level.OK
-    said = f"{free_gib:.1f} GiB are free"
+    message = f"{free_gib:.1f} GiB are free"
     advice = f"; at least {_LITTLE_GIB} are advised: `poolbench-driver gc --delete` frees some"
-    return Finding(f"disk of {where}", level, said + advice * (level is not Level.OK))
+    return Finding(f"disk of {where}", level, message + advice * (level is not Level.OK))
 
 
 def free_bytes_at(path: Path) -> int:
@@ -65,5 +65,5 @@ def free_bytes_at(path: Path) -> int:
 
 def clock(whose: str, difference_s: float) -> Finding:
     """Return whether a clock agrees with that of the object store; `difference_s` is how far it is ahead."""
-    said = described_clock(difference_s)
-    return Finding(f"clock of {whose}", Level.WARNING if said else Level.OK, said)
+    message = described_clock(difference_s)
+    return Finding(f"clock of {whose}", Level.WARNING if message else Level.OK, message)

@@ -33,12 +33,12 @@ def check_session(session: Session) -> list[str]:
     if not session.settings.http_address:
         raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
     with ThreadPoolExecutor(len(SERVICES)) as pool:
-        found = dict(zip(SERVICES, pool.map(session.services.health, SERVICES), strict=True))
-    for name, health in found.items():
+        healths = dict(zip(SERVICES, pool.map(session.services.health, SERVICES), strict=True))
+    for name, health in healths.items():
         require_shared(session.settings, dict(health.get("folders", {})))
-        if said := other_version(name, health):
-            raise ConfigError(said)
-    return _clocks(session, found)
+        if mismatch := other_version(name, health):
+            raise ConfigError(mismatch)
+    return _clocks(session, healths)
 
 
 def owner_of(settings: ClusterSettings, artifacts: Artifacts) -> Owner:
@@ -75,5 +75,9 @@ def _clocks(session: Session, healths: Mapping[str, Mapping[str, Any]]) -> list[
     now_s = session.artifacts.store.now_s()
     times = {"this machine": time.time()}
     times |= {f"the {name}": health["replica"]["time_s"] for name, health in healths.items() if "replica" in health}
-    found = {whose: described_clock(time_s - now_s) for whose, time_s in times.items()}
-    return [f"note: the clock of {whose} is {said}" for whose, said in found.items() if said]
+    description_by_clock = {whose: described_clock(time_s - now_s) for whose, time_s in times.items()}
+    return [
+        f"note: the clock of {whose} is {description}"
+        for whose, description in description_by_clock.items()
+        if description
+    ]

@@ -30,8 +30,8 @@ def gaps() -> Iterator[Finding]:
     folder = Path(sys.prefix).parent
     root = folder if (folder / "deploy" / "install.py").exists() else None
     sources = package_sources(folder / ".venv") if root else None
-    found = find_gaps(profile, root, sources=sources, download_bytes=0, installed_bytes=0)
-    yield from map(_finding, found) if found else [Finding("machine")]
+    needs = find_gaps(profile, root, sources=sources, download_bytes=0, installed_bytes=0)
+    yield from map(_finding, needs) if needs else [Finding("machine")]
 
 
 def _finding(gap: Gap) -> Finding:

@@ -50,8 +50,8 @@ def _embedding(connected: Services, name: str) -> Iterator[Finding]:
         return
     gap = max(_gap(*pair) for pair in zip(alone, together["vectors"], strict=True))
     allowed = _ALLOWED.get(together["dtype"], _ALLOWED_HALF)
-    said = f"each text alone and beside others, in {together['dtype']}: largest relative difference {gap:.2g}"
-    yield Finding(check, Level.OK if gap <= allowed else Level.FAILURE, f"{said} (at most {allowed:g} is allowed)")
+    message = f"each text alone and beside others, in {together['dtype']}: largest relative difference {gap:.2g}"
+    yield Finding(check, Level.OK if gap <= allowed else Level.FAILURE, f"{message} (at most {allowed:g} is allowed)")
     reason = attention["reason"][0]
     yield Finding(
         f"attention of {name}",
@@ -82,7 +82,7 @@ def _sinks(name: str, answer: dict[str, Any]) -> Finding:
     read = f"of {answer['num_tokens']} tokens of {answer['num_texts']} texts"
     if not answer["sinks"]:
         return Finding(f"sinks of {name}", Level.OK, f"none {read}")
-    named = ", ".join(f"{sink['token']!r} {sink['count']} ({sink['num_first']} first)" for sink in answer["sinks"])
+    counts = ", ".join(f"{sink['token']!r} {sink['count']} ({sink['num_first']} first)" for sink in answer["sinks"])
     return Finding(
-        f"sinks of {name}", Level.NOTE, f"{read}, by token and how often as the first token of its text: {named}"
+        f"sinks of {name}", Level.NOTE, f"{read}, by token and how often as the first token of its text: {counts}"
     )

@@ -30,21 +30,21 @@ def store(settings: ClusterSettings) -> Iterator[Finding]:
     yield Finding(name)
     yield checked("conditional writes", partial(require_conditional_writes, artifacts.store))
     yield clock("this machine", time.time() - artifacts.store.now_s())
-    if said := described_damage(artifacts):
-        yield Finding("damaged files", Level.NOTE, said)
+    if damage := described_damage(artifacts):
+        yield Finding("damaged files", Level.NOTE, damage)
 
 
 def broker(settings: ClusterSettings) -> Iterator[Finding]:
     """Check that the broker answers and takes our credentials."""
-    found = Broker(settings.broker_url)
-    name = f"broker {found.shown}"
-    yield (answers := checked(name, TaskQueue(found).ping))
+    connection = Broker(settings.broker_url)
+    name = f"broker {connection.shown}"
+    yield (answers := checked(name, TaskQueue(connection).ping))
     if answers.level is not Level.OK:
         return
     with suppress(PoolbenchError):  # an absent store is a finding of its own
         artifacts = Artifacts(open_store(settings.store_uri))
-        own = owner_of(settings, artifacts)
-        yield checked("owner of the broker", partial(require_owner, found, own))
+        owner = owner_of(settings, artifacts)
+        yield checked("owner of the broker", partial(require_owner, connection, owner))
 
 
 def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:

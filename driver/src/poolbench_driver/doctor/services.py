@@ -49,14 +49,14 @@ def _ask(connected: Services, name: str) -> Health | PoolbenchError:
 
 def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]:
     """Check what a replica says about itself; one of another version may say nothing."""
-    if said := other_version(name, {"replica": replica}):
-        yield Finding(f"version of the {name}", Level.FAILURE, said)
+    if mismatch := other_version(name, {"replica": replica}):
+        yield Finding(f"version of the {name}", Level.FAILURE, mismatch)
     if not replica:
         return
-    if now_s is not None and (found := clock(f"the {name}", replica["time_s"] - now_s)).level is not Level.OK:
-        yield found
-    if (found := free_space(f"the {name}", replica["disk_free_bytes"])).level is not Level.OK:
-        yield found
+    if now_s is not None and (finding := clock(f"the {name}", replica["time_s"] - now_s)).level is not Level.OK:
+        yield finding
+    if (finding := free_space(f"the {name}", replica["disk_free_bytes"])).level is not Level.OK:
+        yield finding
     if name in _ON_GPUS:
         yield _gpus(name, replica["gpus_on_node"], replica["gpus_assigned"])
 
@@ -64,8 +64,10 @@ def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]
 def _gpus(name: str, on_node: int, assigned: int) -> Finding:
     check = f"GPUs of the {name}"
     if on_node and not assigned:
-        said = f"its node has {on_node}, but it got none: start with PROFILE=gpu, or set num_gpus in the configuration"
-        return Finding(check, Level.WARNING, said)
+        message = (
+            f"its node has {on_node}, but it got none: start with PROFILE=gpu, or set num_gpus in the configuration"
+        )
+        return Finding(check, Level.WARNING, message)
     return Finding(check, Level.OK, f"{assigned} of {on_node}" if on_node else "its node has none")
 
 

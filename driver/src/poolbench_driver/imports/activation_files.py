@@ -38,21 +38,21 @@ class FileIndex:
     def below(cls, folder: Path, concept: str) -> FileIndex:
         """Return the files of a concept, in a folder of its name if there is one; raise InputError if it has none."""
         root = folder / concept if (folder / concept).is_dir() else folder
-        found: dict[str, list[Path]] = {}
+        files_by_name: dict[str, list[Path]] = {}
         for file in sorted(root.rglob("*.npy")):
             for name in {file.stem, file.relative_to(root).with_suffix("").as_posix()}:
-                found.setdefault(name, []).append(file)
-        if not found:
+                files_by_name.setdefault(name, []).append(file)
+        if not files_by_name:
             raise InputError(f"{root} holds no .npy file; expected one a passage, named <passage id>.npy")
-        return cls(root, found)
+        return cls(root, files_by_name)
 
     def find(self, passage_id: str, split: str) -> Path:
         """Return the only file of a passage, by name or by name and split in its path; raise InputError otherwise."""
-        found = self.files.get(passage_id, ())
-        if len(found) > 1:
-            found = [file for file in found if self._is_of(file, split)]
-        if len(found) == 1:
-            return found[0]
+        files = self.files.get(passage_id, ())
+        if len(files) > 1:
+            files = [file for file in files if self._is_of(file, split)]
+        if len(files) == 1:
+            return files[0]
         several = ", ".join(str(file) for file in self.files.get(passage_id, ()))
         what = f"several files ({several})" if several else "no file"
         raise InputError(f"passage {passage_id!r} ({split}) has {what} in {self.root}; expected one {passage_id}.npy")
@@ -77,8 +77,8 @@ class ActivationReader:
             InputError: If the file is unreadable, an object that is not trusted, or of no known layout.
             ConfigError: If neither the file nor `layers` says which layers it holds.
         """
-        found = self._by_layer(self.load(file), file)
-        return {layer: states_of(values, file) for layer, values in found.items()}
+        values_by_layer = self._by_layer(self.load(file), file)
+        return {layer: states_of(values, file) for layer, values in values_by_layer.items()}
 
     def load(self, file: Path) -> Any:
         """Return the array of a file; raise InputError if it is unreadable, or an object that is not trusted."""
@@ -114,11 +114,11 @@ class ActivationReader:
         raise InputError(f"{file} has shape {content.shape}; [T, D] or [layers, T, D] is needed")
 
     def _from_names(self, item: Mapping, file: Path) -> dict[int, Any]:
-        found = {_layer_number(name, file): values for name, values in item.items()}
-        missing = [layer for layer in self.layers or () if layer not in found]
+        values_by_layer = {_layer_number(name, file): values for name, values in item.items()}
+        missing = [layer for layer in self.layers or () if layer not in values_by_layer]
         if missing:
-            raise InputError(f"{file} has no layer {missing[0]}; it has {', '.join(map(str, sorted(found)))}")
-        return {layer: found[layer] for layer in self.layers or sorted(found)}
+            raise InputError(f"{file} has no layer {missing[0]}; it has {', '.join(map(str, sorted(values_by_layer)))}")
+        return {layer: values_by_layer[layer] for layer in self.layers or sorted(values_by_layer)}
 
     def _in_order(self, parts: Sequence[Any], file: Path) -> dict[int, Any]:
         if self.layers is None:

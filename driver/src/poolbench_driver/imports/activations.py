@@ -76,8 +76,8 @@ class Importer:
         row, file = located[0]
         first = self.reader.read(file)
         self._settle(row, next(iter(first.values())), file)
-        found = _digest(located)
-        keys = {layer: self._key(concept, split, layer, found) for layer in first}
+        digest = _digest(located)
+        keys = {layer: self._key(concept, split, layer, digest) for layer in first}
         self._import_split(f"{concept}/{split}", located, keys)
         return keys
 
@@ -90,8 +90,8 @@ class Importer:
         self._settle(rows[0], states, arrays.paths(next(iter(arrays.files)))[0])
         label, keys = f"{concept}/{split}", dict[int, str]()
         for layer in arrays.files:
-            found = _digest([({"passage_id": f"layer {layer}"}, file) for file in arrays.paths(layer)])
-            key = keys[layer] = self._key(concept, split, layer, found)
+            digest = _digest([({"passage_id": f"layer {layer}"}, file) for file in arrays.paths(layer)])
+            key = keys[layer] = self._key(concept, split, layer, digest)
             if self.artifacts.exists(key):
                 self.say(f"{label}: layer {layer}, there already")
                 continue
@@ -113,8 +113,8 @@ class Importer:
     def _say_bos(self, source: str) -> None:
         self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by {source})")
 
-    def _key(self, concept: str, split: str, layer: int, found: str) -> str:
-        params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)
+    def _key(self, concept: str, split: str, layer: int, files_digest: str) -> str:
+        params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=files_digest, layer=layer)
         return IMPORT_STATES.key(TABLE(), params, {}, restricted=CONCEPTS.get(concept).sensitive)
 
     def _import_split(self, label: str, located: Sequence[tuple[dict, Path]], keys: Mapping[int, str]) -> None:
@@ -142,28 +142,32 @@ class Importer:
         self,
         position: int,
         row: Mapping[str, Any],
-        found: Mapping[int, np.ndarray],
+        states_by_layer: Mapping[int, np.ndarray],
         file: Path,
         writers: Mapping[int, ShardWriter],
     ) -> bool:
         """Add one passage to each layer; return whether its states are not finite."""
-        self._check(found, file, writers)
-        special = np.arange(len(next(iter(found.values())))) < int(bool(self.bos))
+        self._check(states_by_layer, file, writers)
+        special = np.arange(len(next(iter(states_by_layer.values())))) < int(bool(self.bos))
         bad = False
         for layer, writer in writers.items():
-            finite = bool(np.isfinite(found[layer]).all())
+            finite = bool(np.isfinite(states_by_layer[layer]).all())
             error = (
                 None if finite else CellError(Status.NON_FINITE, f"{file.name} holds NaN or infinity at layer {layer}")
             )
             bad |= not finite
-            writer.add(KeptPassage(position, row["passage_id"], found[layer] if finite else None, special, error=error))
+            writer.add(
+                KeptPassage(
+                    position, row["passage_id"], states_by_layer[layer] if finite else None, special, error=error
+                )
+            )
         return bad
 
-    def _check(self, found: Mapping[int, np.ndarray], file: Path, layers: Mapping[int, object]) -> None:
-        lost = sorted(set(layers) - set(found))
+    def _check(self, states_by_layer: Mapping[int, np.ndarray], file: Path, layers: Mapping[int, object]) -> None:
+        lost = sorted(set(layers) - set(states_by_layer))
         if lost:
             raise InputError(f"{file} has no layer {lost[0]}, which the first file has")
-        shapes = {layer: found[layer].shape for layer in layers}
+        shapes = {layer: states_by_layer[layer].shape for layer in layers}
         widths = {shape[1] for shape in shapes.values()} - {self.width}
         if widths:
             raise InputError(f"{file} has states of width {widths.pop()}; the first file has width {self.width}")

@@ -21,10 +21,10 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 def is_address(source: str) -> bool:
     """Return whether a source is the address of a file, not a path; raise CorpusError for one that is not HTTP."""
-    scheme, found, _ = source.partition("://")
-    if found and scheme.lower() not in ("http", "https"):
+    scheme, separator, _ = source.partition("://")
+    if separator and scheme.lower() not in ("http", "https"):
         raise CorpusError(f"{shown(source)} is neither a path nor an address that begins with https:// or http://")
-    return bool(found)
+    return bool(separator)
 
 
 @contextmanager
@@ -53,10 +53,10 @@ def downloaded(address: str, folder: Path, limit: int = MAX_BYTES) -> Iterator[P
         except httpx.HTTPStatusError as error:
             raise CorpusError(f"{where}: the server answers {error.response.status_code}; check the address") from None
         except httpx.HTTPError as error:
-            said = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
             raise CorpusError(
-                f"{where} cannot be fetched ({said}): connect to a network that reaches it, or fetch it elsewhere and "
-                "name the file"
+                f"{where} cannot be fetched ({message}): connect to a network that reaches it, or fetch it elsewhere "
+                "and name the file"
             ) from None
         yield file
 

@@ -31,26 +31,28 @@ class LayerArrays:
         Raises:
             InputError: If the files of a layer lie in several places, or one of its classes or a layer is missing.
         """
-        found: dict[int, dict[int, Path]] = {}
+        every_layer: dict[int, dict[int, Path]] = {}
         for name, label in CLASSES.items():
             for file in sorted(folder.rglob(f"layer_*/{concept}_{split}_{name}.npy")):
                 number = file.parent.name.removeprefix("layer_")
                 if not number.isdecimal():
                     continue
-                other = found.setdefault(int(number), {}).setdefault(label, file)
+                other = every_layer.setdefault(int(number), {}).setdefault(label, file)
                 if other != file:
                     raise InputError(f"{other} and {file} are of one layer; name the folder of one model")
-        if not found:
+        if not every_layer:
             return None
-        if missing := [layer for layer in layers or () if layer not in found]:
-            raise InputError(f"{folder} has no layer {missing[0]} of {concept}; it has {', '.join(map(str, found))}")
-        chosen = {layer: found[layer] for layer in sorted(layers or found)}
-        for layer, files in chosen.items():
+        if missing := [layer for layer in layers or () if layer not in every_layer]:
+            raise InputError(
+                f"{folder} has no layer {missing[0]} of {concept}; it has {', '.join(map(str, every_layer))}"
+            )
+        files_by_layer = {layer: every_layer[layer] for layer in sorted(layers or every_layer)}
+        for layer, files in files_by_layer.items():
             for name, label in CLASSES.items():
                 if label not in files:
                     at = next(iter(files.values())).with_name(f"{concept}_{split}_{name}.npy")
                     raise InputError(f"{at} is missing; layer {layer} needs the files of both classes")
-        return cls(chosen)
+        return cls(files_by_layer)
 
     def paths(self, layer: int) -> list[Path]:
         """Return the files of a layer."""
@@ -70,8 +72,8 @@ class LayerArrays:
         """Yield position, passage, states and file of each passage of a split; one file is in memory at a time."""
         places = {row["passage_id"]: place for place, row in enumerate(rows)}
         for label in CLASSES.values():
-            own, file = [row for row in rows if row["label"] == label], self.files[layer][label]
-            for row, item in _paired(own, file, reader):
+            class_rows, file = [row for row in rows if row["label"] == label], self.files[layer][label]
+            for row, item in _paired(class_rows, file, reader):
                 yield places[row["passage_id"]], row, states_of(item["hidden"], file), file
 
 

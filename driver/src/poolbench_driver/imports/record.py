@@ -126,8 +126,8 @@ def imported_model(config: ConceptsConfig, artifacts: Artifacts) -> ModelInfo:
     if config.include_bos:
         raise ConfigError("include_bos is settled when activations are imported; import them with --no-bos")
     if unknown := [name for name in config.concepts if name not in record.concepts]:
-        known = ", ".join(record.concepts)
-        raise ConfigError(f"{config.model} has no concept {unknown[0]}; it has {known} (--concepts)")
+        concept_names = ", ".join(record.concepts)
+        raise ConfigError(f"{config.model} has no concept {unknown[0]}; it has {concept_names} (--concepts)")
     states = {(entry.concept, entry.split, entry.layer): entry.key for entry in record.states}
     if gone := [key for key in states.values() if not artifacts.exists(key)]:
         command = f"poolbench-driver import activations FOLDER --name {record.name} --corpus {record.corpus}"

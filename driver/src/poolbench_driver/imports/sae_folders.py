@@ -36,20 +36,20 @@ def places_of(saes: Sequence[str]) -> dict[str, Path]:
     Raises:
         ConfigError: A path does not exist or holds none, or two autoencoders have one name.
     """
-    found: dict[str, Path] = {}
-    for given in saes:
-        for name, path in _below(_root(given)).items():
-            if name in found:
+    places: dict[str, Path] = {}
+    for source in saes:
+        for name, path in _below(_root(source)).items():
+            if name in places:
                 raise ConfigError(f"--saes: two autoencoders are called {name}; rename a folder")
-            found[name] = path
-    return found
+            places[name] = path
+    return places
 
 
 def known_places() -> dict[str, Path]:
     """Return the places of the shipped autoencoders and of those in `saes`, by name; the latter hide the former."""
-    roots = [each for each in (shipped(), SAES_FOLDER) if each is not None and each.is_dir()]
-    found = {path.relative_to(root).as_posix(): path for root in roots for path in _folders_below(root)}
-    return dict(sorted(found.items()))
+    roots = [root for root in (shipped(), SAES_FOLDER) if root is not None and root.is_dir()]
+    places = {path.relative_to(root).as_posix(): path for root in roots for path in _folders_below(root)}
+    return dict(sorted(places.items()))
 
 
 def shipped() -> Path | None:
@@ -60,16 +60,16 @@ def shipped() -> Path | None:
         return None
 
 
-def _root(given: str) -> Path:
+def _root(source: str) -> Path:
     ours = shipped()
-    if given == DEMO:
+    if source == DEMO:
         if ours is None:
             raise ConfigError(f"--saes {DEMO}: assets/{SHIPPED} is missing here; name a folder of autoencoders")
         return ours
-    candidates = [Path(given).expanduser(), SAES_FOLDER / given, *([ours / given] if ours else [])]
+    candidates = [Path(source).expanduser(), SAES_FOLDER / source, *([ours / source] if ours else [])]
     place = next((path for path in candidates if path.exists()), None)
     if place is None:
-        raise ConfigError(f"--saes {given}: there is no such path, and no such name in `ls saes`")
+        raise ConfigError(f"--saes {source}: there is no such path, and no such name in `ls saes`")
     return place
 
 
@@ -77,15 +77,15 @@ def _below(root: Path) -> dict[str, Path]:
     """Return the autoencoder at a path, or those below it. Raise ConfigError if there is none."""
     if root.is_file() or _holds_one(root):
         return {(root.resolve().parent if root.is_file() else root.resolve()).name: root}
-    found = {path.relative_to(root).as_posix(): path for path in _folders_below(root)}
-    if not found:
+    places = {path.relative_to(root).as_posix(): path for path in _folders_below(root)}
+    if not places:
         raise ConfigError(f"{root} holds no autoencoder: no {', '.join(_MARKS)} at any depth")
-    return found
+    return places
 
 
 def _folders_below(folder: Path) -> Iterator[Path]:
     """Yield the folders of autoencoders, and nothing below one: some formats keep their weights in a subfolder."""
-    for path in sorted(each for each in folder.iterdir() if each.is_dir()):
+    for path in sorted(child for child in folder.iterdir() if child.is_dir()):
         if _holds_one(path):
             yield path
         else:
@@ -115,9 +115,9 @@ def import_saes(source: Path, target: Path) -> ImportedSaes:
     if not source.exists():
         raise ConfigError(f"{source}: there is no such file or folder")
     done = ImportedSaes()
-    for name, found, files in read_all(_below(source)):
-        if isinstance(found, InputError):
-            done.notes.append(str(found))
+    for name, sae, files in read_all(_below(source)):
+        if isinstance(sae, InputError):
+            done.notes.append(str(sae))
             continue
         folder = target / name
         try:

@@ -28,15 +28,15 @@ class SaeInput:
 
 def sae_inputs(config: ConceptsConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
     """Return the autoencoders of a run by layer; raise ConfigError or InputError for one that does not fit."""
-    layers, found = model.layers(config.layers), dict[int, SaeInput]()
+    layers, sae_by_layer = model.layers(config.layers), dict[int, SaeInput]()
     for sae in config.saes:
         layer = model.layer(sae.layer)
-        if layer not in layers or layer in found:
+        if layer not in layers or layer in sae_by_layer:
             raise ConfigError(f"saes: layer {layer} must be one of {layers}, once; got {sae.layer} for {sae.path}")
-        found[layer] = (
+        sae_by_layer[layer] = (
             _stored(sae, artifacts) if sae.path.startswith(f"{IMPORT_SAE.kind}.") else _read(sae, model.width)
         )
-    return found
+    return sae_by_layer
 
 
 def _stored(sae: SaeConfig, artifacts: Artifacts) -> SaeInput:
@@ -51,9 +51,9 @@ def _stored(sae: SaeConfig, artifacts: Artifacts) -> SaeInput:
 
 
 def _read(sae: SaeConfig, width: int) -> SaeInput:
-    found, files = SparseAutoencoder.from_folder(Path(sae.path).expanduser())
-    if found.width != width:
-        raise ConfigError(f"saes: {sae.path} reads width {found.width}; the model's states have {width}")
+    autoencoder, files = SparseAutoencoder.from_folder(Path(sae.path).expanduser())
+    if autoencoder.width != width:
+        raise ConfigError(f"saes: {sae.path} reads width {autoencoder.width}; the model's states have {width}")
     step = sae_step(f"autoencoder {Path(sae.path).name}", files, lambda: files)
     return SaeInput(step.key, sae.num_features, step)
 

@@ -30,11 +30,11 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
     """Return the named concepts, else those with a subfolder in a local folder; raise InputError without any."""
     if concepts is not None:
         return [CONCEPTS.get(name.strip()).id for name in concepts.split(",") if name.strip()]
-    found = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
-    if not found:
+    concept_ids = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
+    if not concept_ids:
         raise InputError(f"{source} is not a folder with one folder per concept; name the concepts with --concepts a,b")
-    sensitive = withheld(found)
-    return [name for name in found if name not in sensitive]
+    sensitive = withheld(concept_ids)
+    return [name for name in concept_ids if name not in sensitive]
 
 
 def import_scorers(

@@ -163,14 +163,14 @@ class RunLoop:
         """Look up outputs: of tasks that ended all, of others one, and the rest if it is there."""
         missing = {task.task_id: [key for key in task.outputs.values() if key not in self.committed] for task in tasks}
         first = [key for task_id, keys in missing.items() for key in (keys if task_id in ended else keys[:1])]
-        there = self.recovery.requests.existing(first)
+        committed = self.recovery.requests.existing(first)
         rest = [
             key
             for task_id, keys in missing.items()
-            if task_id not in ended and there.issuperset(keys[:1])
+            if task_id not in ended and committed.issuperset(keys[:1])
             for key in keys[1:]
         ]
-        self.committed |= there | self.recovery.requests.existing(rest)
+        self.committed |= committed | self.recovery.requests.existing(rest)
 
     def _miss(self, entry: InFlight) -> None:
         """Send a task again that is neither waiting nor leased; some time must pass before it counts as lost."""
@@ -192,10 +192,10 @@ class RunLoop:
     def _fail(self, failure: Failure) -> None:
         self.failures[failure.task_id] = failure
         self.display.failed(failure.task_id, failure.kind, failure.reason)
-        own = sum(not each.blocked for each in self.failures.values())
-        if self.max_failures is not None and own > self.max_failures:
+        num_failed = sum(not past_failure.blocked for past_failure in self.failures.values())
+        if self.max_failures is not None and num_failed > self.max_failures:
             raise TooManyFailuresError(
-                f"stopped after {own} failed tasks (--max-failures {self.max_failures}), "
+                f"stopped after {num_failed} failed tasks (--max-failures {self.max_failures}), "
                 f"the last one {failure.kind}: {failure.reason}"
             )
 

@@ -53,7 +53,7 @@ class Requests:
 
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return which of these keys are committed."""
-        return {key for key, there in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if there}
+        return {key for key, exists in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if exists}
 
     def failures(self, tasks: Sequence[Task]) -> list[Failure | DamagedRecordError | None]:
         """Return the recorded failure of each task, or the error that its record cannot be read."""

@@ -191,7 +191,7 @@ class JsonDisplay(_Counting):
         self._emit("note", message=message)
 
     def close(self) -> None:
-        self._emit("times", stages={kind: [round(each, 2) for each in span] for kind, span in self.times().items()})
+        self._emit("times", stages={kind: [round(time_s, 2) for time_s in span] for kind, span in self.times().items()})
 
     def _emit(self, event: str, **fields: object) -> None:
         print(
@@ -201,8 +201,8 @@ class JsonDisplay(_Counting):
 
 def open_display(name: str | None) -> Display:
     """Return the display called `name`; for None, json if logs are, else rich on a terminal and plain elsewhere."""
-    chosen = name or ("json" if as_json() else "rich" if sys.stderr.isatty() else "plain")
+    display = name or ("json" if as_json() else "rich" if sys.stderr.isatty() else "plain")
     displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
-    if chosen not in displays:
-        raise ConfigError(f"unknown display {chosen!r}; use {', '.join(displays)}")
-    return displays[chosen]()
+    if display not in displays:
+        raise ConfigError(f"unknown display {display!r}; use {', '.join(displays)}")
+    return displays[display]()

@@ -33,13 +33,13 @@ class Recovery:
 
     def read_failures(self, tasks: Sequence[Task]) -> dict[str, Failure]:
         """Return recorded failures by task id; set unreadable records aside, so that their tasks are sent again."""
-        found: dict[str, Failure] = {}
+        failures: dict[str, Failure] = {}
         for task, failure in zip(tasks, self.requests.failures(tasks), strict=True):
             if isinstance(failure, DamagedRecordError):
                 self.repairs.set_record_aside(failure.path)
             elif failure is not None:
-                found[task.task_id] = failure
-        return found
+                failures[task.task_id] = failure
+        return failures
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
         """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""
@@ -79,9 +79,9 @@ class Recovery:
         for step in self.plan.local.values():
             if step.key not in self.committed:
                 self.note(f"building {step.label}")
-                made, producer = step.build(), {"step": step.label}
-                if isinstance(made, dict):
-                    self.artifacts.write(step.key, made, producer=producer)
+                content, producer = step.build(), {"step": step.label}
+                if isinstance(content, dict):
+                    self.artifacts.write(step.key, content, producer=producer)
                 else:
-                    self.artifacts.write_table(step.key, made, producer=producer)
+                    self.artifacts.write_table(step.key, content, producer=producer)
                 self.committed.add(step.key)

@@ -61,8 +61,8 @@ class Repairs:
         what, place = self._set_aside(key)
         self._num_set_aside[key] += bool(place)
         maker = self.plan.producers.get(key) or self.plan.local.get(key)
-        named = f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"
-        then = f"{named} makes it again" if maker else "this run does not make it"
+        maker_name = f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"
+        then = f"{maker_name} makes it again" if maker else "this run does not make it"
         if place:
             self.note(f"damaged: {key}: {what}; set aside as {place}, {then}")
         if maker is not None:

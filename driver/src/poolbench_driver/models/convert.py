@@ -76,10 +76,11 @@ def _read(gguf: Path, kind: Any, source: dict[str, Any]) -> Any:
 def _require_shape(gguf: Path, config: Any, shape: tuple[int, int]) -> None:
     if config.model_type != ARCHITECTURE:
         raise ModelError(f"{gguf.name} has architecture {config.model_type}; only {ARCHITECTURE} can be converted")
-    found = config.num_hidden_layers, config.hidden_size
-    if found != shape:
+    gguf_shape = config.num_hidden_layers, config.hidden_size
+    if gguf_shape != shape:
         raise ModelError(
-            f"{gguf.name} has {found[0]} blocks of width {found[1]}; {shape[0]} of width {shape[1]} are expected"
+            f"{gguf.name} has {gguf_shape[0]} blocks of width {gguf_shape[1]}; {shape[0]} of width {shape[1]} "
+            "are expected"
         )
 
 

@@ -54,8 +54,8 @@ class ModelInfo:
     @classmethod
     def recall(cls, record: bytes) -> ModelInfo:
         """Return the model of a record. Raise ValueError if it is damaged."""
-        found = _Record.model_validate_json(record)
-        return cls(ModelRef(found.id, found.id, found.revision, found.dtype), found.num_blocks, found.width)
+        fields = _Record.model_validate_json(record)
+        return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
         """Return layers as numbers, by default those of the usual depths, or all imported ones. Raise LayerError."""
@@ -68,11 +68,11 @@ class ModelInfo:
         return self.layers([layer])[0]
 
 
-def _imported_layers(layers: Sequence[LayerChoice] | None, known: list[int]) -> list[int]:
-    wrong = [layer for layer in layers or () if not isinstance(layer, int) or layer not in known]
+def _imported_layers(layers: Sequence[LayerChoice] | None, imported: list[int]) -> list[int]:
+    wrong = [layer for layer in layers or () if not isinstance(layer, int) or layer not in imported]
     if wrong:
-        raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, known))}")
-    return known if layers is None else sorted({int(layer) for layer in layers})
+        raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, imported))}")
+    return imported if layers is None else sorted({int(layer) for layer in layers})
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:

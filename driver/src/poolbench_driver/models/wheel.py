@@ -52,9 +52,9 @@ class Wheel:
         """Raise ConfigError unless a file is this wheel, byte for byte."""
         if not file.is_file():
             raise ConfigError(f"{file} is not a file; {self.file_name} is needed")
-        found = file.stat().st_size
-        if found < self.num_bytes:
-            wrong = f"is cut off: it has {found:,} of {self.num_bytes:,} bytes"
+        num_bytes = file.stat().st_size
+        if num_bytes < self.num_bytes:
+            wrong = f"is cut off: it has {num_bytes:,} of {self.num_bytes:,} bytes"
         elif (digest := sha256_of(file)) != self.sha256:
             wrong = f"has sha256 {digest}, not {self.sha256}"
         else:
@@ -70,5 +70,5 @@ class Wheel:
 def _reason(output: str) -> str:
     """Return the first error that pip reported, else its last line."""
     lines = output.strip().splitlines() or ["it said nothing"]
-    found = re.search(r"^ERROR: (.+)$", output, re.MULTILINE)
-    return found[1].strip() if found else lines[-1].strip()
+    match = re.search(r"^ERROR: (.+)$", output, re.MULTILINE)
+    return match[1].strip() if match else lines[-1].strip()

@@ -17,7 +17,7 @@ def interval(ends: Sequence[float | None] | None, spec: str) -> str:
 
 def with_interval(value: float, ends: Sequence[float | None] | None, spec: str) -> str:
     """Return a value and, in parentheses, its interval if it has one."""
-    return f"{value:{spec}}" + (f" ({found})" if (found := interval(ends, spec)) else "")
+    return f"{value:{spec}}" + (f" ({ends_text})" if (ends_text := interval(ends, spec)) else "")
 
 
 def items(lines: Iterable[str]) -> str:
@@ -27,8 +27,8 @@ def items(lines: Iterable[str]) -> str:
 
 def listed(names: Iterable[str], most: int = 3) -> str:
     """Return the first names, and how many more there are."""
-    found = list(names)
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+    entries = list(names)
+    return ", ".join(entries[:most]) + (f" and {len(entries) - most} more" if len(entries) > most else "")
 
 
 def paragraph(text: str, indent: str = "") -> str:

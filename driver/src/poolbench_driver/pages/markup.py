@@ -10,9 +10,9 @@ from markupsafe import Markup, escape
 def marked(text: str, ranges: Sequence[Mapping[str, int]] | None) -> Markup:
     """Return a text with ranges of its characters marked; what two of them share is marked once."""
     parts, place = [], 0
-    for each in sorted(ranges or (), key=lambda each: each["start"]):
-        start = max(each["start"], place)
-        if start < each["end"]:
-            parts += [escape(text[place:start]), Markup("<mark>{}</mark>").format(text[start : each["end"]])]
-            place = each["end"]
+    for span in sorted(ranges or (), key=lambda span: span["start"]):
+        start = max(span["start"], place)
+        if start < span["end"]:
+            parts += [escape(text[place:start]), Markup("<mark>{}</mark>").format(text[start : span["end"]])]
+            place = span["end"]
     return Markup("").join([*parts, escape(text[place:])])

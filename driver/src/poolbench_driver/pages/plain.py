@@ -39,9 +39,9 @@ def _is_rank(row: Row, metric: str) -> bool:
 
 def _mean(rows: Sequence[Row], board: BoardSpec, entrant: str, metric: str) -> str:
     """Return the mean over blocks, or the first reason why there is none."""
-    own = [row for row in rows if row["metric"] == metric and row[board.entrant] == entrant]
-    values = [row["value"] for row in own if row["value"] is not None]
-    return _text(fmean(values)) if values else next((str(row["status"]) for row in own), "")
+    entrant_rows = [row for row in rows if row["metric"] == metric and row[board.entrant] == entrant]
+    values = [row["value"] for row in entrant_rows if row["value"] is not None]
+    return _text(fmean(values)) if values else next((str(row["status"]) for row in entrant_rows), "")
 
 
 def _text(value: float | None) -> str:

@@ -36,12 +36,12 @@ def find_run(output: Path, name: str) -> RunFolder:
     """
     if (Path(name) / "config.resolved.yaml").is_file():
         return RunFolder(Path(name).resolve())
-    place, _, wanted = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
+    place, _, run_name = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
     try:
-        return RunFolder.find(output, wanted)
+        return RunFolder.find(output, run_name)
     except NotFoundError as error:
         store = open_store(place) if place else _store(error)
-        run = Runs(output, RunRecords(store)).find(wanted)
+        run = Runs(output, RunRecords(store)).find(run_name)
         with suppress(NotFoundError):  # `latest` of the store may have been fetched before
             return RunFolder.find(output, run.id)
         return _fetched(store, run.id, run.state, output)

@@ -56,12 +56,14 @@ class RunFolder:
         try:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-            own = [name for name in config.concept_ids if CONCEPTS.get(name).corpus]
+            user_concepts = [name for name in config.concept_ids if CONCEPTS.get(name).corpus]
             note = (
-                f"# The texts of {', '.join(own)} are the user's; corpus.source is for other concepts.\n" if own else ""
+                f"# The texts of {', '.join(user_concepts)} are the user's; corpus.source is for other concepts.\n"
+                if user_concepts
+                else ""
             )
             folder.file("config.resolved.yaml").write_text(note + settings, "utf-8")
-            if own:
+            if user_concepts:
                 from poolbench.library import definitions_of
 
                 folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concept_ids))
@@ -222,7 +224,7 @@ class RunFolder:
 
         text = [(name, pa.string()) for name in ("task_id", "kind", "status", "reason")]
         schema = pa.schema([*text, ("blocked", pa.bool_())])
-        self.write_table("failures", pa.Table.from_pylist([asdict(each) for each in failures], schema))
+        self.write_table("failures", pa.Table.from_pylist([asdict(failure) for failure in failures], schema))
 
 
 class _TablesOfFolder(Mapping[str, "pa.Table"]):
@@ -253,9 +255,11 @@ def run_id(config: RunConfig) -> str:
 
     A concept of the user may be removed and added again with other passages, so their revisions are part of the hash.
     """
-    own = {name: corpus for name in config.concept_ids if (corpus := CONCEPTS.get(name).corpus)}
-    if own:
-        digest = hashlib.sha256(json.dumps([config.config_hash(), own], sort_keys=True).encode()).hexdigest()
+    corpus_by_concept = {name: corpus for name in config.concept_ids if (corpus := CONCEPTS.get(name).corpus)}
+    if corpus_by_concept:
+        digest = hashlib.sha256(
+            json.dumps([config.config_hash(), corpus_by_concept], sort_keys=True).encode()
+        ).hexdigest()
         return f"{config.budget.name}-own-{digest[:8]}"
     return f"{config.budget.name}-{config.data_name}-{config.config_hash()[:8]}"
 

@@ -98,8 +98,8 @@ class RunRecords:
         for info in self.store.list(f"{RUNS_FOLDER}/"):
             _, run_id, *rest = info.path.split("/")
             by_run.setdefault(run_id, {})["/".join(rest)] = info
-        found = (self._read(run_id, files) for run_id, files in by_run.items() if re.fullmatch(KEY_PATTERN, run_id))
-        return sorted((record for record in found if record), key=lambda record: record.modified_s, reverse=True)
+        records = (self._read(run_id, files) for run_id, files in by_run.items() if re.fullmatch(KEY_PATTERN, run_id))
+        return sorted((record for record in records if record), key=lambda record: record.modified_s, reverse=True)
 
     def get(self, run_id: str) -> RunRecord | None:
         """Return one run; None if there is no record of it."""

@@ -36,13 +36,14 @@ class Run:
         here = self.folder.read_state()
         if self.record is None or not self.record.state:
             return here
-        there = self.record.state
+        record_state = self.record.state
         if here.get("host") != socket.gethostname():
-            return there
+            return record_state
         if here.get("state") in UNFINISHED:
             return here
-        same_clock = there.get("host") == here["host"]
-        return here if same_clock and str(here.get("updated_at")) >= str(there.get("updated_at")) else there
+        same_clock = record_state.get("host") == here["host"]
+        is_later = str(here.get("updated_at")) >= str(record_state.get("updated_at"))
+        return here if same_clock and is_later else record_state
 
     @property
     def unfinished(self) -> bool:
@@ -77,8 +78,8 @@ class Runs:
             if name in (LATEST, record.id):
                 return Run(record.id, None, record)
         places = f"{self.output} or the object store" if self.records else self.output
-        there = ", ".join(run.id for run in self.all()) or "none"
-        raise NotFoundError(f"no run {shown(name)} in {places}; there are: {there}")
+        run_ids = ", ".join(run.id for run in self.all()) or "none"
+        raise NotFoundError(f"no run {shown(name)} in {places}; there are: {run_ids}")
 
     def _records(self) -> Iterator[RunRecord]:
         yield from self.records.all() if self.records else ()

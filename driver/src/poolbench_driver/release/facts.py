@@ -43,6 +43,6 @@ def origin(model: str, config: RunConfig, command: str, licence: str, own: Mappi
 
 def passages_source(config: RunConfig) -> str:
     """Return where passages come from; the setting says it only of concepts that bring none."""
-    own = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
+    has_corpus = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
     source = config.corpus.source if isinstance(config, ConceptsConfig) else config.data_name
-    return OWN if own and all(own) else f"{source}+{OWN}" if any(own) else source
+    return OWN if has_corpus and all(has_corpus) else f"{source}+{OWN}" if any(has_corpus) else source

@@ -95,22 +95,28 @@ def _damaged(folder: RunFolder, name: str) -> IntegrityError:
 
 def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int], object]) -> dict[str, Any]:
     """Return code versions and accelerators by step, from the manifests of artifacts that are still there."""
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"code_version": set(), "accelerator": set()})
+    facts_by_step: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"code_version": set(), "accelerator": set()})
     for key in sorted(keys):
         try:
             producer = artifacts.manifest(key).producer
         except (NotFoundError, IntegrityError):
             producer = {}
-        for name, values in found[key.rpartition(".")[0]].items():
+        for name, values in facts_by_step[key.rpartition(".")[0]].items():
             if producer.get(name):
                 values.add(str(producer[name]))
         on_part(1)
-    return {step: {name: sorted(values) for name, values in facts.items()} for step, facts in sorted(found.items())}
+    return {
+        step: {name: sorted(values) for name, values in facts.items()} for step, facts in sorted(facts_by_step.items())
+    }
 
 
 def _installed() -> dict[str, Any]:
     """Return Python, platform and packages of this machine; on a local cluster, it is the one that ran the services."""
-    packages = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
+    packages = {
+        distribution.metadata["Name"].lower(): distribution.version
+        for distribution in distributions()
+        if distribution.metadata["Name"]
+    }
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -120,13 +126,13 @@ def _installed() -> dict[str, Any]:
 
 def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licence: str, command: str) -> str:
     config = folder.config()
-    own = {
+    run_facts = {
         "run": folder.id,
         "suite": config.suite,
         **({"concepts": ", ".join(config.concept_ids)} if config.concept_ids else {}),
         "budget": config.budget.name,
     }
-    shown = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
+    model_line = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
     reading = [
         *("", "| file | what |", "|---|---|", f"| `{folder.id}/{_REPORT}` | the report, one page |"),
         *(f"| `{folder.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
@@ -139,5 +145,5 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
     suite = SUITES.get(config.suite)
     lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[suite.shows_texts])
     return render_card(
-        hub_header(licence), "PoolBench run", lead, origin(shown, config, command, licence, own), reading
+        hub_header(licence), "PoolBench run", lead, origin(model_line, config, command, licence, run_facts), reading
     )

@@ -42,8 +42,8 @@ def write_page(folder: RunFolder, report: Report) -> Path:
     html = page.render(
         report=report,
         sections=[
-            Markup(_environment(each.package).get_template(each.template).render(**each.values))
-            for each in report.sections
+            Markup(_environment(section.package).get_template(section.template).render(**section.values))
+            for section in report.sections
         ],
         parts=[(section.anchor, section.label) for section in report.sections if section.label],
         nulls=_null_reasons(results.to_pylist()),

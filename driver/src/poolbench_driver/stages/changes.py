@@ -28,11 +28,11 @@ def read_states(
         reading: Parameters that name the model and how it reads.
         changes: What the weights are changed by, by the name of the state; None for nothing.
     """
-    found: dict[str, dict[int, str]] = {}
+    keys_by_state: dict[str, dict[int, str]] = {}
     for name, change in changes.items():
         changed: dict[str, Any] = {} if change is None else {"change": change}
         params = ExtractParams(**reading, strategies=[StrategyParam(id=strategy)], layers=list(layers), **changed)
         roles = {layer: VECTORS(strategy, layer) for layer in layers}
-        made = draft.add(EXTRACT, params, {PASSAGES(): texts}, roles.values())
-        found[name] = {layer: made[role] for layer, role in roles.items()}
-    return found
+        outputs = draft.add(EXTRACT, params, {PASSAGES(): texts}, roles.values())
+        keys_by_state[name] = {layer: outputs[role] for layer, role in roles.items()}
+    return keys_by_state

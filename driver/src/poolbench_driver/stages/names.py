@@ -14,10 +14,10 @@ def check_names(config: ConceptsConfig) -> None:
     """Raise UnknownNameError for a strategy, or for a concept that neither this installation nor the store has."""
     if config.strategies:
         select_strategies(config.strategies)
-    asked = set(config.concepts) - {"all"}
-    if asked <= {concept.id for concept in CONCEPTS.all()}:
+    concept_names = set(config.concepts) - {"all"}
+    if concept_names <= {concept.id for concept in CONCEPTS.all()}:
         return
     cluster = ClusterSettings.load()
     attach(open_store(cluster.store_uri))
-    for name in sorted(asked):
+    for name in sorted(concept_names):
         CONCEPTS.get(name)

@@ -59,27 +59,33 @@ def plan_components(scope: Scope, vectors: Vectors) -> Components:
     for spec, layer in product(scope.strategies, scope.layers_with_steering):
         if spec.common_component:
             of = SplitCell("train", spec.id, layer)
-            inputs = {steps.CONCEPT_VECTORS(name): own.vectors[of] for name, own in vectors.concepts.items()}
-            made = draft.add(steps.COMPONENT_OF_ALL, NoParams(), inputs, [steps.COMMON_COMPONENT()])
-            keys[of.cell] = made[steps.COMMON_COMPONENT()]
+            inputs = {
+                steps.CONCEPT_VECTORS(name): concept_vectors.vectors[of]
+                for name, concept_vectors in vectors.concepts.items()
+            }
+            outputs = draft.add(steps.COMPONENT_OF_ALL, NoParams(), inputs, [steps.COMMON_COMPONENT()])
+            keys[of.cell] = outputs[steps.COMMON_COMPONENT()]
     return Components(draft.done(), keys)
 
 
 def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
     """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
     draft = Draft()
-    concepts = {name: _Planner(scope, draft, own, components).plan() for name, own in vectors.concepts.items()}
+    concepts = {
+        name: _Planner(scope, draft, concept_vectors, components).plan()
+        for name, concept_vectors in vectors.concepts.items()
+    }
     return Probes(draft.done(), concepts)
 
 
 def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
     """Plan the directions of concepts that are neighbours only, at the steering layer."""
     draft = Draft()
-    found = {
-        name: _Planner(scope, draft, own, components).plan_directions(scope.steering_layer)
-        for name, own in vectors.concepts.items()
+    directions = {
+        name: _Planner(scope, draft, concept_vectors, components).plan_directions(scope.steering_layer)
+        for name, concept_vectors in vectors.concepts.items()
     }
-    return Directions(draft.done(), found)
+    return Directions(draft.done(), directions)
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,9 @@ class _Planner:
             if (sae := self.scope.saes.get(layer)) is not None:
                 inputs[steps.SAE(layer)] = sae.key
             roles = [role(*cell) for cell in cells for role in steps.PARTS.values()]
-            made = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
+            outputs = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
             for cell, part in product(cells, steps.PARTS):
-                parts[part][cell] = made[steps.PARTS[part](*cell)]
+                parts[part][cell] = outputs[steps.PARTS[part](*cell)]
         return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
 
     def _published(self) -> dict[Cell, str]:
@@ -116,14 +122,14 @@ class _Planner:
 
     def _nested(self) -> dict[str, str]:
         """Plan D1 at the layer that each training fold chooses, if requested."""
-        layers, found = self.scope.layers, dict[str, str]()
+        layers, keys = self.scope.layers, dict[str, str]()
         if self.scope.config.layer_choice != "nested" or len(layers) < 2:
-            return found
+            return keys
         for specs in self.scope.strategy_groups:
             roles = {spec.id: steps.NESTED_MEASURES(spec.id) for spec in specs}
-            made = self.draft.add(steps.LAYERS, self._params(), self._inputs(specs, layers), roles.values())
-            found |= {name: made[role] for name, role in roles.items()}
-        return found
+            outputs = self.draft.add(steps.LAYERS, self._params(), self._inputs(specs, layers), roles.values())
+            keys |= {name: outputs[role] for name, role in roles.items()}
+        return keys
 
     def plan_directions(self, layer: int) -> dict[Cell, str]:
         """Plan directions alone, from the train split."""
@@ -140,12 +146,12 @@ class _Planner:
         splits: Sequence[Split] = SPLITS,
     ) -> dict[Cell, str]:
         """Plan one output of a step for every strategy and layer."""
-        found: dict[Cell, str] = {}
+        keys: dict[Cell, str] = {}
         for layer, specs in product(layers, self.scope.strategy_groups):
             roles = {Cell(spec.id, layer): role(spec.id, layer) for spec in specs}
-            made = self.draft.add(step, params, self._inputs(specs, [layer], splits), roles.values())
-            found |= {cell: made[name] for cell, name in roles.items()}
-        return found
+            outputs = self.draft.add(step, params, self._inputs(specs, [layer], splits), roles.values())
+            keys |= {cell: outputs[name] for cell, name in roles.items()}
+        return keys
 
     def _params(self, layer: int | None = None) -> steps.ProbeParams:
         return probe_params(self.scope, self.vectors.concept.id, layer)

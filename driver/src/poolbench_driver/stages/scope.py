@@ -147,7 +147,9 @@ class Scope:
         )
         states = f"no task makes it again: import it with `{command}`"
         sae = "no task makes it again: name the folder of the autoencoder as `path` in `saes`, and the run imports it"
-        return dict.fromkeys(self.model.imported.values(), states) | {each.key: sae for each in self.saes.values()}
+        return dict.fromkeys(self.model.imported.values(), states) | {
+            sae_input.key: sae for sae_input in self.saes.values()
+        }
 
     @cached_property
     def facts(self) -> PlanFacts:
@@ -188,14 +190,14 @@ def neighbours_of(config: ConceptsConfig) -> list[str]:
     """Return the concepts of which only a scorer and a direction are needed."""
     if not {"d2", "d3"} & set(config.metrics):
         return []
-    wanted = {name: c for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c))}
-    for name, concept in wanted.items():
+    concept_of = {name: c for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c))}
+    for name, concept in concept_of.items():
         try:
             CONCEPTS.get(name)
         except UnknownConceptError:
             reason = f"concept {concept} has the neighbour {name}, which is not registered: add it"
             raise ConfigError(f"{reason}, or add {concept} again without it") from None
-    return [name for name in wanted if name not in config.concepts]
+    return [name for name in concept_of if name not in config.concepts]
 
 
 def _concepts(names: Sequence[str]) -> list[str]:
@@ -214,6 +216,6 @@ def _require_direction(config: ConceptsConfig) -> None:
 
 def left_out(strategies: Sequence[StrategySpec]) -> str:
     """Return one line on the card's on-request strategies that are not among these; empty if there is none."""
-    chosen = {spec.id for spec in strategies}
-    names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in chosen]
+    strategy_ids = {spec.id for spec in strategies}
+    names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in strategy_ids]
     return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

@@ -57,11 +57,11 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
     draft = Draft()
     base = _plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
     concepts: dict[str, dict[str, str]] = {}
-    for name, own in steered.concepts.items():
-        wanted, concepts[name] = scope.scorers_of(own.concept), {}
+    for name, concept_texts in steered.concepts.items():
+        scorer_names, concepts[name] = scope.scorers_of(concept_texts.concept), {}
         for batch in [[NULLS], *scope.strategy_batches]:
-            texts = {strategy: own.texts[strategy].texts for strategy in batch}
-            concepts[name] |= _plan_scores_of(draft, scorers, wanted, texts)
+            texts = {strategy: concept_texts.texts[strategy].texts for strategy in batch}
+            concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, texts)
     return Scores(draft.done(), base, concepts)
 
 
@@ -69,21 +69,21 @@ def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
     config = scope.config
     test = draft.add_local(passages_step(config, concept, "test"))
     layers = {} if config.scorer_layers is None else {"num_layers": config.scorer_layers}
-    named = layers | _published(config, concept)
+    base_fields = layers | _published(config, concept)
     params = steps.TrainParams(
-        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **named
+        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **base_fields
     )
     inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
-    made = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
+    outputs = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
     continuations = _plan_continuations(scope, draft, test)
     gate_inputs = {
-        steps.SCORER(): made[steps.SCORER()],
+        steps.SCORER(): outputs[steps.SCORER()],
         steps.TEST_PASSAGES(): test,
         steps.CONTINUATIONS(): continuations,
     }
     gate_params = steps.GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
     gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
-    return ScorerKeys(made[steps.SCORER()], made[steps.MEASURES()], continuations, gate)
+    return ScorerKeys(outputs[steps.SCORER()], outputs[steps.MEASURES()], continuations, gate)
 
 
 def _base(config: ConceptsConfig) -> str:
@@ -98,8 +98,8 @@ def _published(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
     subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""
     folder = Path(_base(config)) / subfolder
     revision = folder_revision(folder) if folder.is_dir() else config.scorer_revision
-    named = {} if revision is None else {"revision": revision}
-    return {**named, "subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else named
+    fields = {} if revision is None else {"revision": revision}
+    return {**fields, "subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else fields
 
 
 def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
@@ -112,5 +112,5 @@ def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
 def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:
     inputs = {steps.SCORERS(name): scorers.concepts[name].scorer for name in names}
     inputs |= {TEXTS(name): key for name, key in texts.items()}
-    made = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [steps.SCORES(name) for name in texts])
-    return {name: made[steps.SCORES(name)] for name in texts}
+    outputs = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [steps.SCORES(name) for name in texts])
+    return {name: outputs[steps.SCORES(name)] for name in texts}

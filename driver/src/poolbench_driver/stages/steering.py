@@ -84,29 +84,29 @@ def plan_unsteered(scope: Scope) -> Unsteered:
         inputs = {PASSAGES(): draft.add_local(calibration_step())}
         params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
         shared |= draft.add(CALIBRATE, params, inputs, [CALIBRATION()])
-    made = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
-    return Unsteered(draft.done(), shared, made[UNSTEERED])
+    texts = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
+    return Unsteered(draft.done(), shared, texts[UNSTEERED])
 
 
 def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer."""
     draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
     concepts: dict[str, ConceptTexts] = {}
-    for name, own in vectors.concepts.items():
-        nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions
+    for name, concept_vectors in vectors.concepts.items():
+        nulls, directions = _plan_nulls(scope, draft, concept_vectors), probes.concepts[name].directions
         texts = _generate(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
         for batch in scope.strategy_batches:
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
             sweep = Sweep(budget.strengths, [scope.config.steering.direction])
             texts |= _generate(scope, draft, shared, keys, sweep)
-        concepts[name] = ConceptTexts(own.concept, nulls, texts)
+        concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts)
     return SteeredTexts(draft.done(), concepts)
 
 
-def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
+def _plan_nulls(scope: Scope, draft: Draft, concept_vectors: ConceptVectors) -> str:
     """Plan directions of permuted labels, from the vectors of one strategy."""
     base = SplitCell("train", NULL_BASE, scope.steering_layer)
-    inputs = {SPLIT_PASSAGES("train"): own.passages["train"], VECTORS(*base): own.vectors[base]}
+    inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"], VECTORS(*base): concept_vectors.vectors[base]}
     params = NullParams(num_nulls=scope.config.budget.num_nulls, seed=scope.config.seed)
     return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
 
@@ -117,5 +117,5 @@ def _generate(
     """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name."""
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
-    made = draft.add(GENERATE, sweep.params(scope), inputs, roles)
-    return {name: Texts(made[TEXTS(name)], made[FLUENCY(name)]) for name in directions}
+    outputs = draft.add(GENERATE, sweep.params(scope), inputs, roles)
+    return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in directions}

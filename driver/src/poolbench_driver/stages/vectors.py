@@ -67,8 +67,8 @@ def _plan_frequencies(scope: Scope, draft: Draft) -> str:
         steps.CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
         for concept in scope.concepts
     }
-    known = steps.ReadingParams.model_fields.keys() - {"dtype"}  # tokens have no dtype
-    reading = {name: value for name, value in _reading(scope).items() if name in known}
+    parameters = steps.ReadingParams.model_fields.keys() - {"dtype"}  # tokens have no dtype
+    reading = {name: value for name, value in _reading(scope).items() if name in parameters}
     return draft.add(steps.COUNT, steps.ReadingParams(**reading), inputs, [steps.FREQUENCIES()])[steps.FREQUENCIES()]
 
 

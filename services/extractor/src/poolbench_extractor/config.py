@@ -85,8 +85,8 @@ class EmbedRequest(ReadingParams, SinkParams):
 
     def limits(self) -> BatchLimits:
         """Return the batch limits."""
-        given = {} if self.batch_size is None else {"max_passages": self.batch_size}
-        return BatchLimits(padding_side=self.padding_side, **given)
+        overrides = {} if self.batch_size is None else {"max_passages": self.batch_size}
+        return BatchLimits(padding_side=self.padding_side, **overrides)
 
 
 class EmbedAnswer(StrictModel):

@@ -111,16 +111,16 @@ class _Extraction:
         self,
         decoder: Decoder,
         encoded: Sequence[Encoded],
-        wanted: Mapping[int, Sequence[Request]],
+        requests_by_layer: Mapping[int, Sequence[Request]],
         keep: Mapping[int, Sink],
         sinks: SinkRule,
     ) -> None:
         ids = [passage.context.passage_id for passage in encoded]
         self._encoded, self._sinks = encoded, sinks
-        self._wanted = {layer: tuple(requests) for layer, requests in wanted.items() if requests}
+        self._requests = {layer: tuple(requests) for layer, requests in requests_by_layer.items() if requests}
         self._pooled = {
             layer: VectorCollector(ids, [request.id for request in requests], decoder.width, sinks)
-            for layer, requests in self._wanted.items()
+            for layer, requests in self._requests.items()
         }
         self._kept = {layer: StateKeeper(encoded, decoder.width, sink) for layer, sink in keep.items()}
         self._sharing = shared_forwards(encoded)
@@ -133,13 +133,13 @@ class _Extraction:
     @property
     def layers(self) -> list[int]:
         """Return the layers to capture."""
-        return sorted({*self._wanted, *self._kept})
+        return sorted({*self._requests, *self._kept})
 
     @property
     def signals(self) -> dict[int, set[str]]:
         """Return what the strategies of each layer need; kept states carry some more for later strategies."""
         needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
-        for layer, requests in self._wanted.items():
+        for layer, requests in self._requests.items():
             needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))
         return needs
 
@@ -148,14 +148,14 @@ class _Extraction:
         read = [(row, passage) for row, text in enumerate(batch) for passage in self._sharing[text.index]]
         passages = [passage for _, passage in read]
         contexts = [passage.context for passage in passages]
-        plans = {requests: Weighing.of(contexts, requests) for requests in set(self._wanted.values())}
+        plans = {requests: Weighing.of(contexts, requests) for requests in set(self._requests.values())}
         for layer in self.layers:
-            of_texts, given = captured.states_of(layer), captured.signals_of(layer)
-            states, signals = [of_texts[row] for row, _ in read], [given[row] for row, _ in read]
+            of_texts, layer_signals = captured.states_of(layer), captured.signals_of(layer)
+            states, signals = [of_texts[row] for row, _ in read], [layer_signals[row] for row, _ in read]
             if layer in self._pooled:
-                pooled = pool_layer(states, plans[self._wanted[layer]], signals, self._sinks)
-                for passage, *found in zip(passages, *pooled, strict=True):
-                    self._pooled[layer].add(passage.index, *found)
+                pooled = pool_layer(states, plans[self._requests[layer]], signals, self._sinks)
+                for passage, *columns in zip(passages, *pooled, strict=True):
+                    self._pooled[layer].add(passage.index, *columns)
             if layer in self._kept:
                 self._kept[layer].add(passages, states, signals)
 
@@ -166,9 +166,9 @@ class _Extraction:
             for passage in self._encoded:
                 if passage.error is not None:
                     collector.fail(passage.index, passage.error)
-            tables |= {f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]}
-        for kept in self._kept.values():
-            kept.close()
+            tables |= {f"{request.id}/{layer}": collector.table(request.id) for request in self._requests[layer]}
+        for keeper in self._kept.values():
+            keeper.close()
         return tables
 
 

@@ -107,7 +107,7 @@ def tokenise(
         token_ids = np.asarray(batch["input_ids"][index], dtype=np.int64)
         bare = bool(passages.bare) and passages.bare[index]
         if bare:
-            special, offsets, token_ids = (each[~special] for each in (special, offsets, token_ids))
+            special, offsets, token_ids = (array[~special] for array in (special, offsets, token_ids))
         elif bos is not None and not (len(token_ids) and special[0] and token_ids[0] == bos):
             special, token_ids = np.insert(special, 0, True), np.insert(token_ids, 0, bos)
             offsets = np.insert(offsets, 0, 0, axis=0)
@@ -160,13 +160,13 @@ class Frequencies:
     def added_to(self, context: TokenContext) -> TokenContext:
         """Return the passage with the signal `frequency` [T]; a token that does not occur has 0."""
         assert context.token_ids is not None
-        known = context.token_ids < len(self.of_id)
-        frequency_T = np.where(known, self.of_id[np.where(known, context.token_ids, 0)], 0.0)
+        in_table_T = context.token_ids < len(self.of_id)
+        frequency_T = np.where(in_table_T, self.of_id[np.where(in_table_T, context.token_ids, 0)], 0.0)
         return context.at_layer({"frequency": frequency_T})
 
 
 def count_tokens(passages: Iterable[TokenContext]) -> pa.Table:
     """Return TOKEN_COUNTS of the real tokens of passages, by ascending id."""
-    found = [context.token_ids[context.real] for context in passages if context.token_ids is not None]
-    ids, counts = np.unique(np.concatenate([np.empty(0, np.int64), *found]), return_counts=True)
+    id_arrays = [context.token_ids[context.real] for context in passages if context.token_ids is not None]
+    ids, counts = np.unique(np.concatenate([np.empty(0, np.int64), *id_arrays]), return_counts=True)
     return pa.table([pa.array(ids), pa.array(counts)], schema=TOKEN_COUNTS)

@@ -137,18 +137,18 @@ class PoolingEncoder(SentenceTransformer):
             raise ConfigError("output_value 'token_embeddings': the encoder pools tokens; use 'sentence_embedding'")
         cut_before = self.num_truncated
         try:
-            found = super().encode(texts[0] if is_one else texts, prompt_name, *args, **options)
+            vectors = super().encode(texts[0] if is_one else texts, prompt_name, *args, **options)
         except PoolbenchError as error:
             raise error.with_traceback(None) from None  # the frames between are the library's, and say nothing
         num_cut = self.num_truncated - cut_before
         if num_cut:
             message = f"{num_cut} of {len(texts)} texts were cut to {self.max_seq_length} tokens"
             warnings.warn(message, TruncationWarning, stacklevel=3)
-        if texts or isinstance(found, list):
-            return found
+        if texts or isinstance(vectors, list):
+            return vectors
         # An empty answer of the library has no width.
         empty = torch.zeros((0, self._module.get_embedding_dimension()), device=self.device)
-        return empty if isinstance(found, torch.Tensor) else empty.cpu().numpy()
+        return empty if isinstance(vectors, torch.Tensor) else empty.cpu().numpy()
 
 
 def _installed_annotator(strategy: str, idf_texts: Sequence[str] | None) -> Annotate:
@@ -176,10 +176,10 @@ def _texts_of(inputs: Any) -> list[str]:
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
         raise InputError(f"the input is a {kind}; give one column of it, such as table['text']")
     try:
-        found = list(inputs)
+        members = list(inputs)
     except TypeError:
         raise InputError(f"the input is a {kind}; give a text, or a list of texts") from None
-    return [_text_of(index, text) for index, text in enumerate(found)]
+    return [_text_of(index, text) for index, text in enumerate(members)]
 
 
 def _text_of(index: int, value: Any) -> str:

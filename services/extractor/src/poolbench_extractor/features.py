@@ -44,7 +44,7 @@ class Encoder:
 def autoencoder(sae: SparseAutoencoder, device: torch.device) -> Encoder:
     """Return an autoencoder on a device; its features are those of `SparseAutoencoder.encode`."""
     tensors = {name: _moved(value, device) for name, value in sae.vectors.items()}
-    w_enc, w_dec, b_dec = (_moved(each, device) for each in (sae.w_enc, sae.w_dec, sae.b_dec))
+    w_enc, w_dec, b_dec = (_moved(tensor, device) for tensor in (sae.w_enc, sae.w_dec, sae.b_dec))
 
     def encode(x_TD: Tensor) -> Tensor:
         projected_Td = (x_TD - b_dec if sae.apply_b_dec_to_input else x_TD) @ w_enc
@@ -84,8 +84,8 @@ def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> En
         z_Td = (x_TD @ directions_Dd).relu()
         most = max(1, int(kept_T1.max()))
         top = z_Td.topk(most, dim=1)
-        chosen = top.values * (torch.arange(most, device=device) < kept_T1)
-        return torch.zeros_like(z_Td).scatter_(1, top.indices, chosen)
+        activations = top.values * (torch.arange(most, device=device) < kept_T1)
+        return torch.zeros_like(z_Td).scatter_(1, top.indices, activations)
 
     return Encoder(f"{own.id}-random-{seed}", own.num_features, encode)
 
@@ -197,8 +197,8 @@ class _Reading:
                     names.append((passage.index, part))
                     masks.append(np.pad(inside, (sum(map(len, states)) - len(inside), 0)))
                 else:
-                    shown = repr(passage.context.passage_id)
-                    reason = f"passage {shown} has no token that is {part}"
+                    passage_name = repr(passage.context.passage_id)
+                    reason = f"passage {passage_name} has no token that is {part}"
                     self.parts[passage.index, part] = CellError(Status.FAILED, reason)
         if not names:
             return
@@ -214,8 +214,8 @@ class _Reading:
         ):
             self.parts[name] = _Part(int(num), sum_D, squared)
         for role, encoder in self.encoders.items():
-            for name, found in zip(names, pooled(encoder, x_TD, mask_PT, num_P), strict=True):
-                self.pooled[(role, *name)] = found
+            for name, activations in zip(names, pooled(encoder, x_TD, mask_PT, num_P), strict=True):
+                self.pooled[(role, *name)] = activations
 
     def _parts_of(self, passage: Encoded, counted: np.ndarray) -> list[tuple[str, np.ndarray]]:
         """Return the parts of a passage, each as a mask over the positions that count."""
@@ -223,13 +223,13 @@ class _Reading:
         ranges = _merged(self.marks[passage.index])
         if not ranges:
             return [(ALL, everything)]
-        starts, ends = (np.array(each) for each in zip(*ranges, strict=True))
+        starts, ends = (np.array(bounds) for bounds in zip(*ranges, strict=True))
         inside = tokens_of_words(passage.context.offsets, starts, ends, np.ones(len(starts), dtype=bool))[counted]
         return [(ALL, everything), (MARKED, inside), (UNMARKED, ~inside)]
 
     def table(self, role: str) -> pa.Table:
         """Return the FEATURES of one encoder."""
-        whole = [found for (_, part), found in self.parts.items() if part == ALL and isinstance(found, _Part)]
+        whole = [states for (_, part), states in self.parts.items() if part == ALL and isinstance(states, _Part)]
         num = sum(part.num_tokens for part in whole)
         centre_D = np.sum([part.sum_D for part in whole], axis=0) / num if num else None
         rows = []
@@ -245,10 +245,10 @@ class _Reading:
         states = passage.error or self.parts[passage.index, part]
         if isinstance(states, CellError):
             return row | {"status": states.status, "reason": str(states)}
-        found = self.pooled[role, passage.index, part]
+        features = self.pooled[role, passage.index, part]
         assert centre_D is not None
         about = states.squared - 2 * float(centre_D @ states.sum_D) + states.num_tokens * float(centre_D @ centre_D)
-        values = {"num_tokens": states.num_tokens, "squared_norm": max(0.0, about), **found._asdict()}
+        values = {"num_tokens": states.num_tokens, "squared_norm": max(0.0, about), **features._asdict()}
         return row | values | {"status": Status.OK}
 
 
@@ -278,15 +278,15 @@ def pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> li
 
 def _merged(marks: Marks) -> list[tuple[int, int]]:
     """Return ranges in ascending order, those that overlap as one. Raise InputError for one that is empty."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for start, end in sorted(marks):
         if not 0 <= start < end:
             raise InputError(f"a marked range reaches from {start} to {end}; it must hold a character")
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if ranges and start <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(end, ranges[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            ranges.append((start, end))
+    return ranges
 
 
 def _moved(values: np.ndarray, device: torch.device) -> Tensor:

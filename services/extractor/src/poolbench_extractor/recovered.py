@@ -90,7 +90,7 @@ class _Recovery:
     refusal: CellError | None = None
 
     def __post_init__(self) -> None:
-        self.errors |= {each.index: each.error for each in self.encoded if each.error is not None}
+        self.errors |= {passage.index: passage.error for passage in self.encoded if passage.error is not None}
         self.refusal = lacks_loss(self.decoder)
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
@@ -164,8 +164,8 @@ class _Recovery:
         rows, groups = rows[finite], np.array([self.groups[index] for index in sorted(self.losses)])[finite]
         if not len(rows):
             return Measure.null(LOSS_RECOVERED, Status.NON_FINITE, "the loss is NaN or infinite on every text")
-        num_tokens, clean, zero, own = (float(each) for each in rows.sum(axis=0))
-        details = {"loss": clean, "loss_reconstructed": own, "loss_zero": zero}
+        num_tokens, clean, zero, reconstructed = (float(column_sum) for column_sum in rows.sum(axis=0))
+        details = {"loss": clean, "loss_reconstructed": reconstructed, "loss_zero": zero}
         details = {name: value / num_tokens for name, value in details.items()} | {"num_tokens": num_tokens}
         fields: dict[str, Any] = {
             "n": len(rows),
@@ -180,7 +180,7 @@ class _Recovery:
         drawn = group_mean_resamples(recovered_n2, groups, num_resamples=num_bootstrap, seed=seed)
         above_R, below_R = np.where(drawn[:, 1:] > 0, drawn, np.nan).T
         interval = percentile_interval(above_R / below_R) if fields["num_groups"] > 1 else None
-        return Measure.of(LOSS_RECOVERED, (zero - own) / (zero - clean), interval, **fields)
+        return Measure.of(LOSS_RECOVERED, (zero - reconstructed) / (zero - clean), interval, **fields)
 
     def _dense_share(self, role: str) -> Measure:
         if role not in self.active:

@@ -82,15 +82,15 @@ class ExtractorService:
         """Write vectors by strategy and layer, and kept states, as far as they are missing."""
         params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference(), params.change)
-        wanted, keep = missing_outputs(params, io.missing)
+        requests, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
-        require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
+        require_vectors(len(passages.ids), sum(map(len, requests.values())), decoder.width)
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
             sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
             with reporting(decoder.device, io):
-                tables = core.extract(decoder, passages, wanted, keep=sinks, reading=reading, progress=io.progress)
+                tables = core.extract(decoder, passages, requests, keep=sinks, reading=reading, progress=io.progress)
             io.write_tables(tables, meta)
 
     def features(self, task: Task, io: TaskIO) -> None:
@@ -120,8 +120,10 @@ class ExtractorService:
         groups = table["group"].to_pylist() if "group" in table.column_names else ()
         drawn: dict[str, Any] = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
         with reporting(decoder.device, io):
-            found = recovered(decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress)
-        tables = {role: measures_table(measures) for role, measures in found.items()}
+            measures_by_role = recovered(
+                decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress
+            )
+        tables = {role: measures_table(measures) for role, measures in measures_by_role.items()}
         io.write_tables(tables, {"model_revision": decoder.revision})
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
@@ -141,7 +143,7 @@ class ExtractorService:
         tables = (io.table(role) for role in sorted(task.inputs))
         texts = (PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
         read = partial(tokenise, tokenizer, include_bos=params.include_bos, add_bos=params.add_bos)
-        contexts = (context for given in texts for context in read(given))
+        contexts = (context for passages in texts for context in read(passages))
         io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
@@ -225,15 +227,15 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
 
 def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:
     """Return, by role of the missing outputs, the autoencoders of a task, their random directions and coordinates."""
-    found: dict[str, Encoder] = {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
+    encoders: dict[str, Encoder] = {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
     for role, at in AUTOENCODER.among(task.inputs):
         roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
         if not roles:
             continue
-        own = autoencoder(read_autoencoder(io, role, decoder), decoder.device)
-        twin = random_twin(own, decoder.width, seed, decoder.device) if RANDOM_FEATURES(*at) in roles else own
-        found |= {role: own if FEATURES.parse(role) else twin for role in sorted(roles)}
-    return found
+        encoder = autoencoder(read_autoencoder(io, role, decoder), decoder.device)
+        twin = random_twin(encoder, decoder.width, seed, decoder.device) if RANDOM_FEATURES(*at) in roles else encoder
+        encoders |= {role: encoder if FEATURES.parse(role) else twin for role in sorted(roles)}
+    return encoders
 
 
 def read_autoencoder(io: TaskIO, role: str, decoder: Decoder) -> SparseAutoencoder:
@@ -276,11 +278,11 @@ def missing_outputs(params: ExtractParams, missing: Iterable[str]) -> tuple[dict
     requests = {entry.id: Request.of(entry.id, entry.params) for entry in params.strategies}
     missing = set(missing)
     keep = [at.layer for _, at in STATES.among(missing)]
-    wanted: dict[int, list[Request]] = {}
+    requests_by_layer: dict[int, list[Request]] = {}
     for role, cell in VECTORS.among(missing):
         if STATES.parse(role) is not None:
             continue
         if cell.strategy not in requests:
             raise ConfigError(f"output role {shown(role)} names none of the strategies {', '.join(requests) or 'none'}")
-        wanted.setdefault(cell.layer, []).append(requests[cell.strategy])
-    return wanted, keep
+        requests_by_layer.setdefault(cell.layer, []).append(requests[cell.strategy])
+    return requests_by_layer, keep

@@ -27,10 +27,14 @@ class StateKeeper:
 
     def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
         """Add the states [T, D] and the signals of a batch; passages that were added before are skipped."""
-        for passage, h_TD, given in zip(batch, states, signals, strict=True):
+        for passage, h_TD, passage_signals in zip(batch, states, signals, strict=True):
             if passage.index in self._done:
                 continue  # memory ran out later in the batch, and its halves are run again
-            captured = {name: given[name] for name in KEPT_SIGNALS if isinstance(given.get(name), np.ndarray)}
+            captured = {
+                name: passage_signals[name]
+                for name in KEPT_SIGNALS
+                if isinstance(passage_signals.get(name), np.ndarray)
+            }
             self._writer.add(_kept(passage, _stored(h_TD), captured))
             self._done.add(passage.index)
 

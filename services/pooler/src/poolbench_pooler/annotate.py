@@ -199,14 +199,14 @@ def annotate_texts(
         frequencies: Where keywords come from; without them the column `keyword` is null.
         parser: What parses the texts that are not in the cache; by default `parse`.
     """
-    known = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
-    fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in known}
+    columns_by_text = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
+    fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in columns_by_text}
     parses = (parser or parse)(pipeline, list(fresh), list(fresh.values()))
     for name, text in zip(names, texts, strict=True):
-        if text not in known:
-            known[text] = next(parses)
-            pipeline.cache.put(text, known[text])
-        columns = known[text]
+        if text not in columns_by_text:
+            columns_by_text[text] = next(parses)
+            pipeline.cache.put(text, columns_by_text[text])
+        columns = columns_by_text[text]
         words = [text[start:end] for start, end in zip(columns["word_start"], columns["word_end"], strict=True)]
         keyword = None if frequencies is None else flag_keywords(words, frequencies, num_keywords)
         yield {"passage_id": name, **columns, "keyword": keyword}

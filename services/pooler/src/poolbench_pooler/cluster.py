@@ -152,8 +152,8 @@ class ClusterVerbs:
         def records(prefix: Prefix) -> dict[str, Any]:
             """Return the records of runs, scorers, activations or concepts below a path."""
             store = self._store()
-            found = (info for info in store.list(prefix) if re.match(RECORD_PATTERN, info.path))
-            infos = list(islice(found, MAX_RECORDS + 1))
+            record_files = (info for info in store.list(prefix) if re.match(RECORD_PATTERN, info.path))
+            infos = list(islice(record_files, MAX_RECORDS + 1))
             require_at_most("records in a list", len(infos), MAX_RECORDS, _INSTEAD)
             listed = [{"path": one.path, "size": one.size, "modified_s": one.modified_s} for one in infos]
             return {"now_s": store.now_s(prefix), "records": listed}

@@ -145,20 +145,20 @@ class ConceptVerbs:
 
     def add(self, request: ConceptRequest) -> dict[str, Any]:
         """Register a concept. Raise CorpusError, with the reasons, if nothing can be measured with its texts."""
-        made = _made(request)
-        if not made.usable:
-            reasons = "; ".join(remark.message for remark in made.remarks if remark.level == "error")
+        draft = _made(request)
+        if not draft.usable:
+            reasons = "; ".join(remark.message for remark in draft.remarks if remark.level == "error")
             raise CorpusError(f"not registered: nothing can be measured with these texts: {reasons}")
-        self._library().add(made.concept, made.passages)
-        return _answer(made, registered=True)
+        self._library().add(draft.concept, draft.passages)
+        return _answer(draft, registered=True)
 
 
 def _made(request: ConceptRequest) -> Made:
     from poolbench_corpora.own import TextFiles, make_concept  # 14 MB that an idle replica does without
     from poolbench_corpora.reading import SentFile
 
-    given = {name: getattr(request, name) for name in ("positives", "negatives", "pairs")}
-    files: dict[str, FileContent] = {name: file for name, file in given.items() if file is not None}
+    optional_files = {name: getattr(request, name) for name in ("positives", "negatives", "pairs")}
+    files: dict[str, FileContent] = {name: file for name, file in optional_files.items() if file is not None}
     size = sum(len(file.content) for file in files.values())
     remedy = "send fewer texts, or use `poolbench-driver concept add`"
     require_at_most("characters in the files", size, MAX_CONCEPT_CHARACTERS, remedy)
@@ -166,10 +166,10 @@ def _made(request: ConceptRequest) -> Made:
     return make_concept(request, TextFiles(**sent))
 
 
-def _answer(made: Made, *, registered: bool) -> dict[str, Any]:
-    remarks = [{"level": remark.level, "message": remark.message} for remark in made.remarks]
-    found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
-    return {**found, "registered": registered, "splits": made.sizes(), "remarks": remarks}
+def _answer(draft: Made, *, registered: bool) -> dict[str, Any]:
+    remarks = [{"level": remark.level, "message": remark.message} for remark in draft.remarks]
+    facts = {"id": draft.concept.id, "revision": draft.concept.corpus, "usable": draft.usable}
+    return {**facts, "registered": registered, "splits": draft.sizes(), "remarks": remarks}
 
 
 def _listed(concept: Concept) -> dict[str, Any]:

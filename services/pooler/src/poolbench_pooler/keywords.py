@@ -49,5 +49,5 @@ def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_ke
     counts = Counter(t for t in terms if t is not None)
     scores = {name: count * frequencies.idf(name) for name, count in counts.items()}
     ranked = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])
-    chosen = set(ranked[:num_keywords])
-    return [t in chosen for t in terms]
+    keywords = set(ranked[:num_keywords])
+    return [t in keywords for t in terms]

@@ -37,16 +37,16 @@ def parse_together(pipeline: Pipeline, texts: Sequence[str], names: Sequence[str
     pool = _processes(number)
     pending = [pool.submit(_parse, pipeline.name, portion) for portion in portions]
     try:
-        for each in pending:
-            for columns in each.result():
+        for future in pending:
+            for columns in future.result():
                 check_cancelled()
                 yield columns
     except BrokenProcessPool as error:
         _processes.cache_clear()
         raise MemoryError("a process that parses texts was killed, perhaps for lack of memory") from error
     finally:
-        for each in pending:
-            each.cancel()
+        for future in pending:
+            future.cancel()
 
 
 @lru_cache(maxsize=1)

@@ -76,9 +76,9 @@ class PoolerService:
             if cell.strategy not in requests:
                 raise InputError(f"an output asks for strategy {cell.strategy!r}, but params name {sorted(requests)}")
             layers[cell.layer].append(requests[cell.strategy])
-        for layer, wanted in layers.items():
+        for layer, layer_requests in layers.items():
             for strategy_id, table in pool_kept(
-                io.shards(STATES(layer)), wanted, annotations, params.sink_rule
+                io.shards(STATES(layer)), layer_requests, annotations, params.sink_rule
             ).items():
                 io.write_table(VECTORS(strategy_id, layer), table)
                 self._served["tables_pooled"] += 1
@@ -114,10 +114,10 @@ class PoolerService:
         if request.text is not None:
             if request.offsets is None:
                 raise InputError("text without offsets; give the character range of each token in offsets, [T][2]")
-            asked = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
-            annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
-        wanted = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
-        tables = pool_kept([states], _requests(wanted), annotations, request.sink_rule)
+            parse_request = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
+            annotations = table_from_rows(self.annotate_texts(parse_request)["annotations"], ANNOTATIONS)
+        strategies = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
+        tables = pool_kept([states], _requests(strategies), annotations, request.sink_rule)
         rows = {name: table.drop_columns(["passage_id"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 

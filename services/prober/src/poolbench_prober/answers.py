@@ -51,7 +51,7 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
     measures = result.measures
     if design.error is None:
-        measures = [_without_texts(each) if each.metric == "d1.selectivity" else each for each in measures]
+        measures = [_without_texts(measure) if measure.metric == "d1.selectivity" else measure for measure in measures]
     folds = [] if design.error is not None else design.folds.tolist()
     return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=folds)
 
@@ -63,9 +63,9 @@ def _without_texts(selectivity: Measure) -> Measure:
 
 def _require_own_params(request: ProbeRequest) -> None:
     """Raise InputError if the request has parameters of the other kind of task."""
-    other, own = ("task_params", "params") if request.kind == "concept" else ("params", "task_params")
+    other, expected_field = ("task_params", "params") if request.kind == "concept" else ("params", "task_params")
     if other in request.model_fields_set:
-        raise InputError(f"{other} do not belong to a {request.kind}; its parameters are called {own}")
+        raise InputError(f"{other} do not belong to a {request.kind}; its parameters are called {expected_field}")
 
 
 def _task_params(request: ProbeRequest) -> TaskParams:
@@ -103,8 +103,8 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
         fit = fit_probes(matrix, labels[:, None], np.ones(1))
         weights = fit.weights_DK[:, 0] if fit.converged[0] else None
     pairs = matched_pairs(request.pairs or [None] * len(labels), labels)
-    found = compute_direction(request.method, DirectionContext(matrix, labels, pairs, request.seed, weights))
-    return DirectionAnswer(direction=found.vector.tolist(), raw_norm=found.raw_norm, method=found.id)
+    direction = compute_direction(request.method, DirectionContext(matrix, labels, pairs, request.seed, weights))
+    return DirectionAnswer(direction=direction.vector.tolist(), raw_norm=direction.raw_norm, method=direction.id)
 
 
 def _targets(request: ProbeRequest) -> Targets:

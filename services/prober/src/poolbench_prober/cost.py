@@ -57,8 +57,8 @@ class Cost:
 
     def require(self, limits: Limits) -> None:
         """Raise TooLargeError with the number and the limit if the cost is above `limits`."""
-        made = f"{self.probes:,} probes x {self.rows:,} rows x {self.width:,} numbers"
-        require_at_most(f"{made} are so many products", self.products, limits.products, limits.remedy)
+        size = f"{self.probes:,} probes x {self.rows:,} rows x {self.width:,} numbers"
+        require_at_most(f"{size} are so many products", self.products, limits.products, limits.remedy)
         held = f"{self.rows:,} rows of {self.width:,} numbers with {self.resamples:,} resamples need bytes"
         require_at_most(held, self.memory, limits.memory, limits.remedy)
 

@@ -91,16 +91,16 @@ class ProberService:
         inputs = {at for _, at in steps.VECTORS.among(task.inputs)}
         for done, (role, at) in enumerate(steps.NESTED_MEASURES.among(io.missing)):
             io.progress(done, len(task.outputs), f"{params.concept} {at.strategy}")
-            found = sorted(of.layer for of in inputs if (of.split, of.strategy) == ("train", at.strategy))
+            layers = sorted(of.layer for of in inputs if (of.split, of.strategy) == ("train", at.strategy))
             vectors = {
                 layer: (
                     _vectors(io, task, SplitCell("train", at.strategy, layer), train, params),
                     _vectors(io, task, SplitCell("test", at.strategy, layer), test, params),
                 )
-                for layer in found
+                for layer in layers
             }
             width = max((pair[0].width for pair in vectors.values()), default=0)
-            cost.of_concept(len(train.ids), width, train.domains, params, len(found)).require(cost.TASK)
+            cost.of_concept(len(train.ids), width, train.domains, params, len(layers)).require(cost.TASK)
             io.write_table(role, measures_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
@@ -137,8 +137,8 @@ class ProberService:
             return io.table(steps.STATE_VECTORS(state))
 
         directions = io.table(steps.READ_DIRECTION()) if "direction" in readings else None
-        found = shifts(io.table(steps.WORD_TEXTS()), vectors, used, readings, directions, params)
-        for reading, shift in found.items():
+        shift_by_reading = shifts(io.table(steps.WORD_TEXTS()), vectors, used, readings, directions, params)
+        for reading, shift in shift_by_reading.items():
             tables = {
                 steps.SHIFT_MEASURES(reading): measures_table(shift.measures),
                 steps.WORD_SHIFTS(reading): shift.words,
@@ -154,10 +154,10 @@ class ProberService:
         for done, name in enumerate(names):
             io.progress(done, len(names), name)
             shards = _shards_of(io, task, name)
-            found = contrast(stories, shards, params)
+            scores = contrast(stories, shards, params)
             tables = {
-                steps.CONTRAST_MEASURES(name): measures_table(found.measures),
-                steps.SUBJECTS(name): found.subjects,
+                steps.CONTRAST_MEASURES(name): measures_table(scores.measures),
+                steps.SUBJECTS(name): scores.subjects,
             }
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
@@ -168,8 +168,10 @@ class ProberService:
         cost.of_sparse(max(len(train.ids), len(test.ids)), params).require(cost.TASK)
         for done, (role, at) in enumerate(steps.SPARSE_MEASURES.among(io.missing)):
             io.progress(done, len(task.outputs), f"{params.concept} {at.autoencoder}")
-            own = [io.table(steps.PASSAGE_FEATURES(at.autoencoder, split)) for split in ("train", "test")]
-            io.write_table(role, measures_table(sparse_measures((train, own[0]), (test, own[1]), params)))
+            feature_tables = [io.table(steps.PASSAGE_FEATURES(at.autoencoder, split)) for split in ("train", "test")]
+            io.write_table(
+                role, measures_table(sparse_measures((train, feature_tables[0]), (test, feature_tables[1]), params))
+            )
 
     def nulls(self, task: Task, io: TaskIO) -> None:
         """Write the null directions of one concept at one layer."""
@@ -179,7 +181,7 @@ class ProberService:
         vectors = PooledVectors.from_table(io.table(role), train)
         numbers = params.num_nulls * vectors.width
         require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
-        directions = {found.id: found for found in null_cell(train, vectors, params)}
+        directions = {direction.id: direction for direction in null_cell(train, vectors, params)}
         io.write_table(steps.NULLS(), directions_table(directions, vectors.width))
 
     def directions(self, task: Task, io: TaskIO) -> None:
@@ -201,11 +203,11 @@ class ProberService:
         tables = {role: io.table(role) for role in sorted(task.inputs)}
         matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
         try:
-            found: Direction | CellError = common_component(matrices)
+            component: Direction | CellError = common_component(matrices)
         except CellError as error:
-            found = error
+            component = error
         width = next(iter(tables.values())).schema.field("vector").type.list_size
-        io.write_table(steps.COMMON_COMPONENT(), directions_table({COMPONENT_ID: found}, width))
+        io.write_table(steps.COMMON_COMPONENT(), directions_table({COMPONENT_ID: component}, width))
 
     def routes(self, router: APIRouter) -> None:
         """Add `POST /probe` and `POST /direction`."""
@@ -263,10 +265,12 @@ def _of_instances(io: TaskIO, task: Task, cell: Cell, targets: Targets) -> Poole
 
 def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
     """Yield the features of an autoencoder in the order of their keys, so that names of shards play no part."""
-    found = [(task.inputs[role], role) for role, at in steps.STORY_FEATURES.among(task.inputs) if at[0] == autoencoder]
-    if not found:
+    keys_and_roles = [
+        (task.inputs[role], role) for role, at in steps.STORY_FEATURES.among(task.inputs) if at[0] == autoencoder
+    ]
+    if not keys_and_roles:
         raise InputError(f"task {task.task_id} has no features of {shown(autoencoder)}; give {steps.STORY_FEATURES}")
-    for _, role in sorted(found):
+    for _, role in sorted(keys_and_roles):
         yield from io.shards(role)
 
 

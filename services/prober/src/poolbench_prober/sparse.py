@@ -44,14 +44,14 @@ class _Split:
 
         Raise InputError for a malformed table, or one that lacks a passage.
         """
-        known = read_features([features], passages.ids)
-        usable = np.array([row for row in range(len(passages.ids)) if row not in known.errors], dtype=int)
+        story_features = read_features([features], passages.ids)
+        usable = np.array([row for row in range(len(passages.ids)) if row not in story_features.errors], dtype=int)
         if len(usable) < MIN_USABLE * len(passages.ids):
             lacking = f"of {len(passages.ids)} passages have no features"
-            raise commonest(list(known.errors.values()), lacking)
-        if not known.parts[ALL].means_PF[usable].nnz:
+            raise commonest(list(story_features.errors.values()), lacking)
+        if not story_features.parts[ALL].means_PF[usable].nnz:
             raise CellError(Status.COLLAPSED, "no feature is active in any of the passages")
-        return cls(passages.take(usable), known.parts[ALL].means_PF[usable], len(usable) / len(passages.ids))
+        return cls(passages.take(usable), story_features.parts[ALL].means_PF[usable], len(usable) / len(passages.ids))
 
     def fields(self, seed: int) -> dict[str, Any]:
         """Return the fields that measures of this split share."""
@@ -121,13 +121,17 @@ def _of_k(
         return
     scores = _out_of_fold(train, folds, k, params)
     yield auroc_measure(AUROC, labels, scores, train.resamples(params), folds, params={"k": k}, **fields)
-    chosen, fit = _fit(train.means_nF, labels, k, params)
+    feature_numbers, fit = _fit(train.means_nF, labels, k, params)
     if isinstance(test, CellError):
         yield _failed(AUROC_TEST, test, k, {"seed": params.seed})
     else:
-        read = _scores(test.means_nF, chosen, fit)
-        own = {**test.fields(params.seed), "params": {"k": k}, "details": {"features": chosen.tolist()}}
-        yield auroc_measure(AUROC_TEST, test.passages.labels, read, test.resamples(params), **own)
+        read = _scores(test.means_nF, feature_numbers, fit)
+        test_fields = {
+            **test.fields(params.seed),
+            "params": {"k": k},
+            "details": {"features": feature_numbers.tolist()},
+        }
+        yield auroc_measure(AUROC_TEST, test.passages.labels, read, test.resamples(params), **test_fields)
     yield _spread(train, folds, scores, k, params)
 
 
@@ -138,12 +142,15 @@ def _spread(train: _Split, folds: np.ndarray, scores: np.ndarray, k: int, params
         drawn = [_folds(train.passages, params, seed) for seed in params.fold_seeds]
     except CellError as error:
         return _failed(SPREAD, error, k, fields)
-    found = [(scores, folds), *((_out_of_fold(train, each, k, params), each) for each in drawn)]
-    if len(found) < 2:
+    scores_and_folds = [
+        (scores, folds),
+        *((_out_of_fold(train, seed_folds, k, params), seed_folds) for seed_folds in drawn),
+    ]
+    if len(scores_and_folds) < 2:
         return _failed(SPREAD, CellError(Status.TOO_FEW, "no further seeds of folds are given"), k, fields)
-    if any(np.isnan(values).any() for values, _ in found):
+    if any(np.isnan(values).any() for values, _ in scores_and_folds):
         return _failed(SPREAD, CellError(Status.NOT_CONVERGED, "a probe did not reach its tolerance"), k, fields)
-    values = [auroc(train.passages.labels, each, strata) for each, strata in found]
+    values = [auroc(train.passages.labels, seed_folds, strata) for seed_folds, strata in scores_and_folds]
     details = {"seeds": [params.seed, *params.fold_seeds], "values": values}
     return Measure.of(SPREAD, float(np.std(values, ddof=1)), params={"k": k}, details=details, **fields)
 
@@ -153,20 +160,20 @@ def _out_of_fold(train: _Split, folds: np.ndarray, k: int, params: SparseParams)
     scores_n = np.full(len(folds), np.nan)
     for fold in np.unique(folds):
         inside, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        chosen, fit = _fit(train.means_nF[inside], train.passages.labels[inside], k, params)
-        scores_n[held] = _scores(train.means_nF[held], chosen, fit)
+        feature_numbers, fit = _fit(train.means_nF[inside], train.passages.labels[inside], k, params)
+        scores_n[held] = _scores(train.means_nF[held], feature_numbers, fit)
     return scores_n
 
 
 def _fit(means_nF: csr_matrix, labels: np.ndarray, k: int, params: SparseParams) -> tuple[np.ndarray, ProbeFit]:
-    chosen = strongest(means_nF, labels, k)
-    matrix_nk = means_nF[:, chosen].toarray().astype(np.float64)
-    return chosen, fit_probes(matrix_nk, labels[:, None], np.array([params.primary_c]), params.tolerance)
+    feature_numbers = strongest(means_nF, labels, k)
+    matrix_nk = means_nF[:, feature_numbers].toarray().astype(np.float64)
+    return feature_numbers, fit_probes(matrix_nk, labels[:, None], np.array([params.primary_c]), params.tolerance)
 
 
-def _scores(means_nF: csr_matrix, chosen: np.ndarray, fit: ProbeFit) -> np.ndarray:
+def _scores(means_nF: csr_matrix, feature_numbers: np.ndarray, fit: ProbeFit) -> np.ndarray:
     """Return the scores [n]; NaN if the probe did not converge."""
-    scores_n = fit.scores(means_nF[:, chosen].toarray().astype(np.float64))[:, 0]
+    scores_n = fit.scores(means_nF[:, feature_numbers].toarray().astype(np.float64))[:, 0]
     return np.asarray(np.where(fit.converged[0], scores_n, np.nan))
 
 
@@ -176,9 +183,9 @@ def strongest(means_nF: csr_matrix, labels: np.ndarray, k: int) -> np.ndarray:
     A feature that is constant within both classes and differs between them comes first.
     """
     classes = [means_nF[np.flatnonzero(labels == label)].astype(np.float64) for label in (1, 0)]
-    means_2F = np.stack([np.asarray(each.mean(axis=0)).ravel() for each in classes])
-    squares_2F = np.stack([np.asarray(each.multiply(each).mean(axis=0)).ravel() for each in classes])
-    counts_2 = np.array([[each.shape[0]] for each in classes])
+    means_2F = np.stack([np.asarray(rows_nF.mean(axis=0)).ravel() for rows_nF in classes])
+    squares_2F = np.stack([np.asarray(rows_nF.multiply(rows_nF).mean(axis=0)).ravel() for rows_nF in classes])
+    counts_2 = np.array([[rows_nF.shape[0]] for rows_nF in classes])
     variances_2F = np.maximum(squares_2F - means_2F**2, 0.0)
     variances_2F[variances_2F < _ROUNDING * squares_2F] = 0.0
     pooled_F = (counts_2 * variances_2F).sum(axis=0) / max(1, int(counts_2.sum()) - 2)

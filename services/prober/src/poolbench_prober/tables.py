@@ -36,12 +36,12 @@ def directions_table(
     """Return DIRECTIONS, null with status where one failed; the metadata has the readout's choice as JSON."""
     matrix = np.zeros((len(directions), width))
     rows: list[tuple[Any, ...]] = []
-    for number, (direction_id, found) in enumerate(directions.items()):
-        if isinstance(found, CellError):
-            rows.append((direction_id, None, None, found.status, str(found)))
+    for number, (direction_id, direction) in enumerate(directions.items()):
+        if isinstance(direction, CellError):
+            rows.append((direction_id, None, None, direction.status, str(direction)))
         else:
-            matrix[number] = found.vector
-            rows.append((direction_id, found.raw_norm, found.seed, None, None))
+            matrix[number] = direction.vector
+            rows.append((direction_id, direction.raw_norm, direction.seed, None, None))
     ids, norms, seeds, statuses, reasons = zip(*rows, strict=True)
     valid = np.array([status is None for status in statuses])
     columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons]

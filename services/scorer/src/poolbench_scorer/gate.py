@@ -102,9 +102,9 @@ def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> L
     """Return continuations with the class and group of the passage whose first half they continue."""
     place = {passage: row for row, passage in enumerate(passages.ids)}
     columns = (continuations[name].to_pylist() for name in ("prompt_id", "text"))
-    found = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
-    rows = np.array([row for row, _ in found], dtype=np.int64)
-    return Labelled([text for _, text in found], passages.labels[rows], passages.groups[rows])
+    placed_texts = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
+    rows = np.array([row for row, _ in placed_texts], dtype=np.int64)
+    return Labelled([text for _, text in placed_texts], passages.labels[rows], passages.groups[rows])
 
 
 def generation_length(tokens: BaseTokenizer, continuations: list[str], num_tokens: int) -> int:

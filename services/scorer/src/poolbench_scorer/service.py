@@ -58,20 +58,20 @@ class ScorerService:
 
     def routes(self, router: APIRouter) -> None:
         """Add `POST /score`, `/train` and `/import`, and `GET /scorers`."""
-        made: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
-        asked = {"texts": ["The tide was high. However, no boat sailed."], "scorer": "contrast"}
+        scorer_response: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
+        request_example = {"texts": ["The tide was high. However, no boat sailed."], "scorer": "contrast"}
 
         router.post(
             "/score",
             response_model=ScoredTexts | ScoredByMany,
             responses=errors(403, 404),
-            openapi_extra=example(asked),
+            openapi_extra=example(request_example),
         )(self.score)
         router.get(
             "/scorers", response_model=ScorerList, response_model_exclude_unset=True, responses=errors(body=False)
         )(self.scorers)
-        router.post("/train", responses=errors(403, 404), **made)(self.train)
-        router.post("/import", responses=errors(403, 404), **made)(self.import_)
+        router.post("/train", responses=errors(403, 404), **scorer_response)(self.train)
+        router.post("/import", responses=errors(403, 404), **scorer_response)(self.import_)
 
     def scorers(self) -> dict[str, Any]:
         """Return the scorers that `POST /score` can name, with what was reported when they were made."""
@@ -90,7 +90,7 @@ class ScorerService:
             scorers = {key: self.shelf.get(key) for key in keys.values()}
         scores = score_texts(scorers, request.texts)
         self._served["texts_scored"] += len(request.texts) * len(scores)
-        made = [
+        answers = [
             {
                 "scorer": key,
                 "concept": scorers[key].concept,
@@ -99,7 +99,7 @@ class ScorerService:
             }
             for key in keys.values()
         ]
-        return made[0] if request.scorers is None else {"scorers": made}
+        return answers[0] if request.scorers is None else {"scorers": answers}
 
     def train(self, request: TrainRequest) -> dict[str, Any]:
         """Train a concept's scorer, make it the one that the concept's name means, and report."""

@@ -45,22 +45,22 @@ def handle_gate(task: Task, io: TaskIO, store: ObjectStore) -> None:
     scorer = read_scorer(io, steps.SCORER())
     measures = judge_scorer(scorer, io.table(steps.TEST_PASSAGES()), io.table(steps.CONTINUATIONS()), params)
     io.write_table(steps.MEASURES(), measures)
-    found = GatedScorer.from_gate(scorer.concept, measures.to_pylist())
+    verdict = GatedScorer.from_gate(scorer.concept, measures.to_pylist())
     keys = task.inputs[steps.SCORER()], task.outputs[steps.MEASURES()]
-    record_gate(store, scorer.concept, *keys, passed=found.status == Status.OK, reason=found.reason)
+    record_gate(store, scorer.concept, *keys, passed=verdict.status == Status.OK, reason=verdict.reason)
 
 
 def handle_score(task: Task, io: TaskIO) -> None:
     """Score the texts of every missing output with all scorers in one pass of the encoder."""
     params = steps.SCORE.params_of(task)
-    given = list(steps.SCORERS.among(task.inputs))
-    if not given:
+    scorer_roles = list(steps.SCORERS.among(task.inputs))
+    if not scorer_roles:
         raise InputError(f"{task.kind} without scorers: give inputs named {steps.SCORERS}")
     tables = {}
     for role, at in steps.SCORES.among(io.missing):
         tables[role] = io.table(TEXTS_OF(at.name))
         require_columns(tables[role], TEXTS, TEXTS_OF(at.name))
-    scorers = {at.concept: read_scorer(io, role) for role, at in given}
+    scorers = {at.concept: read_scorer(io, role) for role, at in scorer_roles}
     texts = [text for table in tables.values() for text in table["text"].to_pylist()]
     cost.require_scoring(texts, cost.TASK)
     scores = score_texts(scorers, texts, params, io.progress)

@@ -108,8 +108,8 @@ class Tokens:
             return str(self._tokenizer.decode([token_id])).encode()
         if self._is_byte_level and all(char in _BYTE_OF for char in piece):
             return bytes(_BYTE_OF[char] for char in piece)
-        if found := _BYTE_FALLBACK.fullmatch(piece):
-            return bytes.fromhex(found[1])
+        if match := _BYTE_FALLBACK.fullmatch(piece):
+            return bytes.fromhex(match[1])
         if "\u2581" in piece:  # SentencePiece's mark of a space, which decoding a first token drops
             return piece.replace("\u2581", " ").encode()
         return str(self._tokenizer.decode([token_id])).encode()

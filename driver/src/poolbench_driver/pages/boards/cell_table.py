@@ -30,15 +30,17 @@ Unit = tuple[Any, Any]
 
 def require_one_quantity(cells: Iterable[Cell], metric: str, entrant: str = "strategy") -> None:
     """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or an entrant has two versions."""
-    found: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    values_by_column: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for cell in cells:
         if cell["metric"] == metric:
             for name in ONE_QUANTITY:
-                found[name, ""].add(cell.get(name))
-            found["strategy_version", f" of {cell[entrant]}"].add(cell.get("strategy_version"))
-    for (name, owner), values in found.items():
-        if len(known := sorted(map(str, values - {None}))) > 1:
-            reason = f"{metric} of {name}{owner} {' and '.join(known)}: different quantities are never ranked together"
+                values_by_column[name, ""].add(cell.get(name))
+            values_by_column["strategy_version", f" of {cell[entrant]}"].add(cell.get("strategy_version"))
+    for (name, owner), values in values_by_column.items():
+        if len(quantities := sorted(map(str, values - {None}))) > 1:
+            reason = (
+                f"{metric} of {name}{owner} {' and '.join(quantities)}: different quantities are never ranked together"
+            )
             raise ConfigError(reason)
 
 
@@ -77,6 +79,6 @@ def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
     if set(values) != units:
         return float("nan")
     models: dict[Any, list[float]] = defaultdict(list)
-    for (model, _), found in values.items():
-        models[model] += found
-    return float(np.mean([np.mean(found) for found in models.values()]))
+    for (model, _), unit_values in values.items():
+        models[model] += unit_values
+    return float(np.mean([np.mean(unit_values) for unit_values in models.values()]))

@@ -49,7 +49,7 @@ def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], seed: i
     """Measure one pair of layers; `ranks` are [concepts, strategies], NaN if a cell is missing."""
     both = np.isfinite(ranks[0]) & np.isfinite(ranks[1])
     kept_N, kept_K = both.any(axis=1), both.any(axis=0)
-    first, second = (np.where(both, each, np.nan)[kept_N][:, kept_K] for each in ranks)
+    first, second = (np.where(both, ranks_NK, np.nan)[kept_N][:, kept_K] for ranks_NK in ranks)
     fields: dict[str, Any] = {
         "params": {"of": metric, "layers": list(layers)},
         "n": int(kept_K.sum()),
@@ -72,7 +72,7 @@ def _correlations(first_NK: np.ndarray, second_NK: np.ndarray, weights_RN: np.nd
     """Return the correlation of mean ranks under each weighting of the concepts; NaN if a strategy has none."""
     means = [mean_ranks(ranks, weights_RN) for ranks in (first_NK, second_NK)]
     whole = np.isfinite(means).all(axis=(0, 2))
-    found = np.full(len(weights_RN), np.nan)
+    correlations_R = np.full(len(weights_RN), np.nan)
     if whole.any():
-        found[whole] = spearman(means[0][whole], means[1][whole])
-    return found
+        correlations_R[whole] = spearman(means[0][whole], means[1][whole])
+    return correlations_R

@@ -51,7 +51,7 @@ def boards_by(cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | N
     for cell in cells:
         if cell["metric"] == metric and (name := part(cell)) is not None:
             parts[name].append(cell)
-    boards = {name: rank_board(found, metric) for name, found in sorted(parts.items())}
+    boards = {name: rank_board(part_cells, metric) for name, part_cells in sorted(parts.items())}
     return {name: board for name, board in boards.items() if board is not None}
 
 
@@ -61,9 +61,11 @@ def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyR
     for k, name in enumerate(board.entrants):
         members[family_of.get(name, name)].append(k)
     ranks_NF = np.stack([mean_ranks(board.ranks_NK[:, ks].T) for ks in members.values()], axis=1)
-    found = [
-        FamilyRank(name, tuple(board.entrants[k] for k in ks), float(mean) if known else None, interval, int(known))
-        for (name, ks), mean, interval, known in zip(
+    ranks = [
+        FamilyRank(
+            name, tuple(board.entrants[k] for k in ks), float(mean) if num_blocks else None, interval, int(num_blocks)
+        )
+        for (name, ks), mean, interval, num_blocks in zip(
             members.items(),
             mean_ranks(ranks_NF),
             mean_rank_intervals(ranks_NF),
@@ -71,7 +73,7 @@ def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyR
             strict=True,
         )
     ]
-    return sorted(found, key=lambda rank: np.inf if rank.mean_rank is None else rank.mean_rank)
+    return sorted(ranks, key=lambda rank: np.inf if rank.mean_rank is None else rank.mean_rank)
 
 
 def rank_agreements(boards: Mapping[str, RankBoard], *, seed: int = 0) -> list[RankAgreement]:

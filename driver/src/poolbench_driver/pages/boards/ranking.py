@@ -93,18 +93,18 @@ def rank_board(
     cells, better = list(cells), is_higher_better(metric)
     require_one_quantity(cells, metric, entrant)
     table, dropped = cell_table(cells, metric, better, entrant, block, averaged)
-    blocks = sorted({each for _, each in table} - set(dropped))
+    blocks = sorted({block_name for _, block_name in table} - set(dropped))
     names = sorted({name for name, _ in table})
-    values = np.array([[table.get((name, each), np.nan) for name in names] for each in blocks])
+    values = np.array([[table.get((name, block_name), np.nan) for name in names] for block_name in blocks])
     if values.size == 0:
         return None
     lost = _left_out(values, names, complete)
-    kept = tuple(each for each, why in zip(blocks, lost, strict=True) if not why)
-    if not kept:
+    complete_blocks = tuple(block_name for block_name, why in zip(blocks, lost, strict=True) if not why)
+    if not complete_blocks:
         return None
-    dropped |= {each: why for each, why in zip(blocks, lost, strict=True) if why}
+    dropped |= {block_name: why for block_name, why in zip(blocks, lost, strict=True) if why}
     values = values[[not why for why in lost]]
-    return _board(metric, complete, names, kept, values, better, dropped)
+    return _board(metric, complete, names, complete_blocks, values, better, dropped)
 
 
 def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:

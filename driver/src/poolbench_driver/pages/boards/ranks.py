@@ -58,7 +58,7 @@ class RanksView:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures of the primary metric, and the tests of all, as JSON values."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _PLAIN} | {
+        return {column.name: getattr(self, column.name) for column in fields(self) if column.name in _PLAIN} | {
             "concept_families": self.concept_families and asdict(self.concept_families),
             "models": self.models and asdict(self.models),
             "strategy_families": [asdict(family) for family in self.strategy_families],
@@ -78,11 +78,13 @@ def build_ranks(rows: Sequence[Row], primary: str) -> RanksView:
     }
     tests = [
         {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **_tested(board)}
-        for found in boards.values()
-        for board in found.values()
+        for metric_boards in boards.values()
+        for board in metric_boards.values()
         if board is not None
     ]
-    main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
+    main = {
+        metric: metric_boards["all"] for metric, metric_boards in boards.items() if metric_boards["all"] is not None
+    }
     board = main.get(primary)
     if board is None:
         return RanksView(primary, boards=main, tests=tests)
@@ -178,11 +180,11 @@ def _tested(board: RankBoard) -> Row:
 
 def letters(board: RankBoard) -> dict[str, str]:
     """Return letters by strategy: strategies that share one lie within the critical difference; none without one."""
-    found: dict[str, str] = {}
+    letters_by_strategy: dict[str, str] = {}
     for number, group in enumerate(_tested(board)["tie_groups"]):
         for name in group:
-            found[name] = found.get(name, "") + chr(ord("a") + number % 26)
-    return found
+            letters_by_strategy[name] = letters_by_strategy.get(name, "") + chr(ord("a") + number % 26)
+    return letters_by_strategy
 
 
 def rank_text(mean: float | None, interval: tuple[float | None, float | None] | None) -> str:
@@ -248,12 +250,14 @@ def _layers(
     """Return agreement of the ranks on each pair of layers of a model."""
     boards = parts(lambda row: None if row["layer"] is None else f"{row['model']} layer {row['layer']:>3}")
     models = dict.fromkeys(name.rpartition(" layer ")[0] for name in boards)
-    found: list[RankAgreement] = []
+    agreements: list[RankAgreement] = []
     for model in models:
-        own = {name.split()[-1]: board for name, board in boards.items() if name.rpartition(" layer ")[0] == model}
+        layer_boards = {
+            name.split()[-1]: board for name, board in boards.items() if name.rpartition(" layer ")[0] == model
+        }
         prefix = f"{model} " if len(models) > 1 else ""
-        found += rank_agreements({f"{prefix}layer {layer}": board for layer, board in own.items()})
-    return found
+        agreements += rank_agreements({f"{prefix}layer {layer}": board for layer, board in layer_boards.items()})
+    return agreements
 
 
 def _resolution(board: RankBoard) -> float | None:

@@ -86,7 +86,7 @@ class PoolingModule(Module):
         ids = [text_id(text) for text in texts]
         reading = Reading(include_bos=self.include_bos)
         encoded = encode(self.decoder, PassageTexts(ids, texts, self._words(ids, texts)), reading)
-        passages = encoded if self._max_length is None else [self._cut(each) for each in encoded]
+        passages = encoded if self._max_length is None else [self._cut(passage) for passage in encoded]
         return {"passages": passages, "texts": texts}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def truncated(passage: Encoded, limit: int) -> Encoded:
     surplus = context.num_positions - limit
     if surplus <= 0 or surplus >= len(context.real):
         return passage
-    kept = np.delete(np.arange(context.num_positions), context.real[-surplus:])
+    positions = np.delete(np.arange(context.num_positions), context.real[-surplus:])
     assert context.token_ids is not None
-    offsets, special, token_ids = context.offsets[kept], context.special[kept], context.token_ids[kept]
+    offsets, special, token_ids = context.offsets[positions], context.special[positions], context.token_ids[positions]
     shorter = replace(context, offsets=offsets, special=special, token_ids=token_ids)
     return replace(passage, context=shorter, error=None)

@@ -56,9 +56,9 @@ def passages_of(request: EmbedRequest, pooling: Request) -> PassageTexts:
     """
     characters = sum(map(len, request.texts))
     require_at_most("characters in texts", characters, MAX_REQUEST_CHARACTERS, "send fewer texts at a time")
-    given = request.ids or [None] * len(request.texts)
-    _require_length("ids", given, request.texts)
-    ids = [name if name is not None else text_id(text) for name, text in zip(given, request.texts, strict=True)]
+    optional_ids = request.ids or [None] * len(request.texts)
+    _require_length("ids", optional_ids, request.texts)
+    ids = [name if name is not None else text_id(text) for name, text in zip(optional_ids, request.texts, strict=True)]
     texts: dict[str, str] = {}
     for name, text in zip(ids, request.texts, strict=True):
         if texts.setdefault(name, text) != text:

@@ -70,10 +70,10 @@ class Captured:
 
     def signals_of(self, layer: int) -> list[Signals]:
         """Return each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
-        given = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
+        arrays = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
         absent = self.absent.get(layer, {})
         return [
-            {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **refused, **absent}
+            {**{name: value[row, ..., start : start + length] for name, value in arrays.items()}, **refused, **absent}
             for row, (start, length, refused) in enumerate(zip(self.starts, self.lengths, self.refused, strict=True))
         ]
 
@@ -105,7 +105,7 @@ def capture(
         States and signals. What the model cannot give is refused there with a reason; the rest is complete.
     """
     needs, absent = _of_blocks(decoder, signals or {})
-    by_loss = {layer: names for layer, asked in needs.items() if (names := from_source("loss", asked))}
+    by_loss = {layer: names for layer, need in needs.items() if (names := from_source("loss", need))}
     refusal = gradients.obstacle(decoder) if by_loss else None
     if by_loss and refusal is None:
         try:
@@ -125,11 +125,11 @@ def _of_blocks(
     decoder: Decoder, signals: Mapping[int, Collection[str]]
 ) -> tuple[dict[int, Collection[str]], dict[int, dict[str, CellError]]]:
     """Return the needs of blocks, and why other layers give none: they have no attention, and no gradient is taken."""
-    asked: dict[int, Collection[str]] = {}
+    needs: dict[int, Collection[str]] = {}
     absent: dict[int, dict[str, CellError]] = {}
     for layer, names in signals.items():
         if decoder.causal and decoder.is_block(layer):
-            asked[layer] = names
+            needs[layer] = names
             continue
         where = (
             "at blocks only: name another layer"
@@ -138,7 +138,7 @@ def _of_blocks(
         )
         refusal = CellError(Status.NOT_IMPLEMENTED, f"attention and gradients are read {where}")
         absent[layer] = dict.fromkeys([*from_source("attention", names), *from_source("loss", names)], refusal)
-    return asked, absent
+    return needs, absent
 
 
 def _capture(
@@ -175,9 +175,9 @@ def _run_with_loss(
     tape = gradients.Tape()
     with tape.recording(decoder, sorted(by_loss)):
         decoder.backbone(**captured.inputs, use_cache=False)
-    found = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
+    gradient_signals = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
     for layer, names in by_loss.items():
-        captured.signals.setdefault(layer, {}).update({name: found[layer][name] for name in names})
+        captured.signals.setdefault(layer, {}).update({name: gradient_signals[layer][name] for name in names})
     for passage, refused in zip(batch, captured.refused, strict=True):
         error = gradients.obstacle_of(passage)
         if error is not None:
@@ -257,8 +257,8 @@ def _keep_inflow(captured: Captured, layer: int, needs: Collection[str], real_BT
     counted_BT = real_BT
     if sinks.leave_out:
         norms_BT = captured.states[layer].float().norm(dim=-1).cpu().numpy()
-        found = [sinks.find(norms_T, real_T) for norms_T, real_T in zip(norms_BT, real_BT.numpy(), strict=True)]
-        counted_BT = real_BT & ~torch.from_numpy(np.stack(found))
+        sink_masks = [sinks.find(norms_T, real_T) for norms_T, real_T in zip(norms_BT, real_BT.numpy(), strict=True)]
+        counted_BT = real_BT & ~torch.from_numpy(np.stack(sink_masks))
     flow_BHT = inflow(counted_BT)
     names = from_source("attention", needs)
     captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})

@@ -122,12 +122,12 @@ class Targets:
     def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:
         """Return the real tokens of each passage that have a position before them."""
         real = [np.flatnonzero(passage.context.of_text) for passage in batch]
-        own = [positions[positions > 0] for positions in real]
-        counts = [len(positions) for positions in own]
+        predicted = [positions[positions > 0] for positions in real]
+        counts = [len(positions) for positions in predicted]
         columns = (
             np.repeat(np.arange(len(batch)), counts),
-            np.concatenate([start + positions - 1 for start, positions in zip(starts, own, strict=True)]),
-            np.concatenate([passage.token_ids[positions] for passage, positions in zip(batch, own, strict=True)]),
+            np.concatenate([start + positions - 1 for start, positions in zip(starts, predicted, strict=True)]),
+            np.concatenate([passage.token_ids[positions] for passage, positions in zip(batch, predicted, strict=True)]),
             np.asarray(counts),
         )
         return cls(*map(torch.from_numpy, columns))
@@ -145,12 +145,12 @@ def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict
     z_BTD = final_states(tape.output)
     _, seed_BTD = head_gradient(decoder, tape.output, targets)
     gradients = torch.autograd.grad(z_BTD, list(tape.states.values()), seed_BTD)
-    found = {}
+    signals = {}
     for (layer, h_BTD), gradient_BTD in zip(tape.states.items(), gradients, strict=True):
         count_B11 = targets.count.clamp(min=1).to(gradient_BTD.device)[:, None, None]
         mean_BTD = gradient_BTD.float() / count_B11
-        found[layer] = {name: signal(h_BTD.detach(), mean_BTD) for name, signal in OF_GRADIENT.items()}
-    return found
+        signals[layer] = {name: signal(h_BTD.detach(), mean_BTD) for name, signal in OF_GRADIENT.items()}
+    return signals
 
 
 def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tensor, Tensor]:
@@ -215,9 +215,9 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
     placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
-    with answering(_trunk(decoder), answer) as asked:
+    with answering(_trunk(decoder), answer) as calls:
         logits_NV = decoder.model(input_ids=placeholder, use_cache=False).logits[0]
-    if len(asked) != 1:
+    if len(calls) != 1:
         raise HeadError("its language-model head does not read the output of its decoder")
     return logits_NV
 
@@ -230,16 +230,16 @@ def _trunk(decoder: Decoder) -> nn.Module:
 @contextmanager
 def answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
     """Replace the output of `module` by `answer`; yield the list of calls."""
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def forward(*_args: Any, **_kwargs: Any) -> Any:
-        asked.append(answer)
+        calls.append(answer)
         return answer
 
     before = vars(module).get("forward")  # a module spread over devices has a forward of its own
     module.forward = forward
     try:
-        yield asked
+        yield calls
     finally:
         del module.forward
         if before is not None:

@@ -51,8 +51,10 @@ def apply_change(
         _initialise(model, change.seed)
         return
     folder = Path(change.source)
-    if (found := change_revision(folder)) != change.revision:
-        raise ModelError(f"fine-tune {folder} is at revision {found}, asked for {change.revision}; plan the run again")
+    if (revision := change_revision(folder)) != change.revision:
+        raise ModelError(
+            f"fine-tune {folder} is at revision {revision}, asked for {change.revision}; plan the run again"
+        )
     if (folder / ADAPTER_FILE).is_file():
         deltas = _deltas_of_adapter(model, folder)
     else:
@@ -116,16 +118,16 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
     except (RuntimeError, ValueError, KeyError) as error:
         raise ModelError(f"adapter {folder} does not fit this model: {str(error).strip().splitlines()[-1]}") from None
     try:
-        found = {
+        deltas = {
             name: adapted.base_model.model.get_submodule(name).get_delta_weight("default").float() for name in names
         }
     finally:
         adapted.unload()
     for name, weight in before.items():
         moved = model.get_parameter(f"{name}.weight")
-        found[name] += moved.detach().float() - weight.float()
+        deltas[name] += moved.detach().float() - weight.float()
         moved.data = weight
-    yield from ((f"{name}.weight", delta) for name, delta in sorted(found.items()))
+    yield from ((f"{name}.weight", delta) for name, delta in sorted(deltas.items()))
 
 
 def _require_readable(settings: Any, folder: Path) -> None:
@@ -156,8 +158,8 @@ def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
             "merge it into a checkpoint and name that"
         )
     names = sorted({key.removeprefix(_PEFT).partition(_LOW_RANK[0])[0] for key in keys if _LOW_RANK[0] in key})
-    known = {name for name, _ in model.named_modules()}
-    absent = [name for name in names if name not in known]
+    modules = {name for name, _ in model.named_modules()}
+    absent = [name for name in names if name not in modules]
     if absent or not names:
         reason = f"it changes {absent[0]}, which the model does not have" if absent else "it has no LoRA weights"
         raise ModelError(f"adapter {folder} does not fit this model: {reason}; it belongs to another one")
@@ -170,9 +172,9 @@ def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
         other = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
     except (OSError, ValueError) as error:
         raise ModelError(f"checkpoint {folder}: config.json cannot be read: {str(error).splitlines()[0]}") from None
-    own = config.get_text_config(decoder=True)
+    before_config = config.get_text_config(decoder=True)
     for name in _SHAPE:
-        before, after = getattr(own, name, None), getattr(other, name, None)
+        before, after = getattr(before_config, name, None), getattr(other, name, None)
         if before != after:
             raise ModelError(
                 f"checkpoint {folder} has {name} {after}, and the model before it {before}: not a fine-tune of it"

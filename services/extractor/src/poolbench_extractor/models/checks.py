@@ -34,8 +34,10 @@ _NO_ENCODERS = {"clip_text_model", "emu3", "llama4", "mllama", "t5gemma", "tipsv
 
 def is_encoder(config: Any) -> bool:
     """Return whether a model is read as an encoder: BERT and its kind, or the encoder half of T5."""
-    known = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS
-    return config.model_type in known and not (getattr(config, "is_decoder", False) and not config.is_encoder_decoder)
+    encoder_types = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS
+    return config.model_type in encoder_types and not (
+        getattr(config, "is_decoder", False) and not config.is_encoder_decoder
+    )
 
 
 def check_config(config: Any, source: str, *, own_code: bool = False) -> None:

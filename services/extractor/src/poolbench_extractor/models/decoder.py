@@ -104,11 +104,11 @@ class Decoder:
         if layer != EMBEDDING_INDEX:
             return self.module(layer).register_forward_hook(lambda _module, _args, output: use(output))
 
-        def enter(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            states = use(args[0] if args else named["hidden_states"])
+        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            states = use(args[0] if args else kwargs["hidden_states"])
             if states is None:
                 return None
-            return ((states, *args[1:]), named) if args else (args, {**named, "hidden_states": states})
+            return ((states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": states})
 
         return self.blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
 
@@ -137,9 +137,9 @@ def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source:
     model = model.eval().requires_grad_(False)
     routed = observe_attention(model)
     blocks = find_blocks(model)
-    found = probe(model.get_decoder(), blocks, _device_of(model.get_decoder().get_input_embeddings()))
-    check_causal(found, model, source)
-    return Decoder(model, tokenizer, blocks, revision, routed and found.observed, source)
+    causality = probe(model.get_decoder(), blocks, _device_of(model.get_decoder().get_input_embeddings()))
+    check_causal(causality, model, source)
+    return Decoder(model, tokenizer, blocks, revision, routed and causality.observed, source)
 
 
 def find_blocks(model: Any) -> nn.ModuleList:
@@ -148,8 +148,8 @@ def find_blocks(model: Any) -> nn.ModuleList:
     lists = [(name, m) for name, m in model.get_decoder().named_modules() if isinstance(m, nn.ModuleList)]
     matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
     if not matching:
-        found = ", ".join(f"{name} ({len(m)})" for name, m in lists) or "none"
-        raise ModelError(f"{type(model).__name__}: no list of {depth} decoder blocks; module lists found: {found}")
+        list_names = ", ".join(f"{name} ({len(m)})" for name, m in lists) or "none"
+        raise ModelError(f"{type(model).__name__}: no list of {depth} decoder blocks; module lists found: {list_names}")
     return min(matching, key=lambda pair: pair[0])[1]
 
 

@@ -69,12 +69,12 @@ def load_decoder(
             **settings,
         )
         try:
-            model, found = load()
-            if Loaded.of(found).is_wrapped:
-                model, found = load(key_mapping=WRAPPERS)
+            model, report = load()
+            if Loaded.of(report).is_wrapped:
+                model, report = load(key_mapping=WRAPPERS)
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise unreadable(f"model {source}", ref, error, _TRUST) from error
-        loaded = Loaded.of(found)
+        loaded = Loaded.of(report)
         loaded.require_complete(model, find_blocks(model), source)
         return model, loaded
 

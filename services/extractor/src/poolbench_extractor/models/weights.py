@@ -55,12 +55,12 @@ class Loaded:
         left_out = _left_out(self.unexpected, model, blocks)
         if not missing and not left_out:
             return
-        said = [f"lacks weights, such as {missing[0]}"] if missing else []
+        faults = [f"lacks weights, such as {missing[0]}"] if missing else []
         others = left_out or self.unexpected
         if others:
-            said.append(f"has others that the model does not have, such as {others[0]}")
+            faults.append(f"has others that the model does not have, such as {others[0]}")
         raise ModelError(
-            f"checkpoint {source} {' and '.join(said)}; it and config.json must be of one model: save them together "
+            f"checkpoint {source} {' and '.join(faults)}; it and config.json must be of one model: save them together "
             "with save_pretrained"
         )
 
@@ -70,9 +70,9 @@ def _left_out(names: Sequence[str], model: Any, blocks: nn.ModuleList) -> list[s
     paths = {_path_of(model, blocks), _path_of(model.get_decoder(), blocks)}
     block = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(paths)))})(\d+)\.")
     # Layers that predict further tokens follow the blocks in some checkpoints.
-    known = len(blocks) + (getattr(model.config, "num_nextn_predict_layers", None) or 0)
-    found = [(name, int(match[1])) for name in names if (match := block.match(name))]
-    return [name for name, index in found if index >= known or (index < len(blocks) and _OF_BLOCK.search(name))]
+    num_blocks = len(blocks) + (getattr(model.config, "num_nextn_predict_layers", None) or 0)
+    weights = [(name, int(match[1])) for name in names if (match := block.match(name))]
+    return [name for name, index in weights if index >= num_blocks or (index < len(blocks) and _OF_BLOCK.search(name))]
 
 
 def _head_of(model: Any) -> tuple[str, ...]:

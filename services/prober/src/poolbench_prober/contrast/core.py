@@ -56,26 +56,28 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
 
     Reference: Gulko, Peng and Kumar (2025), CE-Bench, and its released code. We depart from it in `corrected`.
     """
-    given = Pairs.from_table(stories)
-    cost.of_contrast(len(given.by_subject()), params.num_bootstrap).require(cost.TASK)
-    known = read_features(features, given.passages)
-    errors = _row_errors(given, known)
-    used = given.chosen(np.array([error is None for error in errors]))
-    fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(given), "details": {}}
+    pairs = Pairs.from_table(stories)
+    cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
+    story_features = read_features(features, pairs.passages)
+    errors = _row_errors(pairs, story_features)
+    used = pairs.chosen(np.array([error is None for error in errors]))
+    fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(pairs), "details": {}}
     left_out = Counter(str(error.status) for error in errors if error is not None)
     if left_out:
         fields["details"] = {"left_out": dict(sorted(left_out.items()))}
     if not len(used):
-        return Contrast(_no_measures(errors, known.num_features, fields, params), _table(given, used, errors, None, ()))
+        return Contrast(
+            _no_measures(errors, story_features.num_features, fields, params), _table(pairs, used, errors, None, ())
+        )
     published = params.protocol == "published"
-    scores = row_scores(used, known, others=not published)
+    scores = row_scores(used, story_features, others=not published)
     if not published:
-        scores = RowScores(*(values / np.sqrt(known.num_features) for values in scores))
-    singles = tuple(subject_features(used, known.parts[ALL], params.seed))
+        scores = RowScores(*(values / np.sqrt(story_features.num_features) for values in scores))
+    singles = tuple(subject_features(used, story_features.parts[ALL], params.seed))
     fields["ci_method"] = _CI_METHOD if published else f"{_CI_METHOD}, conditional on the features of the others"
-    held_out = np.array([each.held_out for each in singles])
-    measures = list(Figures(used, known, scores, held_out, params, fields).measures())
-    return Contrast(measures, _table(given, used, errors, scores, singles))
+    held_out = np.array([single.held_out for single in singles])
+    measures = list(Figures(used, story_features, scores, held_out, params, fields).measures())
+    return Contrast(measures, _table(pairs, used, errors, scores, singles))
 
 
 def _row_errors(pairs: Pairs, features: StoryFeatures) -> list[CellError | None]:
@@ -95,7 +97,7 @@ def _no_measures(
 
 
 def _table(
-    given: Pairs,
+    pairs: Pairs,
     used: Pairs,
     errors: Sequence[CellError | None],
     scores: RowScores | None,
@@ -104,17 +106,17 @@ def _table(
     """Return SUBJECT_SCORES, one row per subject; a subject without a row that is used has the reason."""
     places = {subject: (number, rows) for number, (subject, rows) in enumerate(used.by_subject())}
     table: list[dict[str, Any]] = []
-    for subject, rows in given.by_subject():
+    for subject, rows in pairs.by_subject():
         if scores is None or subject not in places:
             error = commonest(errors[rows], _LACKING)
             why = {"status": str(error.status), "reason": str(error)}
             table.append({"subject": subject, "num_rows": 0, **why})
             continue
-        number, own = places[subject]
-        means = {name: _finite(getattr(scores, name)[own].mean()) for name in _SHOWN}
-        shown = {"held_out": _finite(singles[number].held_out), "num_rows": own.stop - own.start}
-        strongest = [each._asdict() for each in singles[number].strongest]
-        table.append({"subject": subject, **means, **shown, "features": strongest})
+        number, block = places[subject]
+        means = {name: _finite(getattr(scores, name)[block].mean()) for name in _SHOWN}
+        counts = {"held_out": _finite(singles[number].held_out), "num_rows": block.stop - block.start}
+        strongest = [feature._asdict() for feature in singles[number].strongest]
+        table.append({"subject": subject, **means, **counts, "features": strongest})
     return table_from_rows(table, SUBJECT_SCORES)
 
 

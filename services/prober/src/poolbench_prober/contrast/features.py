@@ -69,7 +69,7 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
         InputError: A story is in no table, a table is malformed, or tables are of different autoencoders.
         TooLargeError: The means exceed what a task may hold.
     """
-    wanted, found = set(passages), _Rows()
+    passage_set, feature_rows = set(passages), _Rows()
     kinds: set[tuple[int, str]] = set()
     num_means = 0
     for table in tables:
@@ -78,29 +78,38 @@ def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryF
         if len(kinds) > 1:
             names = ", ".join(f"{name} with {count}" for count, name in sorted(kinds))
             raise InputError(f"the tables of features are of different autoencoders: {names} features")
-        num_means += _read_table(table, wanted, found, next(iter(kinds))[0])
+        num_means += _read_table(table, passage_set, feature_rows, next(iter(kinds))[0])
         require_at_most(
             "bytes of mean features", num_means * _MEAN_BYTES, cost.TASK.memory, "give fewer stories at a time"
         )
-    missing = [passage for passage in passages if (passage, ALL) not in found.numbers and passage not in found.errors]
+    missing = [
+        passage
+        for passage in passages
+        if (passage, ALL) not in feature_rows.numbers and passage not in feature_rows.errors
+    ]
     if missing:
-        named = ", ".join(map(shown, missing[:5]))
-        raise InputError(f"the features lack {len(missing)} of {len(passages)} stories: {named}")
+        examples = ", ".join(map(shown, missing[:5]))
+        raise InputError(f"the features lack {len(missing)} of {len(passages)} stories: {examples}")
     num_features = next(iter(kinds))[0]
     column = {
-        name: np.array([_number(found.numbers.get((passage, ALL)), name) for passage in passages]) for name in _NUMBERS
+        name: np.array([_number(feature_rows.numbers.get((passage, ALL)), name) for passage in passages])
+        for name in _NUMBERS
     }
     return StoryFeatures(
         num_features=num_features,
-        parts={name: _part(found, name, passages, num_features) for name in PARTS},
+        parts={name: _part(feature_rows, name, passages, num_features) for name in PARTS},
         l0=column["l0"],
         squared_error=column["squared_error"],
         squared_norm=column["squared_norm"],
-        errors={number: found.errors[passage] for number, passage in enumerate(passages) if passage in found.errors},
+        errors={
+            number: feature_rows.errors[passage]
+            for number, passage in enumerate(passages)
+            if passage in feature_rows.errors
+        },
     )
 
 
-def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: int) -> int:
+def _read_table(table: pa.Table, passage_set: set[str], feature_rows: _Rows, num_features: int) -> int:
     """Add the rows of a table that are new, and return how many means they have."""
     names = ["passage_id", "part", *_NUMBERS, *ERROR_COLUMNS]
     rows = table.select(names).to_pylist()
@@ -109,14 +118,14 @@ def _read_table(table: pa.Table, wanted: set[str], found: _Rows, num_features: i
         passage, part = key = row["passage_id"], row["part"]
         if part not in PARTS:
             raise InputError(f"part {shown(part)} of the features of {shown(passage)}; allowed: {', '.join(PARTS)}")
-        if passage not in wanted or key in found.numbers or passage in found.errors:
+        if passage not in passage_set or key in feature_rows.numbers or passage in feature_rows.errors:
             continue
         error = _error(row, features, means, num_features)
         if error is None:
-            found.means[key], found.numbers[key] = (features, means), row
+            feature_rows.means[key], feature_rows.numbers[key] = (features, means), row
             num_means += len(features)
         elif part == ALL:  # a story without marked tokens still has features
-            found.errors[passage] = error
+            feature_rows.errors[passage] = error
     return num_means
 
 
@@ -126,8 +135,8 @@ def _lists(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
         values = np.asarray(chunk.values)
         ends = np.asarray(chunk.offsets)
         valid = np.asarray(chunk.is_valid())
-        for row, known in enumerate(valid):
-            yield values[ends[row] : ends[row + 1]] if known else values[:0]
+        for row, is_valid in enumerate(valid):
+            yield values[ends[row] : ends[row + 1]] if is_valid else values[:0]
 
 
 def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_features: int) -> CellError | None:
@@ -154,10 +163,10 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
 
 def commonest(errors: Iterable[CellError | None], lacking: str) -> CellError:
     """Return the first error of the commonest status, with the number of all before what is lacking."""
-    found = [error for error in errors if error is not None]
-    status = Counter(error.status for error in found).most_common(1)[0][0]
-    example = next(error for error in found if error.status == status)
-    return CellError(status, f"{len(found)} {lacking}, e.g. {example}")
+    failures = [error for error in errors if error is not None]
+    status = Counter(error.status for error in failures).most_common(1)[0][0]
+    example = next(error for error in failures if error.status == status)
+    return CellError(status, f"{len(failures)} {lacking}, e.g. {example}")
 
 
 def _number(row: dict[str, Any] | None, name: str) -> float:
@@ -165,11 +174,11 @@ def _number(row: dict[str, Any] | None, name: str) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _part(found: _Rows, part: str, passages: Sequence[str], num_features: int) -> Part:
+def _part(feature_rows: _Rows, part: str, passages: Sequence[str], num_features: int) -> Part:
     nothing = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
-    lists = [found.means.get((passage, part), nothing) for passage in passages]
+    lists = [feature_rows.means.get((passage, part), nothing) for passage in passages]
     ends = np.cumsum([0, *(len(features) for features, _ in lists)])
     indices, values = (np.concatenate([nothing[side], *(pair[side] for pair in lists)]) for side in (0, 1))
     means_PF = csr_matrix((values, indices, ends), shape=(len(passages), num_features))
-    numbers = (found.numbers.get((passage, part)) for passage in passages)
+    numbers = (feature_rows.numbers.get((passage, part)) for passage in passages)
     return Part(means_PF, np.array([0 if row is None else row["num_tokens"] for row in numbers]))

@@ -93,10 +93,12 @@ class Figures:
     def _samples(self, values_nC: np.ndarray) -> np.ndarray:
         """Return the mean of each column, and its resamples [1 + R, C]. NaN is a row without a value."""
         groups = self._codes
-        values, known = values_nC, np.isfinite(values_nC).any(axis=0)
+        values, has_value_C = values_nC, np.isfinite(values_nC).any(axis=0)
         if not self._published:
             values, groups = _subject_means(values_nC, groups), np.arange(len(self._held_out))
-        means = np.where(known, np.nansum(values, axis=0) / np.maximum(1, np.isfinite(values).sum(axis=0)), np.nan)
+        means = np.where(
+            has_value_C, np.nansum(values, axis=0) / np.maximum(1, np.isfinite(values).sum(axis=0)), np.nan
+        )
         return np.vstack([means, group_mean_resamples(values, groups, **self._drawn)])
 
     def _quotients(self, above_P: np.ndarray, below_P: np.ndarray, unknown: str, constant: str) -> np.ndarray:
@@ -110,17 +112,17 @@ class Figures:
         return _over(*sums.T)
 
     def _mean(self, metric: str, values_n: np.ndarray, checks: Checks) -> Measure:
-        known = np.isfinite(values_n)
+        has_value_n = np.isfinite(values_n)
 
         def drawn() -> Samples:
-            if not known.any():
+            if not has_value_n.any():
                 raise CellError(Status.TOO_FEW, "no row has a value")
-            units = values_n[known] if self._published else _subject_means(values_n[:, None], self._codes)
+            units = values_n[has_value_n] if self._published else _subject_means(values_n[:, None], self._codes)
             units = units[np.isfinite(units)]
             spread = {"standard_error": float(units.std(ddof=1) / np.sqrt(len(units)))} if len(units) > 1 else {}
             return self._samples(values_n[:, None])[:, 0], spread
 
-        return self._measure(metric, known, drawn, checks)
+        return self._measure(metric, has_value_n, drawn, checks)
 
     def _excess(self, metric: str, values_n: np.ndarray, null_n: np.ndarray, checks: Checks) -> Measure:
         """Return mean score over mean null score, minus 1, of the rows that have both."""
@@ -137,14 +139,14 @@ class Figures:
         return self._measure(metric, both, drawn, checks)
 
     def _of_halves(self, checks: Checks) -> Measure:
-        known = np.isfinite(self._held_out)
+        has_value_S = np.isfinite(self._held_out)
 
         def drawn() -> Samples:
-            _require_two(known)
+            _require_two(has_value_S)
             resamples = group_mean_resamples(self._held_out[:, None], **self._drawn)[:, 0]
-            return np.concatenate([[self._held_out[known].mean()], resamples]), {}
+            return np.concatenate([[self._held_out[has_value_S].mean()], resamples]), {}
 
-        return self._measure(HELD_OUT, known[self._codes], drawn, checks)
+        return self._measure(HELD_OUT, has_value_S[self._codes], drawn, checks)
 
     def _ratio(self, metric: str, above_P: np.ndarray, below_P: np.ndarray) -> Measure:
         what = "this figure", "the states of the stories are all equal"
@@ -189,8 +191,8 @@ class Figures:
             raise CellError(Status.NO_COVERAGE, reason)
 
 
-def _require_two(known: np.ndarray) -> None:
-    if not known.any():
+def _require_two(has_value_S: np.ndarray) -> None:
+    if not has_value_S.any():
         raise CellError(Status.TOO_FEW, "no subject has two pairs of stories")
 
 
@@ -201,10 +203,10 @@ def num_features(count: int, fields: dict[str, Any]) -> Measure:
 
 def _subject_means(values_nC: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the mean over the rows of each subject that have a value [S, C]; NaN if none has."""
-    known = np.isfinite(values_nC)
+    finite_nC = np.isfinite(values_nC)
     sums, counts = np.zeros((2, int(codes.max()) + 1, values_nC.shape[1]))
-    np.add.at(sums, codes, np.where(known, values_nC, 0.0))
-    np.add.at(counts, codes, known)
+    np.add.at(sums, codes, np.where(finite_nC, values_nC, 0.0))
+    np.add.at(counts, codes, finite_nC)
     return np.where(counts > 0, sums / np.maximum(1, counts), np.nan)
 
 

@@ -101,8 +101,8 @@ def _score_block(
     """Write the scores of some consecutive rows of a subject, which are `local` among its rows."""
     following = stories_r2[np.append(local, local[-1] + 1) % len(stories_r2)]
     first, second = (_Side(part.dense(stories), part.num_tokens[stories]) for stories in following.T)
-    found = _pair_scores(first.first(), second.first(), other_F)
-    scores.contrastive[block], scores.independent[block], scores.interpretability[block] = found
+    pair_scores = _pair_scores(first.first(), second.first(), other_F)
+    scores.contrastive[block], scores.independent[block], scores.interpretability[block] = pair_scores
     scores.contrastive_joint[block] = joint_standouts(first.first().means_rF, second.first().means_rF)
     if len(stories_r2) < 2:
         return
@@ -155,13 +155,13 @@ def _marked(features: StoryFeatures, stories_r2: np.ndarray) -> np.ndarray:
     The first normalises the difference, the second the two means together.
     """
     parts = [features.parts[name] for name in (MARKED, UNMARKED)]
-    found = np.full((2, len(stories_r2)), np.nan)
-    known = np.flatnonzero(np.all([part.num_tokens[stories_r2].all(axis=1) for part in parts], axis=0))
-    if len(known):
-        marked_rF, unmarked_rF = (_both_stories(part, stories_r2[known]) for part in parts)
-        found[0, known] = standouts(np.abs(marked_rF - unmarked_rF))
-        found[1, known] = joint_standouts(marked_rF, unmarked_rF)
-    return found
+    scores_2r = np.full((2, len(stories_r2)), np.nan)
+    rows = np.flatnonzero(np.all([part.num_tokens[stories_r2].all(axis=1) for part in parts], axis=0))
+    if len(rows):
+        marked_rF, unmarked_rF = (_both_stories(part, stories_r2[rows]) for part in parts)
+        scores_2r[0, rows] = standouts(np.abs(marked_rF - unmarked_rF))
+        scores_2r[1, rows] = joint_standouts(marked_rF, unmarked_rF)
+    return scores_2r
 
 
 def _both_stories(part: Part, stories_r2: np.ndarray) -> np.ndarray:

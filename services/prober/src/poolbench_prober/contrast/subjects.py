@@ -54,7 +54,7 @@ def held_out_share(stories_r2: np.ndarray, part: Part, key: str) -> float:
         return float("nan")
     order = Random(key).sample(range(count), count)
     halves = stories_r2[order[: count // 2]], stories_r2[order[count // 2 :]]
-    return float(np.mean([_right(chosen, read, part) for chosen, read in (halves, halves[::-1])]))
+    return float(np.mean([_right(half, read, part) for half, read in (halves, halves[::-1])]))
 
 
 def _right(chosen_r2: np.ndarray, read_r2: np.ndarray, part: Part) -> float:
@@ -74,18 +74,18 @@ def _strongest(stories_r2: np.ndarray, part: Part) -> tuple[Strongest, ...]:
     first_F, second_F = (part.weighted_sum(stories_r2[:, side], weights_r) for side in (0, 1))
     difference_F = first_F - second_F
     return tuple(
-        Strongest(each, float(first_F[each]), float(second_F[each]), int(np.sign(difference_F[each])))
-        for each in _largest(np.abs(difference_F), NUM_SHOWN)
+        Strongest(feature, float(first_F[feature]), float(second_F[feature]), int(np.sign(difference_F[feature])))
+        for feature in _largest(np.abs(difference_F), NUM_SHOWN)
     )
 
 
 def _largest(sizes_F: np.ndarray, count: int) -> list[int]:
     """Return the numbers of the largest values above 0, largest first; the first of equals."""
-    left_F, found = sizes_F.copy(), []
+    left_F, features = sizes_F.copy(), []
     for _ in range(count):
         largest = int(left_F.argmax())
         if not left_F[largest] > 0:
             break
-        found.append(largest)
+        features.append(largest)
         left_F[largest] = 0
-    return found
+    return features

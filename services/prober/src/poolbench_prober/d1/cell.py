@@ -154,4 +154,4 @@ def sink_measures(vectors: PooledVectors, fields: Mapping[str, Any]) -> list[Mea
 
 def chosen(*readouts: Mapping[str, Any]) -> dict[str, Any]:
     """Return details of a measure: what each fold's readout chose; empty without readouts."""
-    return {"readouts": [dict(found) for found in readouts]} if any(readouts) else {}
+    return {"readouts": [dict(readout) for readout in readouts]} if any(readouts) else {}

@@ -58,21 +58,21 @@ def probe_cell(
     cell = ProbedCell.of(design, train, rows, params, fields, sae)
     try:
         cell.require_classes()
-        found = cell.out_of_fold(cell.labels, cell.folds, directions=True)
+        out_of_fold = cell.out_of_fold(cell.labels, cell.folds, directions=True)
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:  # a class is missing, or the concept's readout cannot be fitted
         return _blank(error, design, params, cell.fields, sae)
     test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(
         measures=[
-            *_train_measures(cell, found),
+            *_train_measures(cell, out_of_fold),
             *test_measures,
             *domain_measures(cell),
-            *seed_measures(cell, found),
+            *seed_measures(cell, out_of_fold),
             *sink_measures(train, cell.fields),
         ],
         directions=_directions(cell, view, fit),
-        scores=[*score_rows(cell.train, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
+        scores=[*score_rows(cell.train, "train", cell.folds, out_of_fold.probe_nK[:, 0]), *test_scores],
         readout=view.details,
     )
 
@@ -92,48 +92,48 @@ def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
     """Return the null directions of a concept; raise CellError where the vectors cannot be used at all."""
     rows = vectors.require_usable(passages.labels)
-    kept = passages.take(rows)
+    usable = passages.take(rows)
     if vectors.readout is not None:
         raise CellError(
             Status.FAILED, f"null directions need vectors without a readout, not parts for {vectors.readout}"
         )
     return null_directions(
-        vectors.matrix_nW[rows], kept.labels, kept.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
+        vectors.matrix_nW[rows], usable.labels, usable.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
     )
 
 
-def _train_measures(cell: ProbedCell, found: OutOfFold) -> list[Measure]:
+def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
     labels, folds, resamples, fields = cell.train.labels, cell.folds, cell.resamples, cell.fields
-    primary = found.probe_nK[:, 0]
-    details = {**chosen(*found.readouts), **_how(cell, found)}
+    primary = out_of_fold.probe_nK[:, 0]
+    details = {**chosen(*out_of_fold.readouts), **_how(cell, out_of_fold)}
     measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, details=details, **fields)]
     if cell.train.paired:
         measures.append(within_pair_measure(primary, cell.train.pairs_P2, resamples, **fields, reason=cell.unpaired))
-    measures += _reference_measures(cell, found)
+    measures += _reference_measures(cell, out_of_fold)
     for c, column in cell.design.labelings.sensitivity.items():
-        scores, params = found.probe_nK[:, column], {"C": c}
+        scores, params = out_of_fold.probe_nK[:, column], {"C": c}
         measures.append(
             auroc_measure("d1.auroc_sensitivity", labels, scores, resamples, folds, params=params, **fields)
         )
-    for name, projected in found.directions.items():
+    for name, projected in out_of_fold.directions.items():
         own_fields = {**fields, "params": cell.constructing.params(name)}
         measures.append(direction_measure(name, projected, labels, resamples, folds, **own_fields))
     return measures
 
 
-def _how(cell: ProbedCell, found: OutOfFold) -> dict[str, Any]:
+def _how(cell: ProbedCell, out_of_fold: OutOfFold) -> dict[str, Any]:
     """Return how the primary probes converged, their solver, and how many passages lacked a finite vector."""
-    ratio = float(found.worst_ratio[0])
+    ratio = float(out_of_fold.worst_ratio[0])
     left_out = len(cell.design.train.ids) - len(cell.rows)
-    how = {"gradient_ratio": ratio if np.isfinite(ratio) else None, "solver": found.solver}
+    how = {"gradient_ratio": ratio if np.isfinite(ratio) else None, "solver": out_of_fold.solver}
     return how | ({"left_out": left_out} if left_out else {})
 
 
-def _reference_measures(cell: ProbedCell, found: OutOfFold) -> list[Measure]:
+def _reference_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
     """Return the baselines of D1: permuted labels and control words."""
     labelings = cell.design.labelings
     permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
-    labels_nK, scores_nK = cell.labels, found.probe_nK
+    labels_nK, scores_nK = cell.labels, out_of_fold.probe_nK
     words = list(labelings.controls)
     return [
         permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),

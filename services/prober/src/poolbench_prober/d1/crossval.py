@@ -66,8 +66,8 @@ def out_of_fold(
         readouts.append(views[0].details)
         for view in views:
             vectors_nD, columns = view.vectors(matrix_nW), view.columns
-            own = [] if alike else fit_folds(vectors_nD, labels_nK[:, columns], c_K[columns], [fitted], tolerance)
-            fit = together[number] if alike else own[0]
+            fold_fits = [] if alike else fit_folds(vectors_nD, labels_nK[:, columns], c_K[columns], [fitted], tolerance)
+            fit = together[number] if alike else fold_fits[0]
             worst[columns] = np.maximum(worst[columns], fit.gradient_ratio)
             scores[np.ix_(held, columns)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
             if columns[0] == 0 and constructing:

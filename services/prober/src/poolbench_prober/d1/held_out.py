@@ -35,12 +35,12 @@ def test_split(
             raise CellError(Status.NOT_CONVERGED, f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance")
     except CellError as error:
         return [Measure.failed("d1.auroc_test", error, **fields)], []
-    kept = passages.take(rows)
+    usable = passages.take(rows)
     scores = fit.scores(view.vectors(test.matrix_nW[rows]))[:, 0]
-    fields |= {"details": chosen(view.details), "n": len(rows), "num_groups": len(np.unique(kept.groups))}
-    resamples = Resamples(cell.design.test_weights[:, rows], kept.groups)
-    measure = auroc_measure("d1.auroc_test", kept.labels, scores, resamples, **fields)
-    return [measure], list(score_rows(kept, "test", np.full(len(rows), -1), scores))
+    fields |= {"details": chosen(view.details), "n": len(rows), "num_groups": len(np.unique(usable.groups))}
+    resamples = Resamples(cell.design.test_weights[:, rows], usable.groups)
+    measure = auroc_measure("d1.auroc_test", usable.labels, scores, resamples, **fields)
+    return [measure], list(score_rows(usable, "test", np.full(len(rows), -1), scores))
 
 
 def domain_measures(cell: ProbedCell) -> list[Measure]:
@@ -98,10 +98,12 @@ def blank_seeds(error: CellError, params: ProbeParams, fields: dict[str, Any]) -
 def _with_seed(cell: ProbedCell, seed: int) -> Measure:
     folds, fields = cell.design.seed_folds[seed][cell.rows], _of(cell.fields, seed)
     try:
-        found = cell.out_of_fold(cell.labels[:, :1], folds)
+        out_of_fold = cell.out_of_fold(cell.labels[:, :1], folds)
     except CellError as error:
         return Measure.failed("d1.auroc_seed", error, **fields)
-    return auroc_measure("d1.auroc_seed", cell.train.labels, found.probe_nK[:, 0], cell.resamples, folds, **fields)
+    return auroc_measure(
+        "d1.auroc_seed", cell.train.labels, out_of_fold.probe_nK[:, 0], cell.resamples, folds, **fields
+    )
 
 
 def _of(fields: dict[str, Any], seed: int) -> dict[str, Any]:

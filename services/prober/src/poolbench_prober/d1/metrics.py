@@ -121,8 +121,8 @@ def selectivity_measure(
         return Measure.null(metric, Status.NOT_CONVERGED, "a probe did not reach its tolerance", **fields)
     weights, groups = resamples.with_value()
     columns = zip(labels_nK.T, scores_nK.T, strict=True)
-    own, *controls = [auroc_resamples(labels, found, weights, folds, groups) for labels, found in columns]
-    gap = own - np.mean(controls, axis=0)
+    concept_auroc, *controls = [auroc_resamples(labels, scores, weights, folds, groups) for labels, scores in columns]
+    gap = concept_auroc - np.mean(controls, axis=0)
     details = {"control_words": words, "control_auroc": float(np.mean(controls, axis=0)[0])}
     interval = percentile_interval(gap[1:])
     return Measure.of(metric, gap[0], interval, ci_method=CI_METHOD, details=details, **fields)

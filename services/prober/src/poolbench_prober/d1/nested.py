@@ -63,7 +63,9 @@ def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str
             errors.append(error)
     if not rows:
         raise errors[0]
-    common = np.array(sorted(set.intersection(*(set(found.tolist()) for found in rows.values()))), dtype=int)
+    common = np.array(
+        sorted(set.intersection(*(set(usable_rows.tolist()) for usable_rows in rows.values()))), dtype=int
+    )
     if len(common) == 0:
         raise CellError(Status.TOO_FEW, "no passage has a finite vector at every layer")
     return {layer: ProbedCell.of(design, layers[layer][0], common, params, fields) for layer in rows}
@@ -72,17 +74,17 @@ def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str
 def _train(cells: Mapping[int, ProbedCell]) -> Measure:
     any_cell = next(iter(cells.values()))
     folds, train = any_cell.folds, any_cell.train
-    scores, chosen = np.full(len(folds), np.nan), []
+    scores, best_layers = np.full(len(folds), np.nan), []
     for fold in np.unique(folds):
         fitted, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        kept = train.take(fitted)
-        inner = grouped_folds(kept.groups, kept.labels, INNER_FOLDS, any_cell.params.seed)
+        fold_train = train.take(fitted)
+        inner = grouped_folds(fold_train.groups, fold_train.labels, INNER_FOLDS, any_cell.params.seed)
         layer = best_layer(cells, fitted, inner)
         view, fit = cells[layer].fit_concept(fitted)
         if fit.converged[0]:
             scores[held] = fit.scores(view.vectors(cells[layer].matrix_nW[held]))[:, 0]
-        chosen.append(layer)
-    fields = {**any_cell.fields, "details": {"chosen": chosen}}
+        best_layers.append(layer)
+    fields = {**any_cell.fields, "details": {"chosen": best_layers}}
     return auroc_measure("d1.auroc_nested", train.labels, scores, any_cell.resamples, folds, **fields)
 
 
@@ -99,10 +101,10 @@ def _test(cells: Mapping[int, ProbedCell], layers: Layers) -> Measure:
 
 def best_layer(cells: Mapping[int, ProbedCell], rows: np.ndarray, folds: np.ndarray) -> int:
     """Return the layer with the highest out-of-fold AUROC on some rows; raise CellError `not_converged` without any."""
-    found = {layer: _score(cell, rows, folds) for layer, cell in cells.items()}
-    if all(np.isnan(score) for score in found.values()):
+    auroc_by_layer = {layer: _score(cell, rows, folds) for layer, cell in cells.items()}
+    if all(np.isnan(score) for score in auroc_by_layer.values()):
         raise CellError(Status.NOT_CONVERGED, "no layer has a converged probe in every inner fold")
-    return max(sorted(found), key=lambda layer: np.nan_to_num(found[layer], nan=-1.0))
+    return max(sorted(auroc_by_layer), key=lambda layer: np.nan_to_num(auroc_by_layer[layer], nan=-1.0))
 
 
 def _score(cell: ProbedCell, rows: np.ndarray, folds: np.ndarray) -> float:

@@ -38,20 +38,20 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
     fields = {**common_fields(passages, vectors, params), "seed": SEED}
     try:
         rows = _usable(vectors)
-        kept = passages.take(rows)
+        usable = passages.take(rows)
         fields |= {"n": len(rows), "num_groups": len(rows)}
         unit_nD = unit_rows(vectors.matrix_nW[rows])
-        folds = stratified_folds(kept.labels)
+        folds = stratified_folds(usable.labels)
     except CellError as error:
         return CellResult([Measure.failed("d1.auroc", error, **fields)], {"C1": error}, [])
-    scores = projections(unit_nD, kept.labels, folds)
-    value = auroc(kept.labels, scores)
+    scores = projections(unit_nD, usable.labels, folds)
+    value = auroc(usable.labels, scores)
     counts = bootstrap_counts(len(rows), params.num_bootstrap, SEED)
-    interval = percentile_interval(auroc_resamples(kept.labels, scores, counts))
+    interval = percentile_interval(auroc_resamples(usable.labels, scores, counts))
     reason = "collapsed: all passages have the same unit vector" if np.ptp(unit_nD, axis=0).max() < 1e-6 else None
     measure = Measure.of("d1.auroc", value, interval, ci_method=CI_METHOD, reason=reason, **fields)
     return CellResult(
-        [measure], {"C1": _direction(unit_nD, kept.labels)}, list(score_rows(kept, "train", folds, scores))
+        [measure], {"C1": _direction(unit_nD, usable.labels)}, list(score_rows(usable, "train", folds, scores))
     )
 
 

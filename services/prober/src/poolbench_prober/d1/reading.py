@@ -64,7 +64,7 @@ class RowReader:
         if isinstance(fitted[0], CellError):
             raise fitted[0]
         pairs = zip(columns_of, fitted, strict=True)
-        return [self._view(columns, found) for columns, found in pairs if not isinstance(found, CellError)]
+        return [self._view(columns, readout) for columns, readout in pairs if not isinstance(readout, CellError)]
 
     def _fit(self, matrix_nW: np.ndarray, passages: Passages, labels_nK: np.ndarray) -> list[FittedReadout | CellError]:
         assert self.readout is not None
@@ -76,8 +76,8 @@ class RowReader:
         parts_nPD = self._parts(matrix_nW)
         return list(READOUTS.get(self.readout).fit(Training(parts_nPD, labels_nK, folds, held_out_scores)))
 
-    def _view(self, columns: np.ndarray, found: FittedReadout) -> FittedReader:
-        return FittedReader(columns, lambda matrix_mW: found.apply(self._parts(matrix_mW)), found.details)
+    def _view(self, columns: np.ndarray, readout: FittedReadout) -> FittedReader:
+        return FittedReader(columns, lambda matrix_mW: readout.apply(self._parts(matrix_mW)), readout.details)
 
     def _parts(self, matrix_mW: np.ndarray) -> np.ndarray:
         return matrix_mW.reshape(len(matrix_mW), self.num_parts, -1)

@@ -73,9 +73,9 @@ class Passages:
 
 def binary_labels(labels: Sequence[object]) -> np.ndarray:
     """Return labels that equal 0 or 1, without rounding; raise InputError for any other."""
-    found = sorted({str(label) for label in labels if label not in (0, 1)})
-    if found:
-        raise InputError(f"labels must be 0 or 1, got {', '.join(found[:5])}")
+    other_labels = sorted({str(label) for label in labels if label not in (0, 1)})
+    if other_labels:
+        raise InputError(f"labels must be 0 or 1, got {', '.join(other_labels[:5])}")
     return np.array(labels, dtype=np.int8)
 
 

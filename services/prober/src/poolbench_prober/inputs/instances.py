@@ -48,12 +48,12 @@ class _Passages:
     vectors: PooledVectors  # one row per passage [p, D]
 
     @classmethod
-    def read(cls, wanted: set[str], tables: Iterable[pa.Table]) -> Self:
+    def read(cls, passage_set: set[str], tables: Iterable[pa.Table]) -> Self:
         """Return the vectors of the wanted passages; raise InputError as `instance_vectors`."""
-        row_of = {passage: row for row, passage in enumerate(sorted(wanted))}
+        row_of = {passage: row for row, passage in enumerate(sorted(passage_set))}
         errors: list[CellError | None] = [_missing(passage) for passage in row_of]
         matrix_pD: np.ndarray | None = None
-        applied, found = np.zeros((2, len(row_of)), dtype=bool)
+        applied, usable = np.zeros((2, len(row_of)), dtype=bool)
         for table in tables:
             held = tuple(passage for passage in dict.fromkeys(table["passage_id"].to_pylist()) if passage in row_of)
             read = PooledVectors.from_table(table, _Ids(held))
@@ -64,12 +64,12 @@ class _Passages:
             if read.width != matrix_pD.shape[1]:
                 raise InputError(f"the shards have vectors of the widths {matrix_pD.shape[1]} and {read.width}")
             for number, row in enumerate(row_of[passage] for passage in held):
-                if not found[row]:
+                if not usable[row]:
                     matrix_pD[row], applied[row] = read.matrix_nW[number], read.applied[number]
-                    found[row], errors[row] = read.usable[number], read.errors[number]
+                    usable[row], errors[row] = read.usable[number], read.errors[number]
         if matrix_pD is None:
             raise InputError("there are no vectors; give at least one shard")
-        return cls(row_of, PooledVectors(matrix_pD, found, applied, tuple(errors)))
+        return cls(row_of, PooledVectors(matrix_pD, usable, applied, tuple(errors)))
 
     def means(self, parts: Sequence[tuple[str, ...]]) -> PooledVectors:
         """Return the mean of the passages of each part [n, D]; a part needs all of its passages."""

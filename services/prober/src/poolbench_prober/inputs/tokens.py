@@ -42,11 +42,11 @@ class TokenStates(PooledVectors):
         matrix = np.full((len(row_of), 1), None, dtype=object)
         errors: list[CellError | None] = [None] * len(row_of)
         counts_n2, num_bytes = np.zeros((len(row_of), 2), dtype=np.int64), 0
-        for kept in (kept for shard in shards for kept in read_states(shard)):
-            row = row_of.pop(kept.passage_id, None)
+        for states in (states for shard in shards for states in read_states(shard)):
+            row = row_of.pop(states.passage_id, None)
             if row is None:
-                raise InputError(f"the kept states hold {kept.passage_id!r} twice, or it is no passage of the corpus")
-            matrix[row, 0], errors[row], counts_n2[row] = _real_states(kept, sinks)
+                raise InputError(f"the kept states hold {states.passage_id!r} twice, or it is no passage of the corpus")
+            matrix[row, 0], errors[row], counts_n2[row] = _real_states(states, sinks)
             num_bytes += matrix[row, 0].nbytes
             if num_bytes > max_bytes:
                 return cls._too_large(len(errors), max_bytes, readout)
@@ -84,15 +84,15 @@ class TokenStates(PooledVectors):
         return np.stack([h_TD.mean(axis=0, dtype=np.float64) for h_TD in self.matrix_nW[rows, 0]])
 
 
-def _real_states(kept: KeptPassage, sinks: SinkRule) -> tuple[np.ndarray, CellError | None, tuple[int, int]]:
+def _real_states(states: KeptPassage, sinks: SinkRule) -> tuple[np.ndarray, CellError | None, tuple[int, int]]:
     """Return the states of the tokens that count, or why there are none; and how many sinks: found, left out."""
-    nothing, name = np.empty((0, 1), np.float32), repr(kept.passage_id)
-    if kept.hidden_TD is None:
+    nothing, name = np.empty((0, 1), np.float32), repr(states.passage_id)
+    if states.hidden_TD is None:
         error = CellError(Status.FAILED, f"no states of passage {name}")
-        return nothing, kept.error or error, (0, 0)
-    if kept.special is None:
-        raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
-    h_TD = kept.hidden_TD[~kept.special]
+        return nothing, states.error or error, (0, 0)
+    if states.special is None:
+        raise InputError(f"the kept states of passage {states.passage_id!r} do not say which tokens are special")
+    h_TD = states.hidden_TD[~states.special]
     if not len(h_TD):
         return nothing, CellError(Status.FAILED, f"passage {name} has no real token"), (0, 0)
     if not np.isfinite(h_TD).all():

@@ -125,10 +125,10 @@ class PooledVectors:
         return self.matrix_nW[rows]
 
     def _missing(self) -> CellError:
-        found = [self.errors[row] for row in np.flatnonzero(~self.usable)]
-        status = Counter(error.status if error else Status.NON_FINITE for error in found).most_common(1)[0][0]
-        reason = f"{len(found)} of {len(self.usable)} passages have no finite vector"
-        example = next(filter(None, found), None)
+        errors = [self.errors[row] for row in np.flatnonzero(~self.usable)]
+        status = Counter(error.status if error else Status.NON_FINITE for error in errors).most_common(1)[0][0]
+        reason = f"{len(errors)} of {len(self.usable)} passages have no finite vector"
+        example = next(filter(None, errors), None)
         if example is None:
             return CellError(status, reason)
         return CellError(status, f"{reason}, e.g. {example}")

@@ -36,15 +36,15 @@ class BatchSolver:
         for number, problem in enumerate(problems):
             shape = (problem.loss, problem.vectors_ND.shape[1], *problem.targets_nPk.shape[1:])
             alike.setdefault(shape, []).append(number)
-        found: dict[int, Solution] = {}
+        solutions: dict[int, Solution] = {}
         for numbers in alike.values():
-            each = max(problem_bytes(problems[number]) for number in numbers)
-            size = max(1, min(self.max_batch, self.backend.free_bytes() // each))
+            largest_bytes = max(problem_bytes(problems[number]) for number in numbers)
+            size = max(1, min(self.max_batch, self.backend.free_bytes() // largest_bytes))
             for start in range(0, len(numbers), size):
                 batch = numbers[start : start + size]
                 solved = solve_batch([problems[number] for number in batch], tolerance, self.backend, self.single)
-                found.update(zip(batch, solved, strict=True))
-        return [found[number] for number in range(len(problems))]
+                solutions.update(zip(batch, solved, strict=True))
+        return [solutions[number] for number in range(len(problems))]
 
 
 def problem_bytes(problem: Problem) -> int:

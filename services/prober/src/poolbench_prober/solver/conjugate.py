@@ -116,14 +116,14 @@ class NewtonSystem:
         for _ in range(MAX_STEPS):
             check_cancelled()
             needed = self._advance(search)
-            kept = self._kept(needed)
-            if len(kept) < len(remaining):  # those that are done leave the products
+            unfinished = self._kept(needed)
+            if len(unfinished) < len(remaining):  # those that are done leave the products
                 found_rows[:, :, remaining], found_intercept[:, :, remaining] = search.rows, search.intercept
-                if kept.size == 0:
+                if unfinished.size == 0:
                     return found_rows, found_intercept
-                remaining = remaining[kept]
-                search.take(kept)
-                self._take(kept)
+                remaining = remaining[unfinished]
+                search.take(unfinished)
+                self._take(unfinished)
         found_rows[:, :, remaining], found_intercept[:, :, remaining] = search.rows, search.intercept
         return found_rows, found_intercept
 

@@ -69,8 +69,10 @@ def fit_folds(
     fits = _solve(vectors_nD, labels_nK, c_K, training, "logistic", tolerance, solver)
     two_classes = [np.ptp(labels_nK[rows], axis=0) > 0 for rows in training]
     return [  # a probe of one class has no optimum
-        replace(fit, gradient_ratio=np.where(kept, fit.gradient_ratio, np.inf), converged=fit.converged & kept)
-        for fit, kept in zip(fits, two_classes, strict=True)
+        replace(
+            fit, gradient_ratio=np.where(has_both_K, fit.gradient_ratio, np.inf), converged=fit.converged & has_both_K
+        )
+        for fit, has_both_K in zip(fits, two_classes, strict=True)
     ]
 
 
@@ -133,14 +135,16 @@ def fit_softmax(
     ratio, converged = np.zeros(num_probes), np.zeros(num_probes, dtype=bool)
     steps, name = np.zeros(num_probes, dtype=int), ""
     for pattern in np.unique(present_Pk, axis=0):
-        probes, kept = np.flatnonzero((present_Pk == pattern).all(axis=1)), np.flatnonzero(pattern)
-        one_hot = (classes_nP[:, probes, None] == kept).astype(np.float64)
+        probes, present_classes = np.flatnonzero((present_Pk == pattern).all(axis=1)), np.flatnonzero(pattern)
+        one_hot = (classes_nP[:, probes, None] == present_classes).astype(np.float64)
         problem = Problem(vectors, np.arange(len(vectors)), one_hot, c_P[probes], "softmax")
-        (found,) = (solver or choose_solver([problem])).solve([problem], tolerance)
-        weights[:, probes[:, None], kept] = found.weights_DPk
-        intercepts[probes[:, None], kept] = found.intercepts_Pk - found.intercepts_Pk.mean(axis=1, keepdims=True)
-        ratio[probes], converged[probes] = found.gradient_ratio, found.converged
-        steps[probes], name = found.num_iterations, found.solver
+        (solution,) = (solver or choose_solver([problem])).solve([problem], tolerance)
+        weights[:, probes[:, None], present_classes] = solution.weights_DPk
+        intercepts[probes[:, None], present_classes] = solution.intercepts_Pk - solution.intercepts_Pk.mean(
+            axis=1, keepdims=True
+        )
+        ratio[probes], converged[probes] = solution.gradient_ratio, solution.converged
+        steps[probes], name = solution.num_iterations, solution.solver
     return SoftmaxFit(weights, intercepts, ratio, converged, steps, name)
 
 
@@ -160,14 +164,14 @@ def _solve(
     ]
     return [
         ProbeFit(
-            found.weights_DPk[..., 0],
-            found.intercepts_Pk[..., 0],
-            found.gradient_ratio,
-            found.converged,
-            found.num_iterations,
-            found.solver,
+            solution.weights_DPk[..., 0],
+            solution.intercepts_Pk[..., 0],
+            solution.gradient_ratio,
+            solution.converged,
+            solution.num_iterations,
+            solution.solver,
         )
-        for found in (solver or choose_solver(problems)).solve(problems, tolerance)
+        for solution in (solver or choose_solver(problems)).solve(problems, tolerance)
     ]
 
 

@@ -50,8 +50,8 @@ class Standardised:
         """Yield the columns of a block, its rows [B, n, w], and the means and scales [B, 1, w] that were removed."""
         for start in range(0, self.width, BLOCK):
             columns = slice(start, min(start + BLOCK, self.width))
-            found = [self._block(number, columns) for number in range(len(self.problems))]
-            yield columns, *(self.backend.xp.stack(parts) for parts in zip(*found, strict=True))
+            problem_blocks = [self._block(number, columns) for number in range(len(self.problems))]
+            yield columns, *(self.backend.xp.stack(parts) for parts in zip(*problem_blocks, strict=True))
 
     def _block(self, number: int, columns: slice) -> tuple[Array, Array, Array]:
         backend, problem = self.backend, self.problems[number]
@@ -157,10 +157,10 @@ class RitzBasis:
             assert kernel.rows_BnD is not None
             values, right = xp.linalg.eigh(kernel.rows_BnD.mT @ kernel.rows_BnD)
             vectors = kernel.rows_BnD @ right / xp.sqrt(xp.clip(values, min=1e-300))[:, None, :]
-        kept = values > values[:, -1:] * num_rows * np.finfo(np.float64).eps
-        vectors = xp.where(kept[:, None, :], vectors, 0 * vectors)
+        significant = values > values[:, -1:] * num_rows * np.finfo(np.float64).eps
+        vectors = xp.where(significant[:, None, :], vectors, 0 * vectors)
         images = vectors * values[:, None, :]
-        return cls(xp.where(kept, values, 0 * values + np.inf), vectors, images, 0 * values[:, 0], complete=True)
+        return cls(xp.where(significant, values, 0 * values + np.inf), vectors, images, 0 * values[:, 0], complete=True)
 
 
 class Preconditioner:

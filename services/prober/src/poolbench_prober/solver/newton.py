@@ -62,9 +62,9 @@ class Newton:
             if not active.any():
                 return
             for single in (True, False):
-                chosen = active & (self.double != single)
-                if chosen.any():
-                    self._step(chosen, single)
+                probes = active & (self.double != single)
+                if probes.any():
+                    self._step(probes, single)
 
     def converged(self, norm_BP: Array, tolerance: float) -> np.ndarray:
         """Return whether gradients of these norms are small compared with the gradient at zero and the weights [B, P].
@@ -127,11 +127,11 @@ class Newton:
         self.margins[:, :, probes] = (self._product(settled) + self.intercept[:, :, probes]) * self.mask
 
     def _judge(
-        self, probes: np.ndarray, chosen: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
+        self, probes: np.ndarray, active: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
     ) -> None:
         """Count the step; change precision or give up where it did not help."""
-        self.num_steps[:, probes] += chosen
-        stuck = chosen & ~(self.ratio[:, probes] < 0.9 * before)
+        self.num_steps[:, probes] += active
+        stuck = active & ~(self.ratio[:, probes] < 0.9 * before)
         if single:
             self.double[:, probes] |= stuck
             return
@@ -171,21 +171,21 @@ class Newton:
         """
         xp, loss = self.backend.xp, self.loss.take(probes)
         margins, step = self.margins[:, :, probes], (direction.image + direction.intercept) * self.mask
-        own = (self.dual[:, :, probes] * direction.image).sum((1, 3))
+        penalty_slope = (self.dual[:, :, probes] * direction.image).sum((1, 3))
         square = (direction.rows * direction.image).sum((1, 3))
 
         def slope(lengths: Array) -> Array:
             residual = loss.residual(margins + lengths[:, None, :, None] * step)
-            return (residual * step).sum((1, 3)) + own + lengths * square
+            return (residual * step).sum((1, 3)) + penalty_slope + lengths * square
 
-        start = slope(0 * own)
-        lengths = xp.where(self.backend.raw(chosen_BP) & (start < 0), 1.0 + 0 * own, 0 * own)
+        start = slope(0 * penalty_slope)
+        lengths = xp.where(self.backend.raw(chosen_BP) & (start < 0), 1.0 + 0 * penalty_slope, 0 * penalty_slope)
         for _ in range(60):
-            found = slope(lengths)
-            over = (found > -0.1 * start) & (lengths > 0)
+            slopes = slope(lengths)
+            over = (slopes > -0.1 * start) & (lengths > 0)
             if not self.backend.numpy(over).any():
                 break
-            shrink = xp.clip(start / xp.where(over, start - found, 1 + 0 * found), min=0.1, max=0.9)
+            shrink = xp.clip(start / xp.where(over, start - slopes, 1 + 0 * slopes), min=0.1, max=0.9)
             lengths = xp.where(over, lengths * shrink, lengths)
         return lengths
 

@@ -72,8 +72,8 @@ class ClassSender:
         if c is None or not self.converged(c):
             return np.tile(self.constant, (len(block_mD), 1))
         log_p = np.tile(self.frequencies, (len(block_mD), 1))
-        known = np.log(np.exp(self.frequencies[self.seen]).sum())
-        log_p[:, self.seen] = known + self.fits[c].log_probabilities(block_mD)
+        log_share = np.log(np.exp(self.frequencies[self.seen]).sum())
+        log_p[:, self.seen] = log_share + self.fits[c].log_probabilities(block_mD)
         return log_p
 
     def converged(self, c: float) -> bool:
@@ -87,8 +87,8 @@ class ClassSender:
         lacking = [c for c in c_values if c not in self.fits]
         if lacking and len(self.seen) > 1:
             codes = np.searchsorted(self.seen, self.codes)
-            found = fit_classifiers(self.vectors_nD, codes, len(self.seen), lacking, self.tolerance)
-            self.fits |= dict(zip(lacking, found, strict=True))
+            classifiers = fit_classifiers(self.vectors_nD, codes, len(self.seen), lacking, self.tolerance)
+            self.fits |= dict(zip(lacking, classifiers, strict=True))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
         """Return the C with the shortest code in inner folds of whole groups; None for the constant predictor."""

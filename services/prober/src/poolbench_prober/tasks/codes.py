@@ -41,11 +41,14 @@ def code_measures(
     """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested."""
     if not params.compression:
         return []
-    rows = np.concatenate([each.rows for each in sent])
-    counts = {"n": int(np.mean([len(each.rows) for each in sent])), "num_groups": len(np.unique(targets.groups[rows]))}
+    rows = np.concatenate([sample.rows for sample in sent])
+    counts = {
+        "n": int(np.mean([len(sample.rows) for sample in sent])),
+        "num_groups": len(np.unique(targets.groups[rows])),
+    }
     fields = {**fields, **counts}
     try:
-        lengths = [_lengths(targets.take(each.rows), matrix_nD[each.rows], params, each.seed) for each in sent]
+        lengths = [_lengths(targets.take(sample.rows), matrix_nD[sample.rows], params, sample.seed) for sample in sent]
     except CellError as error:
         return [Measure.failed(name, error, **fields) for name in CODE_METRICS]
     return [_measure(name, lengths, fields) for name in CODE_METRICS]
@@ -65,15 +68,15 @@ def _lengths(targets: Targets, matrix_nD: np.ndarray, params: TaskParams, seed: 
 
 
 def _measure(name: str, lengths: Sequence[CodeLengths], fields: dict[str, Any]) -> Measure:
-    found = [getattr(each, _ATTRIBUTES[name]) for each in lengths]
-    if None in found:
+    optional_values = [getattr(seed_lengths, _ATTRIBUTES[name]) for seed_lengths in lengths]
+    if None in optional_values:
         return Measure.null(name, Status.NOT_IMPLEMENTED, _NOT_RELEASED, **fields)
-    values = [float(value) for value in found]
+    values = [float(value) for value in optional_values]
     details: dict[str, Any] = {"values": values}
     if name == "probe.compression":
-        details["chosen_C"] = [list(each.chosen) for each in lengths]
+        details["chosen_C"] = [list(seed_lengths.c_of_blocks) for seed_lengths in lengths]
     if name == "probe.compression_unregularised":
-        details["blocks_by_the_constant_predictor"] = [each.num_replaced for each in lengths]
+        details["blocks_by_the_constant_predictor"] = [seed_lengths.num_replaced for seed_lengths in lengths]
     if name == "probe.uniform_bits":
-        details["num_classes"] = [each.num_classes for each in lengths]
+        details["num_classes"] = [seed_lengths.num_classes for seed_lengths in lengths]
     return Measure.of(name, float(np.mean(values)), details=details, **fields)

@@ -39,7 +39,7 @@ class CodeLengths:
     online_bits: float  # with the regularisation chosen inside each block
     plain_bits: float  # with one fixed regularisation, as an unregularised probe would be used
     released_nats: float | None  # the sum of the code released with Holmes for that probe; None for values
-    chosen: tuple[float | None, ...]  # C of each block; null for the constant predictor, or without convergence
+    c_of_blocks: tuple[float | None, ...]  # C of each block; null for the constant predictor, or without convergence
     num_replaced: int = 0  # blocks of the plain code that the constant predictor sent, without a converged probe
 
     @property
@@ -117,13 +117,13 @@ def send(
     shuffled = np.random.default_rng(seed).permutation(len(sizes))
     order, ends = np.argsort(np.argsort(shuffled)[groups], kind="stable"), block_ends(sizes[shuffled])
     online = plain = double = ends[0] * np.log(num_classes)  # the first block is sent without a probe
-    chosen: list[float | None] = []
+    block_c_values: list[float | None] = []
     num_replaced = 0
     for start, end in pairwise(ends):
         rows, sender = order[start:end], sender_after(order[:start])
         block, block_codes = vectors_nD[rows], codes[rows]
         c = sender.choose(c_values)
-        chosen.append(c if c is not None and sender.converged(c) else None)
+        block_c_values.append(c if c is not None and sender.converged(c) else None)
         online += nats(sender.log_probabilities(block, c), block_codes)
         log_p = sender.log_probabilities(block, plain_c)
         num_replaced += not sender.converged(plain_c)
@@ -132,7 +132,7 @@ def send(
     bit = np.log(2)
     floor = float(np.log2(num_classes) / entropy(np.bincount(codes), base=2))
     bits = len(codes) * np.log2(num_classes), floor, online / bit, plain / bit
-    return CodeLengths(num_classes, *bits, double if released else None, tuple(chosen), num_replaced)
+    return CodeLengths(num_classes, *bits, double if released else None, tuple(block_c_values), num_replaced)
 
 
 def nats(log_probabilities_mK: np.ndarray, codes: np.ndarray) -> float:
@@ -167,10 +167,10 @@ def constant_predictor(codes: np.ndarray, num_classes: int, groups: np.ndarray) 
     if len(sizes) < 2:
         return uniform
     counts_K, num_sent, added = np.bincount(codes, minlength=num_classes), len(codes), len(codes) / len(sizes)
-    cells, own = np.unique(groups * num_classes + codes, return_counts=True)  # labels of a class in a group
+    cells, cell_counts = np.unique(groups * num_classes + codes, return_counts=True)  # labels of a class in a group
     group_of, class_of = np.divmod(cells, num_classes)
-    others = (counts_K[class_of] - own + added) / (num_sent - sizes[group_of] + added * num_classes)
-    saved_G = np.bincount(group_of, own * np.log(others * num_classes))
+    others = (counts_K[class_of] - cell_counts + added) / (num_sent - sizes[group_of] + added * num_classes)
+    saved_G = np.bincount(group_of, cell_counts * np.log(others * num_classes))
     return laplace(counts_K, len(sizes)) if saves(saved_G, sizes) else uniform
 
 

@@ -41,6 +41,6 @@ def fit(problem: Problem, c_values: Sequence[float]) -> Fitted:
             c: float(score(problem.is_regression, problem.values[dev], of[dev], ones)[0]) for c, of in predicted.items()
         }
         best = max(sorted(on_dev), key=lambda c: np.nan_to_num(on_dev[c], nan=-np.inf))
-    chosen = fits[list(c_values).index(best)]
-    details = {"C": best, "gradient_ratio": chosen.gradient_ratio, "num_iterations": chosen.num_iterations}
+    best_fit = fits[list(c_values).index(best)]
+    details = {"C": best, "gradient_ratio": best_fit.gradient_ratio, "num_iterations": best_fit.num_iterations}
     return Fitted(predicted[best], details)

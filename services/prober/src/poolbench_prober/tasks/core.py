@@ -32,15 +32,15 @@ def task_measures(probes: TaskProbes) -> list[Measure]:
     fields: dict[str, Any] = {"coverage": vectors.coverage, "seed": params.seeds[0], "n": len(targets.ids)}
     if probes.error is not None:
         return [Measure.failed(name, probes.error, **fields) for name in metric_names(targets, params)]
-    found, kept = probes.outcomes, probes.kept
+    outcomes, usable = probes.outcomes, probes.kept
     left_out = _left_out(probes, fields)
-    groups = np.unique(np.concatenate([kept.groups[each.test] for each in found]))
-    fields |= {"n": int(np.mean([len(each.test) for each in found])), "num_groups": len(groups)}
-    weights_Rn = _test_weights(kept.groups, groups, params)
-    measures = [*_scores(found, kept.is_regression, weights_Rn, fields), left_out]
-    measures += _of_unseen(found, kept, weights_Rn, fields)
-    sent = [Sent(each.rows["train"], each.seed) for each in found]
-    return [*measures, *code_measures(kept, vectors.matrix_nW[probes.rows], params, sent, fields)]
+    groups = np.unique(np.concatenate([usable.groups[outcome.test] for outcome in outcomes]))
+    fields |= {"n": int(np.mean([len(outcome.test) for outcome in outcomes])), "num_groups": len(groups)}
+    weights_Rn = _test_weights(usable.groups, groups, params)
+    measures = [*_scores(outcomes, usable.is_regression, weights_Rn, fields), left_out]
+    measures += _of_unseen(outcomes, usable, weights_Rn, fields)
+    sent = [Sent(outcome.rows["train"], outcome.seed) for outcome in outcomes]
+    return [*measures, *code_measures(usable, vectors.matrix_nW[probes.rows], params, sent, fields)]
 
 
 def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
@@ -62,18 +62,18 @@ def metric_names(targets: Targets, params: TaskParams) -> list[str]:
 
 
 def _scores(
-    found: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
+    outcomes: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> list[Measure]:
     """Return scores, selectivity and collapse; entry 0 of each column of samples is the value."""
-    rows = [each.test for each in found]
-    own_RS = _samples(found, rows, regression, weights_Rn)
-    measures = [_score(_name(regression), own_RS, found, rows, fields)]
-    share, said = _collapsed(found, rows)
+    rows = [outcome.test for outcome in outcomes]
+    own_RS = _samples(outcomes, rows, regression, weights_Rn)
+    measures = [_score(_name(regression), own_RS, outcomes, rows, fields)]
+    share, collapse_reason = _collapsed(outcomes, rows)
     if not regression:
-        hits = [accuracy(f.truth[f.test], f.predicted[f.test], weights_Rn[:, f.test]) for f in found]
-        measures.append(_measure("probe.accuracy", np.stack(hits, axis=1), {**fields, "reason": said}))
-    if found[0].control_truth is not None:
-        measures.append(_selectivity(own_RS, found, regression, weights_Rn, fields))
+        hits = [accuracy(f.truth[f.test], f.predicted[f.test], weights_Rn[:, f.test]) for f in outcomes]
+        measures.append(_measure("probe.accuracy", np.stack(hits, axis=1), {**fields, "reason": collapse_reason}))
+    if outcomes[0].control_truth is not None:
+        measures.append(_selectivity(own_RS, outcomes, regression, weights_Rn, fields))
     return [*measures, Measure.of("probe.collapsed", share, **fields)]
 
 
@@ -82,33 +82,41 @@ def _name(regression: bool) -> str:
 
 
 def _samples(
-    found: Sequence[Outcome], rows: Sequence[np.ndarray], regression: bool, weights_Rn: np.ndarray
+    outcomes: Sequence[Outcome], rows: Sequence[np.ndarray], regression: bool, weights_Rn: np.ndarray
 ) -> np.ndarray:
     """Return the score of each seed on some of its rows under each set of weights [R, S]."""
-    each = zip(found, rows, strict=True)
-    return np.stack([score(regression, f.truth[m], f.predicted[m], weights_Rn[:, m]) for f, m in each], axis=1)
+    outcomes_and_rows = zip(outcomes, rows, strict=True)
+    return np.stack(
+        [score(regression, f.truth[m], f.predicted[m], weights_Rn[:, m]) for f, m in outcomes_and_rows], axis=1
+    )
 
 
-def _collapsed(found: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
+def _collapsed(outcomes: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
     """Return the share of the seeds whose probe predicts one value for all rows, and the reason to show."""
-    share = float(np.mean([is_constant(each.predicted[own]) for each, own in zip(found, rows, strict=True)]))
-    said = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
-    return share, said if share else None
+    share = float(
+        np.mean(
+            [is_constant(outcome.predicted[outcome_rows]) for outcome, outcome_rows in zip(outcomes, rows, strict=True)]
+        )
+    )
+    reason = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
+    return share, reason if share else None
 
 
 def _score(
-    name: str, own_RS: np.ndarray, found: Sequence[Outcome], rows: Sequence[np.ndarray], fields: dict[str, Any]
+    name: str, own_RS: np.ndarray, outcomes: Sequence[Outcome], rows: Sequence[np.ndarray], fields: dict[str, Any]
 ) -> Measure:
     """Return a score on some rows of each seed; a correlation is null where a side is constant."""
-    share, said = _collapsed(found, rows)
+    share, collapse_reason = _collapsed(outcomes, rows)
     if "pearson" in name and share:
-        return Measure.null(name, Status.COLLAPSED, said or "", **fields)
-    if "pearson" in name and any(np.ptp(each.truth[own]) == 0 for each, own in zip(found, rows, strict=True)):
+        return Measure.null(name, Status.COLLAPSED, collapse_reason or "", **fields)
+    if "pearson" in name and any(
+        np.ptp(outcome.truth[outcome_rows]) == 0 for outcome, outcome_rows in zip(outcomes, rows, strict=True)
+    ):
         reason = "all test instances have one value: nothing correlates with it"
         return Measure.null(name, Status.ONE_CLASS, reason, **fields)
     values = [value if np.isfinite(value) else None for value in own_RS[0].tolist()]
-    details = {"fits": [each.details for each in found], "values": values}
-    return _measure(name, own_RS, {**fields, "reason": said, "details": details})
+    details = {"fits": [outcome.details for outcome in outcomes], "values": values}
+    return _measure(name, own_RS, {**fields, "reason": collapse_reason, "details": details})
 
 
 def _left_out(probes: TaskProbes, fields: dict[str, Any]) -> Measure:
@@ -119,46 +127,46 @@ def _left_out(probes: TaskProbes, fields: dict[str, Any]) -> Measure:
     row = min(left_out, key=lambda row: probes.targets.ids[row])
     error, name = left_out[row], repr(probes.targets.ids[row])
     reason = f"{len(left_out)} of {len(probes.targets.ids)} instances have no vector, e.g. {name}: {error}"
-    counts = Counter(str(each.status) for each in left_out.values())
+    counts = Counter(str(failure.status) for failure in left_out.values())
     noted: dict[str, Any] = {"reason": reason, "details": {"statuses": dict(counts)}}
     return Measure.of("probe.left_out", len(left_out), **fields, **noted)
 
 
 def _of_unseen(
-    found: Sequence[Outcome], kept: Targets, weights_Rn: np.ndarray, fields: dict[str, Any]
+    outcomes: Sequence[Outcome], targets: Targets, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> list[Measure]:
     """Return the share of test instances that are whole in train too, and the score on the others."""
-    if any(each.seen is None for each in found):
+    if any(outcome.seen is None for outcome in outcomes):
         return []
-    seen = [np.asarray(each.seen)[each.test] for each in found]
-    share = Measure.of("probe.seen_share", float(np.mean([own.mean() for own in seen])), **fields)
-    rows = [each.test[~own] for each, own in zip(found, seen, strict=True)]
-    name, fewest = f"{_name(kept.is_regression)}_unseen", min(map(len, rows))
+    seen = [np.asarray(outcome.seen)[outcome.test] for outcome in outcomes]
+    share = Measure.of("probe.seen_share", float(np.mean([seen_m.mean() for seen_m in seen])), **fields)
+    rows = [outcome.test[~seen_m] for outcome, seen_m in zip(outcomes, seen, strict=True)]
+    name, fewest = f"{_name(targets.is_regression)}_unseen", min(map(len, rows))
     fields = fields | {
-        "n": int(np.mean([len(own) for own in rows])),
-        "num_groups": len(np.unique(kept.groups[np.concatenate(rows)])),
+        "n": int(np.mean([len(seen_m) for seen_m in rows])),
+        "num_groups": len(np.unique(targets.groups[np.concatenate(rows)])),
     }
     if fewest < 2:
         reason = f"{fewest} test instances are not in train too; 2 are needed"
         return [share, Measure.null(name, Status.TOO_FEW, reason, **fields)]
-    samples_RS = _samples(found, rows, kept.is_regression, weights_Rn)
-    return [share, _score(name, samples_RS, found, rows, fields)]
+    samples_RS = _samples(outcomes, rows, targets.is_regression, weights_Rn)
+    return [share, _score(name, samples_RS, outcomes, rows, fields)]
 
 
 def _selectivity(
-    own_RS: np.ndarray, found: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
+    own_RS: np.ndarray, outcomes: Sequence[Outcome], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> Measure:
     """Return score minus the score of the control probe, paired over resamples.
 
     A control probe that predicts one value has no Pearson correlation and explains nothing: it counts as 0.
     """
     columns = []
-    for each in found:
-        assert each.control_truth is not None and each.control is not None
-        if isinstance(each.control, CellError):
-            return Measure.failed("probe.selectivity", each.control, **fields)
-        truth, predicted = each.control_truth[each.test], each.control[each.test]
-        columns.append(score(regression, truth, predicted, weights_Rn[:, each.test]))
+    for outcome in outcomes:
+        assert outcome.control_truth is not None and outcome.control is not None
+        if isinstance(outcome.control, CellError):
+            return Measure.failed("probe.selectivity", outcome.control, **fields)
+        truth, predicted = outcome.control_truth[outcome.test], outcome.control[outcome.test]
+        columns.append(score(regression, truth, predicted, weights_Rn[:, outcome.test]))
     control_RS = np.nan_to_num(np.stack(columns, axis=1), nan=0.0) if regression else np.stack(columns, axis=1)
     if not np.isfinite(own_RS[0]).all():
         return Measure.null("probe.selectivity", Status.COLLAPSED, "the probe has no correlation to compare", **fields)

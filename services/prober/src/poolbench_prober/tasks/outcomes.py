@@ -87,8 +87,8 @@ class TaskProbes:
         rows = np.flatnonzero(vectors.usable)
         try:
             vectors.require_usable(None)
-            kept, matrix_nD = targets.take(rows), vectors.matrix_nW[rows]
-            outcomes = tuple(Outcome.of(kept, matrix_nD, params, seed) for seed in params.seeds)
+            usable, matrix_nD = targets.take(rows), vectors.matrix_nW[rows]
+            outcomes = tuple(Outcome.of(usable, matrix_nD, params, seed) for seed in params.seeds)
         except CellError as error:
             return cls(targets, vectors, params, rows, (), error)
         return cls(targets, vectors, params, rows, outcomes)

@@ -18,16 +18,16 @@ def predictions_table(probes: TaskProbes) -> pa.Table:
 
     Rows are in the order of seeds, splits and instance ids, so that no order of inputs changes the table.
     """
-    targets, kept = probes.targets, probes.kept
+    targets, usable = probes.targets, probes.kept
     schema = predictions_schema(pa.float64() if targets.is_regression else pa.string())
     left_out = [_left_out(targets, row, error) for row, error in probes.left_out().items()]
-    tables = [_of_split(outcome, split, kept, schema) for outcome in probes.outcomes for split in ("dev", "test")]
+    tables = [_of_split(outcome, split, usable, schema) for outcome in probes.outcomes for split in ("dev", "test")]
     tables.append(table_from_rows(sorted(left_out, key=lambda row: row["instance_id"]), schema))
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _of_split(outcome: Outcome, split: str, kept: Targets, schema: pa.Schema) -> pa.Table:
-    rows = np.array(sorted(outcome.rows[split], key=lambda row: kept.ids[row]), dtype=int)
+def _of_split(outcome: Outcome, split: str, targets: Targets, schema: pa.Schema) -> pa.Table:
+    rows = np.array(sorted(outcome.rows[split], key=lambda row: targets.ids[row]), dtype=int)
     control = None if isinstance(outcome.control, CellError) else outcome.control
     answers = {
         "truth": outcome.truth,
@@ -35,9 +35,9 @@ def _of_split(outcome: Outcome, split: str, kept: Targets, schema: pa.Schema) ->
         "control_truth": outcome.control_truth,
         "control_predicted": control,
     }
-    columns: dict[str, Any] = {name: _named(kept, values, rows) for name, values in answers.items()}
+    columns: dict[str, Any] = {name: _named(targets, values, rows) for name, values in answers.items()}
     columns |= {
-        "instance_id": [kept.ids[row] for row in rows],
+        "instance_id": [targets.ids[row] for row in rows],
         "split": [split] * len(rows),
         "seed": [outcome.seed] * len(rows),
         "seen": None if outcome.seen is None else outcome.seen[rows],
@@ -47,11 +47,11 @@ def _of_split(outcome: Outcome, split: str, kept: Targets, schema: pa.Schema) ->
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _named(kept: Targets, values: np.ndarray | None, rows: np.ndarray) -> Any:
+def _named(targets: Targets, values: np.ndarray | None, rows: np.ndarray) -> Any:
     """Return the labels of class numbers, or real values as they are."""
-    if values is None or kept.is_regression:
+    if values is None or targets.is_regression:
         return None if values is None else values[rows]
-    return [kept.classes[code] for code in values[rows]]
+    return [targets.classes[code] for code in values[rows]]
 
 
 def _left_out(targets: Targets, row: int, error: CellError) -> dict[str, Any]:

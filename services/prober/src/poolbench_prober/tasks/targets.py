@@ -72,8 +72,8 @@ class Targets:
         """Return whether the whole input of each instance is one of train [n]; None where inputs are unknown."""
         if self.parts is None:
             return None
-        known = {self.parts[row] for row in train}
-        return np.array([parts in known for parts in self.parts])
+        train_parts = {self.parts[row] for row in train}
+        return np.array([parts in train_parts for parts in self.parts])
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
         """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
@@ -89,12 +89,12 @@ class Targets:
 
 
 def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
-    found = np.unique(values)
-    if len(found) < 2 and classes:
-        label = repr(classes[int(found[0])])
+    distinct = np.unique(values)
+    if len(distinct) < 2 and classes:
+        label = repr(classes[int(distinct[0])])
         raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the label {label}")
-    if len(found) < 2:
-        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {found[0]}")
+    if len(distinct) < 2:
+        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {distinct[0]}")
 
 
 def _require_whole(groups: np.ndarray, splits: np.ndarray) -> None:
@@ -129,19 +129,19 @@ def _parts(ids: list[str], first: list[list[str] | None], second: list[list[str]
         tuple(tuple(part or ()) for part in ((one, other) if pairs else (one,)))
         for one, other in zip(first, second, strict=True)
     )
-    for instance, found in zip(ids, parts, strict=True):
-        if not all(part and None not in part and len(set(part)) == len(part) for part in found):
+    for instance, instance_parts in zip(ids, parts, strict=True):
+        if not all(part and None not in part and len(set(part)) == len(part) for part in instance_parts):
             what = "first and second" if pairs else "first"
             raise InputError(f"instance {shown(instance)}: {what} must name one or more passages, each once")
     return parts
 
 
-def _all_or_none(name: str, column: list[str | None], known: tuple[str, ...] | None = None) -> np.ndarray | None:
+def _all_or_none(name: str, column: list[str | None], vocabulary: tuple[str, ...] | None = None) -> np.ndarray | None:
     if all(entry is None for entry in column):
         return None
-    unknown = sorted({str(entry) for entry in column if entry is None or (known and entry not in known)})
+    unknown = sorted({str(entry) for entry in column if entry is None or (vocabulary and entry not in vocabulary)})
     if unknown:
-        allowed = f"one of {', '.join(known)}" if known else "a word"
+        allowed = f"one of {', '.join(vocabulary)}" if vocabulary else "a word"
         raise InputError(f"{name} must be {allowed} for every instance or null for all; got {', '.join(unknown[:5])}")
     return np.array(column)
 

@@ -49,8 +49,8 @@ class Bins:
         if len(distinct) <= max_bins:
             return cls(between)
         below = np.cumsum(counts)[:-1]  # values below each possible edge
-        wanted = len(values) * np.arange(1, max_bins) / max_bins
-        nearest = np.abs(below[:, None] - wanted).argmin(axis=0)
+        ranks = len(values) * np.arange(1, max_bins) / max_bins
+        nearest = np.abs(below[:, None] - ranks).argmin(axis=0)
         return cls(between[np.unique(nearest)])
 
     @property
@@ -177,10 +177,10 @@ def _held_out(
     vectors_nD: np.ndarray, values: np.ndarray, folds: np.ndarray, c_values: Sequence[float], tolerance: float
 ) -> np.ndarray:
     """Return the predictions by the probes of the other folds [n, C]; NaN for a probe that did not converge."""
-    found = np.full((len(values), len(c_values)), np.nan)
+    predictions_nC = np.full((len(values), len(c_values)), np.nan)
     for fold in np.unique(folds):
         held = folds == fold
         for column, fit in enumerate(fit_regressions(vectors_nD[~held], values[~held], c_values, tolerance)):
             if fit.converged:
-                found[held, column] = fit.scores(vectors_nD[held])[:, 0]
-    return found
+                predictions_nC[held, column] = fit.scores(vectors_nD[held])[:, 0]
+    return predictions_nC

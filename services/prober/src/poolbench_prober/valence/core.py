@@ -67,18 +67,18 @@ def shifts(
     before = _state(vectors, BEFORE, of)
     cost.of_shift(len(of.ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
     after = _state(vectors, AFTER, of, before.width)
-    found = {name: _reading(name, texts, before, after, directions, params) for name in readings}
-    drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in found}
+    reading_by_name = {name: _reading(name, texts, before, after, directions, params) for name in readings}
+    drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in reading_by_name}
     for state in random:
         check_cancelled()
         changed = _state(vectors, state, of, before.width)
-        for name, reading in found.items():
+        for name, reading in reading_by_name.items():
             if reading.error is None:
                 drawn[name][state] = _values_or_error(reading, changed)
     coverage = float((before.applied & after.applied).mean())
     return {
         name: _shift(reading, before, after, drawn[name], bool(random), coverage, params)
-        for name, reading in found.items()
+        for name, reading in reading_by_name.items()
     }
 
 
@@ -93,17 +93,21 @@ def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: 
     table = vectors(name)
     missing = sorted(set(texts.ids) - set(table["passage_id"].to_pylist()))
     if missing:
-        named = ", ".join(map(shown, missing[:5]))
-        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(texts.ids)} texts: {named}")
+        examples = ", ".join(map(shown, missing[:5]))
+        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(texts.ids)} texts: {examples}")
     try:
-        found = PooledVectors.from_table(table, texts)
+        state_vectors = PooledVectors.from_table(table, texts)
     except InputError as error:
         raise InputError(f"state {name}: {error}") from None
-    if found.readout is not None:
-        raise InputError(f"state {name} has vectors for the readout {found.readout}; one vector per text is needed")
-    if width is not None and found.width != width:
-        raise InputError(f"state {name} has vectors of width {found.width}, and state {BEFORE} of width {width}")
-    return found
+    if state_vectors.readout is not None:
+        raise InputError(
+            f"state {name} has vectors for the readout {state_vectors.readout}; one vector per text is needed"
+        )
+    if width is not None and state_vectors.width != width:
+        raise InputError(
+            f"state {name} has vectors of width {state_vectors.width}, and state {BEFORE} of width {width}"
+        )
+    return state_vectors
 
 
 def _reading(

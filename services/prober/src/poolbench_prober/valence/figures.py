@@ -64,15 +64,15 @@ def shift_measures(
         weights_Rn: As `resample_weights` returns them.
         fields: Fields that all measures share.
     """
-    own = changes(before_n, after_n, weights_Rn)
+    samples_by_metric = changes(before_n, after_n, weights_Rn)
     of_random = {
         name: changes(before_n, values, weights_Rn) for name, values in random.items() if isinstance(values, np.ndarray)
     }
     for metric in METRICS:
-        yield _measure(metric, own[metric], fields)
+        yield _measure(metric, samples_by_metric[metric], fields)
         if random:
-            samples_KR = {name: found[metric] for name, found in of_random.items()}
-            yield from _against_random(metric, own[metric], samples_KR, random, fields)
+            samples_KR = {name: samples[metric] for name, samples in of_random.items()}
+            yield from _against_random(metric, samples_by_metric[metric], samples_KR, random, fields)
 
 
 def blank_measures(error: CellError, with_random: bool, fields: Mapping[str, Any]) -> Iterator[Measure]:
@@ -98,13 +98,13 @@ def _against_random(
     drawn = {name: float(samples[0]) for name, samples in samples_KR.items()}
     details = {"random": {name: value if np.isfinite(value) else None for name, value in drawn.items()}}
     left_out = {name: str(error.status) for name, error in random.items() if isinstance(error, CellError)}
-    known = {**fields, "details": {**details, "left_out": left_out} if left_out else details}
-    ranked = {**known, "n": len(drawn) + 1, "num_groups": None}
+    random_fields = {**fields, "details": {**details, "left_out": left_out} if left_out else details}
+    ranked = {**random_fields, "n": len(drawn) + 1, "num_groups": None}
     if not drawn:
         reason = "no random state has a vector of every measured item"
-        yield Measure.null(excess, Status.TOO_FEW, reason, **known)
+        yield Measure.null(excess, Status.TOO_FEW, reason, **random_fields)
     else:
-        yield _measure(excess, own_R - np.mean(list(samples_KR.values()), axis=0), known)
+        yield _measure(excess, own_R - np.mean(list(samples_KR.values()), axis=0), random_fields)
     if len(drawn) < MIN_RANDOM:
         reason = f"{len(drawn)} random states; {MIN_RANDOM} are needed"
         yield Measure.null(rank, Status.TOO_FEW, reason, **ranked)

@@ -105,8 +105,8 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
 
     def values(vectors: PooledVectors) -> np.ndarray:
         """Return the valence of each measured word [n]; raise CellError if a word or neutral text has no vector."""
-        h_mW, found = _item_vectors(vectors, [rows_I[item] for item in used], neutral)
-        error = next(filter(None, found), None)
+        h_mW, errors = _item_vectors(vectors, [rows_I[item] for item in used], neutral)
+        error = next(filter(None, errors), None)
         if error is not None:
             raise error
         return valences(unit_rows(h_mW), groups)

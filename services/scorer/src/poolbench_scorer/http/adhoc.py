@@ -30,11 +30,11 @@ def import_published(shelf: ScorerShelf, request: ImportRequest, turns: Turns) -
     _require_permitted(request.source, request.tokenizer)
     subfolder = request.subfolder.replace("{concept}", request.concept)
     weights = locate(request.source, request.revision, subfolder).revision
-    chosen = request.model_dump(include={"concept", "revision", "positive_label", "tokenizer"})
-    params = TrainParams(**chosen, base=request.source, subfolder=subfolder, mode="import")
+    request_fields = request.model_dump(include={"concept", "revision", "positive_label", "tokenizer"})
+    params = TrainParams(**request_fields, base=request.source, subfolder=subfolder, mode="import")
     identity = FoundParams(**params.model_dump(), weights=weights)
-    made = _make(shelf, params, identity, _source(shelf, request, params.concept), turns)
-    return {"id": f"{params.concept}@{params.base}", **made}
+    answer = _make(shelf, params, identity, _source(shelf, request, params.concept), turns)
+    return {"id": f"{params.concept}@{params.base}", **answer}
 
 
 def _require_permitted(*names: str | None) -> None:
@@ -52,8 +52,8 @@ def _make(
     sensitive = CONCEPTS.get(params.concept).sensitive
     key, measures = (TRAIN.key(role, identity, inputs, restricted=sensitive) for role in (SCORER(), MEASURES()))
     refuse_restricted(f"a scorer of {params.concept}", [key])
-    made = not artifacts.exists(key)
-    if made:
+    is_new = not artifacts.exists(key)
+    if is_new:
         table = None if source is None else artifacts.read_table(source)
         cost.require_training(0 if table is None else table.num_rows, params, cost.REQUEST)
         with turns.task():  # other requests go first
@@ -61,7 +61,7 @@ def _make(
         artifacts.write(key, trained.files, meta={"concept": params.concept, "base": params.base})
         artifacts.write_table(measures, trained.measures)
     name_scorer(artifacts.store, key, params.concept, params.base, requested=True)
-    return {"scorer": key, "concept": params.concept, "made": made, "report": shelf.report(key)}
+    return {"scorer": key, "concept": params.concept, "made": is_new, "report": shelf.report(key)}
 
 
 def _source(shelf: ScorerShelf, request: TrainRequest | ImportRequest, concept: str) -> str | None:

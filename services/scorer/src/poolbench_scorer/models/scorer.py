@@ -93,11 +93,11 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
     most = model.config.num_hidden_layers
     if num_layers is not None and num_layers > most:
         raise ModelError(f"num_layers {num_layers}: the base has {most}; ask for 1..{most}")
-    kept = num_layers or most
-    if not 0 <= depth < kept:
-        raise ModelError(f"{kept - depth} trained layers: of the base {kept} are used; ask for 1..{kept}")
+    num_used = num_layers or most
+    if not 0 <= depth < num_used:
+        raise ModelError(f"{num_used - depth} trained layers: of the base {num_used} are used; ask for 1..{num_used}")
     assert isinstance(model, BertForSequenceClassification)
-    del model.bert.encoder.layer[kept:]
+    del model.bert.encoder.layer[num_used:]
     return Encoder(model.bert, depth), Head(model, depth)
 
 

@@ -79,7 +79,7 @@ def _margins(
     """Return logit differences [len(windows)] of scorers that share an encoder."""
     first = next(iter(scorers.values()))
     device = next(first.head.parameters()).device
-    found = {name: np.zeros(len(windows)) for name in scorers}
+    margins = {name: np.zeros(len(windows)) for name in scorers}
     done = 0
     for batch in length_batches(list(map(len, windows)), params.batch_tokens):
         check_cancelled()
@@ -87,12 +87,12 @@ def _margins(
         states = first.encoder(ids_BT, mask_BT)
         for name, scorer in scorers.items():
             logits_BL = scorer.head(states, mask_BT).double()
-            found[name][batch] = (logits_BL[:, 1] - logits_BL[:, 0]).cpu().numpy()
+            margins[name][batch] = (logits_BL[:, 1] - logits_BL[:, 0]).cpu().numpy()
         BATCH_SIZE.observe(len(batch), service="scorer")
         done += len(batch)
         if progress is not None:
             progress(done, len(windows), "windows")
-    return found
+    return margins
 
 
 def scores_table(text_ids: Sequence[str], scores: Mapping[str, np.ndarray]) -> pa.Table:

@@ -46,8 +46,8 @@ class ScorerShelf:
 
     def gate(self, key: str, concept: str) -> dict[str, Any] | None:
         """Return the verdict of the gates that judged a scorer, with the reason; None where none did."""
-        found = gate_of(self.artifacts.store, concept, key)
-        return None if found is None else dict(zip(("passed", "reason"), found, strict=True))
+        verdict = gate_of(self.artifacts.store, concept, key)
+        return None if verdict is None else dict(zip(("passed", "reason"), verdict, strict=True))
 
     def resolve(self, name: str) -> str:
         """Return the artifact key that a name means: one of `NamedScorer.names`, or a key.
@@ -62,16 +62,16 @@ class ScorerShelf:
         return key
 
     def _meant(self, name: str) -> NamedScorer:
-        known = self._known()
-        found = [one for one in known if name in one.names]
-        if not found:
+        scorers = self._known()
+        matches = [one for one in scorers if name in one.names]
+        if not matches:
             concept, sign, _ = name.partition("@")
             if sign or "/" not in name:
                 CONCEPTS.get(concept)
-            raise _absent(known, name)
-        if len({one.concept for one in found}) > 1:
-            raise UnknownNameError("scorer", name, [one.id for one in found])
-        return meant(found)
+            raise _absent(scorers, name)
+        if len({one.concept for one in matches}) > 1:
+            raise UnknownNameError("scorer", name, [one.id for one in matches])
+        return meant(matches)
 
     def _known(self) -> list[NamedScorer]:
         report = partial(_LOG.error, "%s is damaged: train or import that scorer again")
@@ -79,19 +79,19 @@ class ScorerShelf:
 
     def listing(self) -> list[dict[str, Any]]:
         """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
-        known = self._known()
-        default = defaults(known)
-        return [{**self._entry(one), "default": one in default} for one in known]
+        scorers = self._known()
+        default = defaults(scorers)
+        return [{**self._entry(one), "default": one in default} for one in scorers]
 
     def _entry(self, pointer: NamedScorer) -> dict[str, Any]:
         made_at = datetime.fromtimestamp(pointer.made_s, UTC).isoformat(timespec="seconds")
         entry = {"id": pointer.id, "concept": pointer.concept, "base": pointer.base, "scorer": pointer.key}
         if not self.artifacts.exists(pointer.key):
             return {**entry, "made_at": made_at, "status": Status.FAILED, "reason": "its files are gone"}
-        kept = ("auroc", "ece_after", "brier_after", "reason", "note")
+        report_fields = ("auroc", "ece_after", "brier_after", "reason", "note")
         try:
             config = json.loads(self.artifacts.read(pointer.key, CONFIG))
-            report = {name: value for name, value in self.report(pointer.key).items() if name in kept}
+            report = {name: value for name, value in self.report(pointer.key).items() if name in report_fields}
         except DamagedError as error:
             return {**entry, "made_at": made_at, "status": Status.FAILED, "reason": str(error)}
         return {**entry, "made_at": made_at, "status": Status.OK, "kind": config["kind"], **report}
@@ -113,8 +113,8 @@ def _key(name: str) -> str:
     return name
 
 
-def _absent(known: list[NamedScorer], name: str) -> NotFoundError:
-    here = ", ".join(one.id for one in known) or "none"
+def _absent(scorers: list[NamedScorer], name: str) -> NotFoundError:
+    here = ", ".join(one.id for one in scorers) or "none"
     return NotFoundError(
         f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
         "one (POST /scorer/import)"

@@ -110,8 +110,8 @@ def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: Tr
         if passages.pairs[positive] is None or differs(windows[positive * size + index], contents[negative])
     ]
     num_degenerate = round(params.degenerate_share * len(couples))
-    chosen = draw(params.seed, "degenerate").permutation(len(couples))[:num_degenerate].tolist()
-    for index, couple in enumerate(chosen):
+    couple_numbers = draw(params.seed, "degenerate").permutation(len(couples))[:num_degenerate].tolist()
+    for index, couple in enumerate(couple_numbers):
         positive = couples[couple][0]
         couples.append((positive, len(windows)))
         windows.append(degenerate(tokens, windows[positive], looping=index % 3 == 2, seed=params.seed))

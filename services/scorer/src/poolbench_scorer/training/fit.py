@@ -142,12 +142,12 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
 
 def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
     """Return the logit of the concept minus logit of its absence for each window [n]."""
-    found = np.zeros(len(windows))
+    logits = np.zeros(len(windows))
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
             logits_BL = head(*batcher(batch))
-            found[batch] = (logits_BL[:, 1] - logits_BL[:, 0]).double().cpu().numpy()
-    return found
+            logits[batch] = (logits_BL[:, 1] - logits_BL[:, 0]).double().cpu().numpy()
+    return logits
 
 
 def _epoch(

@@ -56,8 +56,8 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     positive = positive_output(model.config, params.positive_label, params.concept)
     head = checkpoints.WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
     temperature, report = _calibrate(head, tokens, table, params, device)
-    own = {"positive": positive.index, "independent": positive.independent}
-    config = artifact_config(base, params, temperature, **own)
+    head_fields = {"positive": positive.index, "independent": positive.independent}
+    config = artifact_config(base, params, temperature, **head_fields)
     files = {**_published(base, model, tokens), CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
     files[REPORT] = to_json(summary | _doubt(report, positive))
@@ -90,9 +90,11 @@ def _calibrate(
         names = ("scorer.auroc", "scorer.ece", "scorer.brier")
         return 1.0, Report([Measure.failed(name, error, scorer=params.concept) for name in names])
     validation = build_validation(passages, tokens, params)
-    found = margins(head, trained_batcher(checkpoints.TokenIds(), validation.windows, device), validation.windows)
-    temperature = fit_temperature(found, validation.labels)
-    return temperature, report_on(found, validation, temperature, params)
+    validation_margins = margins(
+        head, trained_batcher(checkpoints.TokenIds(), validation.windows, device), validation.windows
+    )
+    temperature = fit_temperature(validation_margins, validation.labels)
+    return temperature, report_on(validation_margins, validation, temperature, params)
 
 
 def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Mapping[str, bytes]:
@@ -178,15 +180,15 @@ def positive_output(config: PretrainedConfig, stated: str | None, concept: str) 
     return Positive(index, labels[index], independent)
 
 
-def _index(labels: dict[int, str], wanted: str) -> int:
+def _index(labels: dict[int, str], label: str) -> int:
     """Return the one label of that name, in any case; else the label with that index."""
-    exact = [index for index, name in labels.items() if name == wanted]
-    named = exact or [index for index, name in labels.items() if name.lower() == wanted.lower()]
-    if len(named) == 1:
-        return named[0]
-    if not named and wanted.isdecimal() and int(wanted) in labels:
-        return int(wanted)
-    raise ModelError(f"the classifier has no label {wanted!r}; it has {_listed(labels)}")
+    exact = [index for index, name in labels.items() if name == label]
+    matches = exact or [index for index, name in labels.items() if name.lower() == label.lower()]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches and label.isdecimal() and int(label) in labels:
+        return int(label)
+    raise ModelError(f"the classifier has no label {label!r}; it has {_listed(labels)}")
 
 
 def _listed(labels: dict[int, str]) -> str:

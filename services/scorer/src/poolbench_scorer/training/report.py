@@ -117,12 +117,12 @@ def fit_temperature(margins: np.ndarray, labels: np.ndarray) -> float:
     Reference: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2.
     """
     signed = margins * np.where(labels == 1, 1.0, -1.0)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda log_t: np.logaddexp(0, -signed / np.exp(log_t)).mean(),
         bounds=tuple(np.log(TEMPERATURES)),
         method="bounded",
     )
-    temperature = float(np.exp(found.x))
+    temperature = float(np.exp(minimum.x))
     before = expected_calibration_error(expit(margins), labels)
     after = expected_calibration_error(expit(margins / temperature), labels)
     return temperature if after <= before else 1.0

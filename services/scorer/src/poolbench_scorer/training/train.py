@@ -63,15 +63,15 @@ def train_scorer(
     validation = build_validation(passages.take(held_out), tokens, params)
     with torch.random.fork_rng():
         torch.manual_seed(params.seed)
-        state, epochs, depth, found = _train(
+        state, epochs, depth, validation_margins = _train(
             base, passages.take(train_rows), tokens, validation, params, device, progress
         )
-    temperature = fit_temperature(found, validation.labels)
+    temperature = fit_temperature(validation_margins, validation.labels)
     layers = {} if params.num_layers is None else {"num_layers": params.num_layers}
     config = artifact_config(base, params, temperature, depth=depth, **layers)
     counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
     history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
-    report = report_on(found, validation, temperature, params)
+    report = report_on(validation_margins, validation, temperature, params)
     summary = {"temperature": temperature} | report.summary() | counts | history
     files = {WEIGHTS: save_tensors(state), CONFIG: to_json(config), REPORT: to_json(summary)}
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
@@ -104,8 +104,8 @@ def _train(
     """Return trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
     model = load_classifier(base, num_labels=2)
     frozen = params.mode == "head"
-    kept = params.num_layers or model.config.num_hidden_layers
-    depth = kept - params.trained_layers if frozen else 0
+    num_layers = params.num_layers or model.config.num_hidden_layers
+    depth = num_layers - params.trained_layers if frozen else 0
     encoder, head = cut_model(model, depth, params.num_layers)
     encoder.to(device)
     head.to(device)
@@ -136,11 +136,11 @@ def _validator(
 
     def validate() -> tuple[float, float]:
         nonlocal done
-        found = margins(head, batcher, validation.windows)
+        validation_margins = margins(head, batcher, validation.windows)
         done += 1
         if progress is not None:
             progress(done, params.epochs or 0, f"epochs of {params.concept}")
-        value = auroc(validation.labels, found)
-        return value, float(-log_expit(signs * found).mean())
+        value = auroc(validation.labels, validation_margins)
+        return value, float(-log_expit(signs * validation_margins).mean())
 
     return validate

@@ -212,8 +212,8 @@ class SteeringEngine:
         async with aclosing(self._outputs(prompt_ids, params, salt)) as outputs:
             async for output in outputs:
                 piece = Piece.of(output)
-                for found in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
-                    check_logprobs(found.values() if found else (), self.dtype)
+                for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
+                    check_logprobs(logprobs.values() if logprobs else (), self.dtype)
                 num_new += len(piece.token_ids)
                 if take(piece) and not output.finished:
                     return num_new, True

@@ -94,14 +94,14 @@ def require_weights(model: ModelRef, config: SteererSettings) -> None:
         settings = AutoConfig.from_pretrained(model.source, **trust)
         if getattr(settings, "quantization_config", None) is not None:
             return
-        _, found = kind.from_pretrained(
+        _, report = kind.from_pretrained(
             model.source, config=settings, device_map="meta", output_loading_info=True, **trust
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         variable = SteererSettings.variable("trust_remote_code")
         raise unreadable(f"model {model.source}", model, error, variable) from error
-    if missing := sorted(found["missing_keys"]):
-        others = sorted(found["unexpected_keys"])[:1]
+    if missing := sorted(report["missing_keys"]):
+        others = sorted(report["unexpected_keys"])[:1]
         instead = f" and has others that the model does not have, such as {others[0]}" if others else ""
         raise ModelError(
             f"checkpoint {model.source} lacks weights, such as {missing[0]}{instead}; save the whole model with "
@@ -113,10 +113,10 @@ def device(config: SteererSettings) -> str:
     """Return `cpu` or `cuda`, as configured or by vLLM's platform."""
     from vllm.platforms import current_platform
 
-    found = "cpu" if current_platform.is_cpu() else "cuda"
-    if config.device not in ("auto", found):
-        raise ModelError(f"the steerer is configured for {config.device}, but this vLLM runs on {found}")
-    return found
+    platform = "cpu" if current_platform.is_cpu() else "cuda"
+    if config.device not in ("auto", platform):
+        raise ModelError(f"the steerer is configured for {config.device}, but this vLLM runs on {platform}")
+    return platform
 
 
 def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str) -> dict[str, Any]:

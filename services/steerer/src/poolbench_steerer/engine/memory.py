@@ -39,9 +39,9 @@ def needed_bytes(model: ModelRef, config: SteererSettings) -> int:
     settings = {"revision": None if model.is_local else model.revision, "trust_remote_code": config.trust_remote_code}
     described = AutoConfig.from_pretrained(model.source, **settings)
     with torch.device("meta"):
-        made = AutoModelForCausalLM.from_config(described, trust_remote_code=config.trust_remote_code)
+        model_skeleton = AutoModelForCausalLM.from_config(described, trust_remote_code=config.trust_remote_code)
     per_number = _BYTES.get(model.dtype, 4)
-    weights = per_number * sum(parameter.numel() for parameter in made.parameters())
+    weights = per_number * sum(parameter.numel() for parameter in model_skeleton.parameters())
     cache = int((config.kv_cache_gib or 0) * 2**30) or per_number * _cached_numbers(described.get_text_config(), config)
     return (weights + cache) // config.tensor_parallel + _WORKING_BYTES
 

@@ -61,11 +61,11 @@ def median_norms(texts: list[TextNorms]) -> list[float]:
 def norms_report(texts: list[TextNorms]) -> dict[str, Any]:
     """Return norms and number of sinks by layer, and the commonest tokens that are sinks at any layer."""
     norms_LN, sinks_LN = _joined(texts), np.concatenate([text.sinks for text in texts], axis=1)
-    named: Counter[str] = Counter()
+    sink_counts: Counter[str] = Counter()
     first: Counter[str] = Counter()
     for text in texts:
         for position in np.flatnonzero(text.sinks.any(axis=0)):
-            named[text.tokens[position]] += 1
+            sink_counts[text.tokens[position]] += 1
             first[text.tokens[position]] += position == 0
     columns = (np.median(norms_LN, axis=1), norms_LN.mean(axis=1), norms_LN.max(axis=1), sinks_LN.sum(axis=1))
     names = ("median_norm", "mean_norm", "largest_norm", "num_sinks")
@@ -73,11 +73,11 @@ def norms_report(texts: list[TextNorms]) -> dict[str, Any]:
         "num_texts": len(texts),
         "num_tokens": norms_LN.shape[1],
         "layers": [
-            dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)
+            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
         ],
         "sinks": [
             {"token": token, "count": count, "num_first": first[token]}
-            for token, count in named.most_common(_NUM_NAMED)
+            for token, count in sink_counts.most_common(_NUM_NAMED)
         ],
     }
 

@@ -141,10 +141,10 @@ class Limits:
     def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str, *, spare: int = 1) -> None:
         """Raise PromptTooLongError when the tokens do not fit. One `spare` token lets the whole text be scored."""
         if num_prompt_tokens + num_new_tokens + spare > self.window:
-            kept = ", one kept for scoring" if spare else ""
+            reserve = ", one kept for scoring" if spare else ""
             raise PromptTooLongError(
                 f"{what}: {num_prompt_tokens} prompt tokens and {num_new_tokens} new ones exceed the "
-                f"window of {self.model_id} ({self.window} tokens{kept}); shorten the prompt or ask for fewer"
+                f"window of {self.model_id} ({self.window} tokens{reserve}); shorten the prompt or ask for fewer"
             )
 
     def check_layer(self, layer: int) -> None:

@@ -40,15 +40,15 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     random_id, halfway_id = vectors
     ways = _ways(random_id, halfway_id, layer, engine.limits.num_edits, alpha)
     unchanged, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
-    found, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
+    gaps, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
     for way, steering in ways.items():
         steered, met = await _run(engine, steering)
         logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
-        found[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
+        gaps[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
         largest = max(largest, *(abs(float(logits[token])) for token in steered or ()))
         moved = min(moved, _gap(steered, plain)) if steering else moved
-    _judge(engine, found, moved, _allowed(engine.dtype, largest))
-    return found
+    _judge(engine, gaps, moved, _allowed(engine.dtype, largest))
+    return gaps
 
 
 def edited(stream: np.ndarray, edits: Sequence[Edit], vectors: dict[str, np.ndarray]) -> np.ndarray:
@@ -62,8 +62,8 @@ def edited(stream: np.ndarray, edits: Sequence[Edit], vectors: dict[str, np.ndar
             stream = stream - edit.alpha * (stream @ unit) * unit
         else:
             moved = stream + edit.alpha * vector
-            kept = np.linalg.norm(stream) / np.linalg.norm(moved) if edit.operation == "add_preserving_norm" else 1.0
-            stream = kept * moved
+            scale = np.linalg.norm(stream) / np.linalg.norm(moved) if edit.operation == "add_preserving_norm" else 1.0
+            stream = scale * moved
     return stream
 
 
@@ -72,7 +72,7 @@ async def _vectors(engine: SteeringEngine, direction: np.ndarray) -> dict[str, n
     random = np.random.default_rng(0).standard_normal(engine.bank.width)
     random -= (random @ direction) * direction
     random /= np.linalg.norm(random)
-    vectors = [each.astype(np.float32) for each in (random, (random + direction) / np.sqrt(2))]
+    vectors = [vector.astype(np.float32) for vector in (random, (random + direction) / np.sqrt(2))]
     return dict(zip(await engine.register(vectors), vectors, strict=True))
 
 
@@ -97,8 +97,8 @@ def _ways(random_id: str, halfway_id: str, layer: int, num_edits: int, alpha: fl
 async def _run(engine: SteeringEngine, steering: Steering | None) -> tuple[dict[int, float] | None, np.ndarray]:
     """Return the likeliest next tokens of the prompt, and the stream that the edits met, float64 [D]."""
     request = GenerationRequest(_PROMPT, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True)
-    (made,) = await engine.generate([request])
-    return made.first_logprobs, (await engine.watched_streams())[-1].astype(np.float64)
+    (generation,) = await engine.generate([request])
+    return generation.first_logprobs, (await engine.watched_streams())[-1].astype(np.float64)
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -106,11 +106,11 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def _gap(found: dict[int, float] | None, reference: dict[int, float] | None) -> float:
-    """Return the largest absolute difference over the tokens of `found`; infinite if `reference` lacks one."""
-    if not found or not reference:
+def _gap(logprobs: dict[int, float] | None, reference: dict[int, float] | None) -> float:
+    """Return the largest absolute difference over the tokens of `logprobs`; infinite if `reference` lacks one."""
+    if not logprobs or not reference:
         return float("inf")
-    return float(max(abs(value - reference.get(token, float("inf"))) for token, value in found.items()))
+    return float(max(abs(value - reference.get(token, float("inf"))) for token, value in logprobs.items()))
 
 
 def _allowed(dtype: str, largest_logit: float) -> float:
@@ -119,15 +119,15 @@ def _allowed(dtype: str, largest_logit: float) -> float:
     return max(floor, (2 * _ROUNDINGS.get(dtype, 2.0**-7) + 1e-5) * largest_logit)
 
 
-def _judge(engine: SteeringEngine, found: dict[str, float], moved: float, allowed: float) -> None:
+def _judge(engine: SteeringEngine, gap_by_check: dict[str, float], moved: float, allowed: float) -> None:
     """Raise ReceiptError if a difference is too large, or if steering moved too little to tell.
 
     A model with small logits moves less than a coarse type may differ: there, four times the difference will do.
     """
-    needed = min(allowed, 4 * max(found.values()))
-    if max(found.values()) <= allowed and moved > needed:
+    needed = min(allowed, 4 * max(gap_by_check.values()))
+    if max(gap_by_check.values()) <= allowed and moved > needed:
         return
-    gaps = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    gaps = ", ".join(f"{name} {value:.3g}" for name, value in gap_by_check.items())
     raise _failed(
         engine,
         f"log-probabilities differ from what they must be by {gaps} (allowed {allowed:.3g}) and from unsteered ones "

@@ -143,10 +143,10 @@ class EngineKeeper:
         return self.engine is not None and self.engine.dead
 
 
-def _serves(loaded: ModelRef, wanted: ModelRef) -> bool:
-    """Return whether a request for `wanted` can use `loaded`; without a revision any is accepted."""
-    same = (loaded.source, loaded.dtype) == (wanted.source, wanted.dtype)
-    return same and wanted.revision in (None, loaded.revision)
+def _serves(loaded: ModelRef, model: ModelRef) -> bool:
+    """Return whether a request for `model` can use `loaded`; without a revision any is accepted."""
+    same = (loaded.source, loaded.dtype) == (model.source, model.dtype)
+    return same and model.revision in (None, loaded.revision)
 
 
 def _identity(model: ModelRef) -> str:

@@ -36,9 +36,9 @@ def valid_unicode(value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            found = ascii(value[error.start])
+            surrogate = ascii(value[error.start])
             raise ValueError(
-                f"character {error.start} is {found}, a lone surrogate; texts must be valid Unicode"
+                f"character {error.start} is {surrogate}, a lone surrogate; texts must be valid Unicode"
             ) from None
     return value
 

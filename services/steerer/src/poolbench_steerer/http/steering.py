@@ -57,9 +57,9 @@ class EditBody(RequestBody):
 
     def with_direction(self, named: NamedDirection, vector: np.ndarray) -> EditBody:
         """Return the edit with the vector and the layer of a direction."""
-        found = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
-        found._named = named
-        return found
+        edit = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
+        edit._named = named
+        return edit
 
     @property
     def at(self) -> int:
@@ -69,7 +69,7 @@ class EditBody(RequestBody):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if sum(given is not None for given in (self.vector, self.vector_id, self.concept)) != 1:
+        if sum(source is not None for source in (self.vector, self.vector_id, self.concept)) != 1:
             raise ValueError("give exactly one of vector, vector_id and concept")
         if self.concept is None and (self.strategy, self.run) != (None, None):
             raise ValueError("strategy and run belong to a concept")
@@ -121,9 +121,9 @@ class Directions:
     def _filled(self, model: ModelRef, edit: EditBody) -> EditBody:
         if edit.concept is None:
             return edit
-        known = self._known()
-        named = known.find(model, edit.concept, edit.strategy, edit.layer, edit.run)
-        return edit.with_direction(named, known.vector(named))
+        directions = self._known()
+        direction = directions.find(model, edit.concept, edit.strategy, edit.layer, edit.run)
+        return edit.with_direction(direction, directions.vector(direction))
 
 
 async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None) -> list[float]:
@@ -159,8 +159,8 @@ def _unit(edit: EditBody, measured: list[float]) -> float:
 
 
 def _alpha(edit: EditBody, unit: float) -> float:
-    given = edit.strength if edit.strength is not None else edit.alpha
-    alpha = 1.0 if given is None else given * unit  # the unit of an alpha is 1
+    size = edit.strength if edit.strength is not None else edit.alpha
+    alpha = 1.0 if size is None else size * unit  # the unit of an alpha is 1
     if not math.isfinite(alpha) or abs(alpha) > MAX_ALPHA:
         raise StrengthError(
             f"steering coefficient {alpha} at layer {edit.at} is not finite or beyond {MAX_ALPHA:.0e}; "
@@ -174,9 +174,9 @@ def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str
     if receipt is None:
         return None
     sent, edits = receipt.to_json(), body.edits if body is not None else []
-    for made, edit in zip(sent["edits"], edits, strict=False):
+    for edit_receipt, edit in zip(sent["edits"], edits, strict=False):
         if edit.named is not None:
-            made["direction"] = edit.named.facts()
+            edit_receipt["direction"] = edit.named.facts()
     return sent
 
 

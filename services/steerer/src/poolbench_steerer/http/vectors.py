@@ -79,9 +79,9 @@ class VectorVerbs:
         ref = model_of(self.host, model)
         ids = await self.host.run_async(ref, lambda engine: engine.register(arrays))
         self.num_registered += len(ids)
-        named = {label: key for label, key in zip(labels, ids, strict=True) if label}
-        await self._remember(ref, named)
-        return {"model": ref.id, "vector_ids": ids, "labels": named}
+        ids_by_label = {label: key for label, key in zip(labels, ids, strict=True) if label}
+        await self._remember(ref, ids_by_label)
+        return {"model": ref.id, "vector_ids": ids, "labels": ids_by_label}
 
     async def vectors(self, model: Name | None = None) -> dict[str, Any]:
         """Return the registered vectors of a model, least recently used first; loads no model."""
@@ -110,13 +110,15 @@ class VectorVerbs:
 
         return await self.host.look(ref, view)
 
-    async def _remember(self, ref: ModelRef, named: dict[str, str]) -> None:
-        kept = self._labels.setdefault(ref.id, {})
-        kept.update({key: label for label, key in named.items()})
-        if len(kept) > 2 * self.host.config.bank_slots:
-            known = await self.host.look(ref, lambda bank: {e.vector_id for e in bank.entries} if bank else set())
-            for key in [key for key in kept if key not in known]:
-                del kept[key]
+    async def _remember(self, ref: ModelRef, ids_by_label: dict[str, str]) -> None:
+        labels = self._labels.setdefault(ref.id, {})
+        labels.update({key: label for label, key in ids_by_label.items()})
+        if len(labels) > 2 * self.host.config.bank_slots:
+            registered_ids = await self.host.look(
+                ref, lambda bank: {e.vector_id for e in bank.entries} if bank else set()
+            )
+            for key in [key for key in labels if key not in registered_ids]:
+                del labels[key]
 
 
 def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:

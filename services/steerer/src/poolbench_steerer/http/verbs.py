@@ -111,15 +111,15 @@ class Verbs:
         model = model_of(self.host, body.model)
         tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
-        wanted = await self.directions.fill(model, body.steering)
-        units = await units_of(self.host, model, wanted)
+        edits = await self.directions.fill(model, body.steering)
+        units = await units_of(self.host, model, edits)
 
         async def job(engine: SteeringEngine) -> list[Generation]:
-            steering = await resolve(engine, wanted, units)
+            steering = await resolve(engine, edits, units)
             return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
 
-        made = await self.host.run_async(model, job)
-        return {"model": model.id, "texts": [_answer(generation, tokens, wanted) for generation in made]}
+        generations = await self.host.run_async(model, job)
+        return {"model": model.id, "texts": [_answer(generation, tokens, edits) for generation in generations]}
 
     async def _perplexity(self, body: PerplexityBody) -> dict[str, Any]:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
@@ -141,13 +141,13 @@ def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | N
     )
 
 
-def _answer(made: Generation, tokens: Tokens, wanted: SteeringBody | None) -> dict[str, Any]:
+def _answer(generation: Generation, tokens: Tokens, steering: SteeringBody | None) -> dict[str, Any]:
     return {
-        "text": tokens.decode(made.token_ids),
-        "num_tokens": len(made.token_ids),
-        "finish_reason": made.finish_reason,
-        "repeated_4grams": repeated_4grams(made.token_ids),
-        "receipt": receipt_body(made.receipt, wanted),
+        "text": tokens.decode(generation.token_ids),
+        "num_tokens": len(generation.token_ids),
+        "finish_reason": generation.finish_reason,
+        "repeated_4grams": repeated_4grams(generation.token_ids),
+        "receipt": receipt_body(generation.receipt, steering),
     }
 
 

@@ -89,14 +89,14 @@ class VectorBank:
         """
         arrays = [self._checked(vector, index) for index, vector in enumerate(vectors)]
         ids = [vector_id(array) for array in arrays]
-        wanted = dict(zip(ids, arrays, strict=True))
-        missing = [key for key in wanted if key not in self._entries]
-        self._make_room(len(missing), keep=wanted)
-        for key in wanted:
+        arrays_by_id = dict(zip(ids, arrays, strict=True))
+        missing = [key for key in arrays_by_id if key not in self._entries]
+        self._make_room(len(missing), keep=arrays_by_id)
+        for key in arrays_by_id:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 self._entries[key].confidential &= confidential
-        added = [Entry(key, self._free.pop(), wanted[key], confidential=confidential) for key in missing]
+        added = [Entry(key, self._free.pop(), arrays_by_id[key], confidential=confidential) for key in missing]
         self._entries.update((entry.vector_id, entry) for entry in added)
         return ids, added
 
@@ -127,11 +127,11 @@ class VectorBank:
                 entry.users -= 1
 
     def _make_room(self, needed: int, keep: Iterable[str]) -> None:
-        kept = set(keep)
+        protected_ids = set(keep)
         shortage = needed - len(self._free)
         if shortage <= 0:
             return
-        idle = [entry for entry in self._entries.values() if entry.users == 0 and entry.vector_id not in kept]
+        idle = [entry for entry in self._entries.values() if entry.users == 0 and entry.vector_id not in protected_ids]
         if len(idle) < shortage:
             raise BankFullError(
                 f"{needed} new vectors need slots, but only {len(self._free) + len(idle)} of {self.capacity} "

@@ -31,10 +31,10 @@ def check_change(steering: Steering, entry_of: Callable[[str], Entry], dtype: st
     changes = {edit: _change(edit, entry_of(edit.vector_id)) for edit in steering.edits}
     # An addition that preserves the norm is computed in float32, and leaves the state as large as it was.
     stored = sum(change for edit, change in changes.items() if edit.operation != "add_preserving_norm")
-    for found, bound, computed in ((stored, max_change(dtype), dtype), (sum(changes.values()), MAX_CHANGE, "float32")):
-        if not found <= bound:
+    for size, bound, computed in ((stored, max_change(dtype), dtype), (sum(changes.values()), MAX_CHANGE, "float32")):
+        if not size <= bound:
             raise StrengthError(
-                f"the edits change an element of a state by up to {found:.3g} (sum of |alpha| times the largest "
+                f"the edits change an element of a state by up to {size:.3g} (sum of |alpha| times the largest "
                 f"element of the vector); at most {bound:.3g} can be computed safely in {computed}: lower alpha or "
                 "strength, or scale the vector down"
             )

@@ -129,20 +129,22 @@ def _installed() -> Path:
 def missing_internals(package: Path) -> Iterator[str]:
     """Yield what the vLLM in folder `package` lacks, in words."""
     for internal in INTERNALS:
-        found = _definition(package / internal.file, internal.name)
-        if found is None:
+        definition = _definition(package / internal.file, internal.name)
+        if definition is None:
             yield f"{internal.file} has no {internal.name}"
-        elif isinstance(found, ast.ClassDef):
-            yield from _missing_in_class(found, internal)
+        elif isinstance(definition, ast.ClassDef):
+            yield from _missing_in_class(definition, internal)
         else:
-            absent = sorted(set(internal.members) - _parameters(found))
+            absent = sorted(set(internal.members) - _parameters(definition))
             yield from (f"{internal.name} in {internal.file} takes no {name}" for name in absent)
 
 
-def _missing_in_class(found: ast.ClassDef, internal: Internal) -> Iterator[str]:
+def _missing_in_class(definition: ast.ClassDef, internal: Internal) -> Iterator[str]:
     where = f"{internal.name} in {internal.file}"
-    names = set(_member_names(found))
-    methods = {each.name: each for each in found.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    names = set(_member_names(definition))
+    methods = {
+        member.name: member for member in definition.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     yield from (f"{where} has no {name}" for name in internal.members if name not in names)
     for method, parameters in internal.signatures:
         if method not in methods:
@@ -181,7 +183,7 @@ def _member_names(node: ast.ClassDef) -> Iterator[str]:
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     arguments = node.args
-    return {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    return {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
 
 
 def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
@@ -219,8 +221,8 @@ def check_vllm_version(version: str, package: Path | None = None) -> None:
     """
     if version.partition("+")[0] in TRIED_VLLM:
         return
-    found = method_digests(package or _installed())
-    if changed := [name for name, known in KNOWN_METHODS.items() if found.get(name) not in known]:
+    digests = method_digests(package or _installed())
+    if changed := [name for name, tried_digests in KNOWN_METHODS.items() if digests.get(name) not in tried_digests]:
         raise RuntimeError(
             f"vLLM {version} is not supported by the steering plug-in: methods that it hooks into differ from those "
             f"that it was tried with ({', '.join(changed)}); install one of {', '.join(TRIED_VLLM)}"
@@ -234,12 +236,12 @@ def method_digests(package: Path) -> dict[str, str]:
     """
     digests = {}
     for internal in INTERNALS:
-        found = _definition(package / internal.file, internal.name)
+        definition = _definition(package / internal.file, internal.name)
         names = {name for name, _ in internal.signatures} | {name for pair in internal.calls for name in pair}
-        if not internal.file.startswith("v1/worker/") or not isinstance(found, ast.ClassDef):
+        if not internal.file.startswith("v1/worker/") or not isinstance(definition, ast.ClassDef):
             continue
         lines = (package / internal.file).read_text("utf-8").splitlines()
-        for method in found.body:
+        for method in definition.body:
             if isinstance(method, ast.FunctionDef) and method.name in names:
                 code = [line.strip() for line in lines[method.lineno - 1 : method.end_lineno]]
                 code = [line for line in code if line and not line.startswith("#")]
@@ -258,6 +260,6 @@ def refuse_unsupported(config: Any) -> None:
         "micro-batches (tokens of a batch run apart)": bool(parallel.use_ubatching),
         "sequence parallelism (a worker holds only some of the tokens)": bool(getattr(passes, "enable_sp", False)),
     }
-    refused = [reason for reason, found in reasons.items() if found]
+    refused = [reason for reason, in_use in reasons.items() if in_use]
     if refused:
         raise RuntimeError(f"steering does not support {'; '.join(refused)}; turn it off")

@@ -102,8 +102,8 @@ def _change(  # type: ignore[no-untyped-def]
             factor = coefficient
             if operation >= _CLAMP:
                 dot = tl.sum(current * vector, axis=0)
-                wanted = tl.where(operation == _CLAMP, coefficient * tl.sqrt(square) - dot, -coefficient * dot)
-                factor = wanted / tl.maximum(square, _TINY)
+                numerator = tl.where(operation == _CLAMP, coefficient * tl.sqrt(square) - dot, -coefficient * dot)
+                factor = numerator / tl.maximum(square, _TINY)
             delta += factor * vector
             if operation == _PRESERVING:
                 edited = stream + delta

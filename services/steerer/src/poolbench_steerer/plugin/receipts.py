@@ -58,7 +58,7 @@ class Receipt:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that services send: totals, and each edit with the counts of its layer."""
-        counts = {each.layer: each for each in self.by_layer}
+        counts = {layer_receipt.layer: layer_receipt for layer_receipt in self.by_layer}
         edits = zip(self.vector_ids, self.layers, self.alphas, self.operations, strict=True)
         lists = {name: list(getattr(self, name)) for name in ("vector_ids", "layers", "alphas", "operations")}
         each_edit = [
@@ -79,22 +79,22 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
     """
     expected = steering.num_positions(num_prompt_tokens, num_new_tokens)
     live = steering.live_by_layer if expected else {}
-    found = {layer: count.layers.get(layer, LayerCount()) for layer in live}
-    wrong = [layer for layer, edits in live.items() if not _right(edits, found[layer], expected, count.repeated)]
+    layer_counts = {layer: count.layers.get(layer, LayerCount()) for layer in live}
+    wrong = [layer for layer, edits in live.items() if not _right(edits, layer_counts[layer], expected, count.repeated)]
     others = sorted(count.layers.keys() - live.keys())
     if wrong or others or count.skipped or count.stray:
         changed = {layer: counts.changed for layer, counts in count.layers.items()}
         if not (others or count.skipped or count.stray) and all(
-            _met(found[w], expected, count.repeated) for w in wrong
+            _met(layer_counts[w], expected, count.repeated) for w in wrong
         ):
-            raise NoEffectError(_lost(wrong, live, found, expected))
+            raise NoEffectError(_lost(wrong, live, layer_counts, expected))
         raise ReceiptError(
             f"steering was not applied as asked: positions changed by layer {changed}, expected "
             f"{dict.fromkeys(live, expected)}, wrong at layers {wrong + others}, {count.repeated} positions repeated, "
             f"{count.skipped} skipped, {count.stray} changes outside of steered requests; the text is discarded"
         )
     by_layer = tuple(
-        LayerReceipt(layer, edits, expected, _applied(edits, found[layer])[0], found[layer].changed)
+        LayerReceipt(layer, edits, expected, _applied(edits, layer_counts[layer])[0], layer_counts[layer].changed)
         for layer, edits in live.items()
     )
     return Receipt(
@@ -102,9 +102,9 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
         tuple(edit.layer for edit in steering.edits),
         tuple(edit.alpha for edit in steering.edits),
         tuple(edit.operation for edit in steering.edits),
-        sum(each.positions_changed for each in by_layer),
-        sum(each.positions_applied for each in by_layer),
-        sum(each.positions_expected for each in by_layer),
+        sum(layer_receipt.positions_changed for layer_receipt in by_layer),
+        sum(layer_receipt.positions_applied for layer_receipt in by_layer),
+        sum(layer_receipt.positions_expected for layer_receipt in by_layer),
         by_layer,
     )
 
@@ -123,10 +123,12 @@ def _met(counts: LayerCount, expected: int, repeated: int) -> bool:
     return met and counts.changed <= expected and counts.changed_again <= repeated
 
 
-def _lost(wrong: list[int], live: dict[int, tuple[Edit, ...]], found: dict[int, LayerCount], expected: int) -> str:
+def _lost(
+    wrong: list[int], live: dict[int, tuple[Edit, ...]], layer_counts: dict[int, LayerCount], expected: int
+) -> str:
     places = "; ".join(
         f"layer {layer} with alpha {', '.join(f'{edit.alpha:g}' for edit in live[layer])}: "
-        f"{found[layer].changed} of {expected} positions changed"
+        f"{layer_counts[layer].changed} of {expected} positions changed"
         for layer in wrong
     )
     return (
@@ -187,9 +189,9 @@ def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]
     """Return the counts of the requests that own `rows`, as JSON values, by one transfer from the device."""
     columns = [row + copy * state.rows.num_rows for row in (0, *rows) for copy in range(NUM_COPIES)]
     tables = (state.changed_LR, state.applied_LR, state.broken_LR)
-    found = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
+    columns_3LC = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
     # [0 and requests, layers, (changed, applied, broken), copies of the row]
-    counted = found.reshape(len(tables), len(found[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
+    counted = columns_3LC.reshape(len(tables), len(columns_3LC[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
     unowned = int(counted[0, :, 0].sum())
     return [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
 

@@ -71,15 +71,15 @@ def keep_generators(runner: Any) -> None:
 
 def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Module]:
     """Return a model's only module list of `num_layers` entries; raise RuntimeError if there is not exactly one."""
-    found = [
+    module_lists = [
         (name, module)
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers
     ]
-    if len(found) != 1:
-        names = ", ".join(name for name, _ in found) or "none"
+    if len(module_lists) != 1:
+        names = ", ".join(name for name, _ in module_lists) or "none"
         raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
-    return list(found[0][1])
+    return list(module_lists[0][1])
 
 
 def fuses(block: torch.nn.Module) -> bool:
@@ -98,16 +98,16 @@ def adds_second(source: str) -> bool:
     """Return whether a function returns a pair and the last value of its first is a sum with its second."""
     tree = ast.parse(textwrap.dedent(source))
     pairs = [
-        each.value for each in ast.walk(tree) if isinstance(each, ast.Return) and isinstance(each.value, ast.Tuple)
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
     ]
     if not pairs or len(pairs[-1].elts) < 2:
         return False
     first, second = (ast.unparse(element) for element in pairs[-1].elts[:2])
-    sets = [each for each in ast.walk(tree) if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == first]
+    sets = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == first]
     if not sets:
         return False
-    value = max(sets, key=lambda each: each.lineno).value
-    names = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+    value = max(sets, key=lambda node: node.lineno).value
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and second in names
 
 

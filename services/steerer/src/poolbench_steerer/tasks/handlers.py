@@ -56,7 +56,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
         total = 2 * len(requests)
         on_done = partial(io.progress, total=total, note="texts")
         texts = await engine.generate(requests, on_done, confidential=task.restricted)
-        pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
+        pairs = [(text.prompt.token_ids, generation.token_ids) for text, generation in zip(planned, texts, strict=True)]
         scored = await score_continuations(
             engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"), of_task=True
         )
@@ -93,7 +93,8 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
         return await engine.generate(requests, lambda done: io.progress(done, len(requests), "continuations"))
 
     rows = [
-        _row(text, made, tokens) for text, made in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
+        _row(text, generation, tokens)
+        for text, generation in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
     ]
     io.write_table(CONTINUATIONS(), texts_table(rows))
 
@@ -150,8 +151,10 @@ def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationReques
     )
 
 
-def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens) -> None:
-    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
+def _write(
+    io: TaskIO, batch: Batch, generations: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens
+) -> None:
+    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, generations, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
     if FLUENCY(batch.name) in io.missing:
         text_ids = [row["text_id"] for row in rows]
@@ -162,8 +165,8 @@ def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequenc
         io.write_table(TEXTS(batch.name), texts_table(rows), meta=meta)
 
 
-def _row(text: plan.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:
-    return text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)
+def _row(text: plan.PlannedText, generation: Generation, tokens: Tokens) -> dict[str, Any]:
+    return text_row(text, tokens.decode(generation.token_ids), generation.token_ids, generation.receipt)
 
 
 def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:

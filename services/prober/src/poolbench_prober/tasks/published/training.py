@@ -97,8 +97,8 @@ def _pass(
     order = rng.permutation(len(vectors_nD))
     for start in range(0, len(order), schedule.batch):
         rows = order[start : start + schedule.batch]
-        kept = rng.random((len(rows), vectors_nD.shape[1]), dtype=np.float32) >= schedule.dropout
-        batch_bD = vectors_nD[rows] * kept * np.float32(1 / (1 - schedule.dropout))
+        dropout_mask = rng.random((len(rows), vectors_nD.shape[1]), dtype=np.float32) >= schedule.dropout
+        batch_bD = vectors_nD[rows] * dropout_mask * np.float32(1 / (1 - schedule.dropout))
         _, gradient_bK = loss(_outputs(adam.parameters, batch_bD), targets[rows])
         gradient_bK = gradient_bK / np.float32(len(rows))
         adam.step(np.vstack([batch_bD.T @ gradient_bK, gradient_bK.sum(axis=0, keepdims=True)]))

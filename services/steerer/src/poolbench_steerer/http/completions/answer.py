@@ -328,8 +328,8 @@ class ModelList(StrictModel):
 
 def openai_errors(*statuses: int, body: bool = True) -> Responses:
     """Return the error responses of a route under `/v1`: there a request that does not validate is a 400."""
-    found = errors(*statuses, body=body, form=OpenAIErrorBody)
-    return {status: response for status, response in found.items() if status != 422}
+    response_by_status = errors(*statuses, body=body, form=OpenAIErrorBody)
+    return {status: response for status, response in response_by_status.items() if status != 422}
 
 
 def _events(kind: type[BaseModel]) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _events(kind: type[BaseModel]) -> dict[str, Any]:
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     """Return a schema with its definitions in place of the references to them."""
     if isinstance(node, list):
-        return [_inlined(each, definitions) for each in node]
+        return [_inlined(child, definitions) for child in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:

@@ -38,7 +38,7 @@ class Only:
     def _check(self, value: Any) -> Any:
         # Python's True equals 1: a bool is neutral only where the option is one.
         if value is None or any(
-            value == known and isinstance(value, bool) == isinstance(known, bool) for known in self.values
+            value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in self.values
         ):
             return value
         allowed = " or ".join(map(repr, self.values)) or "null"

@@ -65,12 +65,14 @@ def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
 
 
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
-    named = [(_name(issue["loc"]), issue) for issue in issues[:_MAX_ISSUES]]
-    unknown = [name for name, issue in named if name is not None and issue["type"] == "extra_forbidden"]
+    issues_by_field = [(_name(issue["loc"]), issue) for issue in issues[:_MAX_ISSUES]]
+    unknown = [name for name, issue in issues_by_field if name is not None and issue["type"] == "extra_forbidden"]
     if unknown:
         listed = ", ".join(map(shortened, unknown))
         return openai_error(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
-    return openai_error(400, Code.INPUT, "; ".join(_line(name, issue) for name, issue in named), named[0][0])
+    return openai_error(
+        400, Code.INPUT, "; ".join(_line(name, issue) for name, issue in issues_by_field), issues_by_field[0][0]
+    )
 
 
 def _line(name: str | None, issue: Any) -> str:
@@ -78,8 +80,9 @@ def _line(name: str | None, issue: Any) -> str:
     message = message_of(issue).removeprefix("Value error, ")
     if name is None:
         return message
-    said = isinstance(issue.get("ctx", {}).get("error"), ValueError)  # a message of ours quotes the value itself
-    return f"{name}: {message}" if said else f"{name}: {message}, got {shortened(issue.get('input'))}"
+    # A message of ours quotes the value itself.
+    quotes_value = isinstance(issue.get("ctx", {}).get("error"), ValueError)
+    return f"{name}: {message}" if quotes_value else f"{name}: {message}, got {shortened(issue.get('input'))}"
 
 
 def _name(loc: Sequence[int | str]) -> str | None:
@@ -105,8 +108,8 @@ def refusal(known: Sequence[BaseRoute]) -> Callable[[Request], Coroutine[Any, An
     offered = ", ".join(sorted({route.path for route in routes}))
 
     async def refuse(request: Request) -> NoReturn:
-        found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-        methods = sorted({method for route in found for method in route.methods or ()})
+        matches = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        methods = sorted({method for route in matches for method in route.methods or ()})
         if methods:
             allowed = ", ".join(methods)
             raise HTTPException(405, f"{request.method} is not offered here; send {allowed}", {"Allow": allowed})

@@ -128,15 +128,15 @@ class _Writer:
 
     def _fresh(self, piece: Piece) -> Piece:
         """Return the part of a piece that was not sent before an engine died."""
-        given = self._choice.given_ids[self._num_tokens : self._num_tokens + len(piece.token_ids)]
+        repeated_ids = self._choice.given_ids[self._num_tokens : self._num_tokens + len(piece.token_ids)]
         self._num_tokens += len(piece.token_ids)
-        if list(piece.token_ids[: len(given)]) != given:
+        if list(piece.token_ids[: len(repeated_ids)]) != repeated_ids:
             raise StreamBrokenError(
                 f"the engine died after {len(self._choice.given_ids)} tokens of choice {self._choice.index}, and the "
                 "new one does not repeat them (sums in another order); send the request again"
             )
-        logprobs = piece.logprobs[len(given) :] if piece.logprobs is not None else None
-        return Piece(piece.token_ids[len(given) :], logprobs, piece.finish_reason, piece.prompt_logprobs)
+        logprobs = piece.logprobs[len(repeated_ids) :] if piece.logprobs is not None else None
+        return Piece(piece.token_ids[len(repeated_ids) :], logprobs, piece.finish_reason, piece.prompt_logprobs)
 
     def _part(self, piece: Piece, reason: str | None = None, receipt: Receipt | None = None) -> Part:
         choice, text = self._choice, self._text.text[len(self._choice.given_text) :]

@@ -49,9 +49,9 @@ class TextStream:
 
     def _release(self, added: str, final: bool) -> None:
         held = self._held + added
-        found = [(held.find(stop), stop) for stop in self._stops if stop in held]
-        if found:
-            self.text += held[: min(found)[0]]
+        matches = [(held.find(stop), stop) for stop in self._stops if stop in held]
+        if matches:
+            self.text += held[: min(matches)[0]]
             self._held, self.stopped = "", True
             return
         keep = 0 if final else _open_end(held, self._stops)

@@ -70,8 +70,10 @@ class CompletionVerbs:
         )
         models: Responses = {200: {"model": ModelList}, **openai_errors(body=False)}
         router.add_api_route("/v1/models", self.models, methods=["GET"], responses=models, **options)
-        named: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
-        router.add_api_route("/v1/models/{name:any_path}", self.model, methods=["GET"], responses=named, **options)
+        model_responses: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
+        router.add_api_route(
+            "/v1/models/{name:any_path}", self.model, methods=["GET"], responses=model_responses, **options
+        )
         refuse = refusal(router.routes[first:])
         router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
@@ -93,11 +95,11 @@ class CompletionVerbs:
         model_of(self.host, name)
         return _model_body(name)
 
-    async def _parts(self, asked: CompletionBody | ChatBody, model: ModelRef) -> Parts:
+    async def _parts(self, request_body: CompletionBody | ChatBody, model: ModelRef) -> Parts:
         """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
-        with self.admission.texts(asked.num_choices):
+        with self.admission.texts(request_body.num_choices):
             tokens = await self.host.tokens(model)
-            body, prompts = await asyncio.to_thread(_encode, asked, tokens)
+            body, prompts = await asyncio.to_thread(_encode, request_body, tokens)
             check_logprobs(body, prompts)
             body = body.model_copy(update={"steering": await self.directions.fill(model, body.steering)})
             # A text without a seed is sampled with a random one, which the response contains.
@@ -106,9 +108,9 @@ class CompletionVerbs:
                 body, plan_choices(body, prompts, seed), tokens, await units_of(self.host, model, body.steering)
             )
             num_prompt_tokens = sum(map(len, prompts))
-            kind = ChatAnswer if isinstance(asked, ChatBody) else Answer
-            shown = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
-            answer = kind(model.id, seed, *shown, body.steering)
+            kind = ChatAnswer if isinstance(request_body, ChatBody) else Answer
+            answer_fields = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
+            answer = kind(model.id, seed, *answer_fields, body.steering)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part
@@ -124,8 +126,8 @@ async def _answer(parts: Parts, body: CompletionBody | ChatBody, request: Reques
 
 async def _whole(parts: Parts) -> dict[str, Any]:
     async with aclosing(parts):
-        made = [pair async for pair in parts]
-    return await asyncio.to_thread(made[0][0].whole, [part for _, part in made])
+        answer_parts = [pair async for pair in parts]
+    return await asyncio.to_thread(answer_parts[0][0].whole, [part for _, part in answer_parts])
 
 
 async def _first(parts: Parts) -> tuple[Answer, Part]:
@@ -147,12 +149,14 @@ async def _events(first: tuple[Answer, Part], parts: Parts, body: CompletionBody
     yield DONE
 
 
-def _encode(asked: CompletionBody | ChatBody, tokens: Tokens) -> tuple[CompletionBody, list[tuple[int, ...]]]:
+def _encode(request_body: CompletionBody | ChatBody, tokens: Tokens) -> tuple[CompletionBody, list[tuple[int, ...]]]:
     """Return what is to be completed, and its prompts as tokens."""
-    if isinstance(asked, ChatBody):
-        ids = tokens.encode_chat(asked.conversation)
-        return asked.completion(ids), [ids]
-    return asked, [tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in asked.prompts]
+    if isinstance(request_body, ChatBody):
+        ids = tokens.encode_chat(request_body.conversation)
+        return request_body.completion(ids), [ids]
+    return request_body, [
+        tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in request_body.prompts
+    ]
 
 
 def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
