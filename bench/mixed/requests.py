@@ -37,23 +37,23 @@ class Asked:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures; the percentiles are null without an answer."""
-        found: dict[str, Any] = {"num": len(self.latencies_s), "failures": self.failures[:3]}
+        figures: dict[str, Any] = {"num": len(self.latencies_s), "failures": self.failures[:3]}
         if len(self.latencies_s) < 2:
-            return found | {"p50_s": None, "p95_s": None, "max_s": None}
+            return figures | {"p50_s": None, "p95_s": None, "max_s": None}
         p95 = statistics.quantiles(self.latencies_s, n=20, method="inclusive")[-1]
-        return found | {"p50_s": statistics.median(self.latencies_s), "p95_s": p95, "max_s": max(self.latencies_s)}
+        return figures | {"p50_s": statistics.median(self.latencies_s), "p95_s": p95, "max_s": max(self.latencies_s)}
 
 
 def ask(http: str, token: str, seconds: float) -> dict[str, dict[str, Any]]:
     """Ask all verbs for a time, and at least twice; each client waits for its answer. Return figures by verb."""
-    asked = {verb: Asked() for verb in BODIES}
+    answers = {verb: Asked() for verb in BODIES}
     ends_at = time.monotonic() + seconds
-    clients = [threading.Thread(target=_client, args=(http, token, verb, asked[verb], ends_at)) for verb in BODIES]
+    clients = [threading.Thread(target=_client, args=(http, token, verb, answers[verb], ends_at)) for verb in BODIES]
     for client in clients:
         client.start()
     for client in clients:
         client.join()
-    return {verb: each.summary() for verb, each in asked.items()}
+    return {verb: latencies.summary() for verb, latencies in answers.items()}
 
 
 def warm(http: str, token: str) -> None:
