@@ -113,16 +113,16 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 def probes_per_minute(width: int, settings: argparse.Namespace) -> float:
     """Return how many probes with a choice among four C fit into a minute of one core: 2,000 instances, two classes."""
     drawn = problem(Size(min(2_000, settings.most_rows), width, 2), TaskParams())
-    spent = _measure(drawn, lambda each: converged.fit(each, each.params.c_values).predicted, 1)
+    spent = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
     return 60 / spent["cpu_s"]
 
 
 def compare(size: Size, num_seeds: int) -> dict[str, Any]:
     """Return CPU seconds and scores on dev of one set: ours with its choice among four C, theirs with all seeds."""
     drawn = problem(size, TaskParams(protocol="released"))
-    ours = _measure(drawn, lambda each: converged.fit(each, each.params.c_values).predicted, 1)
+    ours = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
     theirs = _measure(drawn, adam.fit, num_seeds)
-    numpy = _measure(drawn, lambda each: published.fit(each).predicted, num_seeds)
+    numpy = _measure(drawn, lambda task: published.fit(task).predicted, num_seeds)
     return {
         "size": size._asdict(),
         "ours": ours,

@@ -115,12 +115,12 @@ def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict
     return work_s
 
 
-def _print(gpus: int, made: Mapping[str, Any]) -> None:
-    driver = made["driver"]
+def _print(gpus: int, figures: Mapping[str, Any]) -> None:
+    driver = figures["driver"]
     print(
-        f"{gpus:3d} GPUs, {made['tasks']} tasks: {made['elapsed_s']:.0f} s simulated, GPUs busy "
-        f"{made['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
-        f"{driver['store']['requests_per_s']:.0f} requests/s; took {made['simulated_in_s']:.0f} s",
+        f"{gpus:3d} GPUs, {figures['tasks']} tasks: {figures['elapsed_s']:.0f} s simulated, GPUs busy "
+        f"{figures['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
+        f"{driver['store']['requests_per_s']:.0f} requests/s; took {figures['simulated_in_s']:.0f} s",
         flush=True,
     )
 

@@ -51,21 +51,21 @@ def given_runs(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def simulated(given: Mapping[str, Any]) -> dict[str, Any]:
+def simulated(setup: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the runs, simulated."""
-    plans = [card_plan(model, **given["run"]) for model in given["models"]]
-    layout = [(name,) for name, number in given["replicas"].items() for _ in range(number)]
-    gpus = sum(given["replicas"][name] for name in GPU_SERVICES)
+    plans = [card_plan(model, **setup["run"]) for model in setup["models"]]
+    layout = [(name,) for name, number in setup["replicas"].items() for _ in range(number)]
+    gpus = sum(setup["replicas"][name] for name in GPU_SERVICES)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(f"filesystem://{folder}/queue", FolderStore(Path(folder) / "store"))
-        return simulate(plans, Times(given["tasks"], given["loading"]), layout, gpus, place, at_once=True)
+        return simulate(plans, Times(setup["tasks"], setup["loading"]), layout, gpus, place, at_once=True)
 
 
-def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+def real(setup: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
     """Return how long the runs took on a cluster, from the first beginning to the last end; null with a reason."""
-    with tempfile.TemporaryDirectory() as scratch, cluster(Path(scratch), given):
+    with tempfile.TemporaryDirectory() as scratch, cluster(Path(scratch), setup):
         try:
-            runs = _drive(len(given["models"]), limit_s)
+            runs = _drive(len(setup["models"]), limit_s)
         except subprocess.TimeoutExpired:
             return {"elapsed_s": None, "reason": f"the drivers had not ended after {limit_s:.0f} s"}
     counts = {name: sum(run[name] for run in runs) for name in ("failures", "resent", "artifacts")}
@@ -74,7 +74,7 @@ def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
 
 
 @contextmanager
-def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
+def cluster(folder: Path, setup: Mapping[str, Any]) -> Iterator[None]:
     """Run Redis and a Ray with the sleeping services; this process and its children find them by the environment."""
     from deploy.local import head
     from tests.servers import gated
@@ -82,14 +82,14 @@ def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
 
     state, runs = folder / "state", folder / "runs.json"
     state.mkdir(mode=0o700)
-    runs.write_text(json.dumps(given))
+    runs.write_text(json.dumps(setup))
     with serve_redis(folder) as broker:
         paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "bench"), os.environ.get("PYTHONPATH", "")])
         names = {PlaceSettings.variable("state"): str(state), PlaceSettings.variable("broker"): broker}
         os.environ.update(names, **{VARIABLE: str(runs), "PYTHONPATH": paths.rstrip(os.pathsep)})
         running = gated.start(state)
         try:
-            _deploy(running.http, given["replicas"])
+            _deploy(running.http, setup["replicas"])
             yield
         finally:
             head.stop(running, print)

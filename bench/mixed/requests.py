@@ -63,15 +63,15 @@ def warm(http: str, token: str) -> None:
             client.post(f"/{verb}", json=body).raise_for_status()
 
 
-def _client(http: str, token: str, verb: str, asked: Asked, ends_at: float) -> None:
+def _client(http: str, token: str, verb: str, answers: Asked, ends_at: float) -> None:
     with _open(http, token) as client:
-        while time.monotonic() < ends_at or len(asked.latencies_s) + len(asked.failures) < 2:
+        while time.monotonic() < ends_at or len(answers.latencies_s) + len(answers.failures) < 2:
             began_s = time.monotonic()
             try:
                 client.post(f"/{verb}", json=BODIES[verb]).raise_for_status()
-                asked.latencies_s.append(time.monotonic() - began_s)
+                answers.latencies_s.append(time.monotonic() - began_s)
             except httpx.HTTPError as error:
-                asked.failures.append(str(error) or type(error).__name__)
+                answers.failures.append(str(error) or type(error).__name__)
             time.sleep(_THINK_S)
 
 

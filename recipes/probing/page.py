@@ -87,8 +87,8 @@ def _line(view: View, entrant: Entrant) -> list[str]:
     return [entrant.name, entrant.rate(), entrant.interval, *cells]
 
 
-def _model(each: Entrant) -> str:
-    return each.name.rsplit(" ", 2)[0]
+def _model(entrant: Entrant) -> str:
+    return entrant.name.rsplit(" ", 2)[0]
 
 
 def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:

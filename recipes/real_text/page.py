@@ -131,16 +131,16 @@ def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
     return lines
 
 
-def _shown(found: Findings) -> list[str]:
+def _shown(findings: Findings) -> list[str]:
     items = [
         f"Concepts on which half of the strategies have a D1 of {SATURATED} or more hardly rank strategies. They are "
-        f"{len(found.saturated)} of {len(found.best)}: {_listed(found.saturated)}.",
-        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(found.verdicts.items()))}.",
-        f"{len(found.gated)} of {len(found.best)} scorers pass their gate: {_listed(found.gated)}. D2 and D3 have "
-        "values for these only.",
+        f"{len(findings.saturated)} of {len(findings.best)}: {_listed(findings.saturated)}.",
+        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(findings.verdicts.items()))}.",
+        f"{len(findings.gated)} of {len(findings.best)} scorers pass their gate: {_listed(findings.gated)}. D2 and D3 "
+        "have values for these only.",
     ]
     header = ("concept", "best strategy", "its D1", "A1_mean", "P1_last_token", "best beyond the confound")
-    return [_items(items), table(header, found.lines())]
+    return [_items(items), table(header, findings.lines())]
 
 
 def _items(texts: Iterable[str]) -> str:

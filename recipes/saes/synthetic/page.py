@@ -92,8 +92,8 @@ def _named(score: tuple[str, str]) -> str:
     return f"`{score[1]}` ({score[0]})"
 
 
-def _signed(found: tuple[float, float, float]) -> str:
-    mean, low, high = found
+def _signed(margin: tuple[float, float, float]) -> str:
+    mean, low, high = margin
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 

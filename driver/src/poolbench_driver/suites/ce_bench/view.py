@@ -244,8 +244,8 @@ def entrants_over(runs: Sequence[FinishedRun]) -> list[Entrant]:
     return sorted(entrants.values(), key=_order)
 
 
-def _order(each: Entrant) -> tuple[bool, float, str]:
-    return each.value(PRIMARY) is None, -(each.value(PRIMARY) or 0.0), each.name
+def _order(entrant: Entrant) -> tuple[bool, float, str]:
+    return entrant.value(PRIMARY) is None, -(entrant.value(PRIMARY) or 0.0), entrant.name
 
 
 def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entrant]:

@@ -246,9 +246,9 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
     """Return the best first; after them those with scores on less than half of the sets, then those without any."""
     names = [row["set"] for row in sets]
 
-    def place(each: Entrant) -> tuple[bool, bool, float]:
-        rate = each.overall["value"]
-        return rate is None, each.share(names) < 0.5, -(rate or 0.0)
+    def place(entrant: Entrant) -> tuple[bool, bool, float]:
+        rate = entrant.overall["value"]
+        return rate is None, entrant.share(names) < 0.5, -(rate or 0.0)
 
     return sorted(entrants, key=place)
 
@@ -309,12 +309,12 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
         yield f"of the {len(public)} sets of the public suite, {len(public.keys() - here)} are absent"
 
 
-def _without_gain(each: Entrant, entrants: Sequence[Entrant]) -> str:
+def _without_gain(entrant: Entrant, entrants: Sequence[Entrant]) -> str:
     """Return a name for strategy and layer at which an untrained model is no worse; empty for other entrants."""
     trained = [
-        other for other in entrants if not other.control and other.name.endswith(f" {each.strategy} {each.layer}")
+        other for other in entrants if not other.control and other.name.endswith(f" {entrant.strategy} {entrant.layer}")
     ]
-    rates = [each.value(), trained[0].value() if trained else None]
-    if each.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
+    rates = [entrant.value(), trained[0].value() if trained else None]
+    if entrant.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
         return ""
-    return f"{each.strategy} {each.layer}"
+    return f"{entrant.strategy} {entrant.layer}"

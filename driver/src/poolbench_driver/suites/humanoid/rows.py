@@ -90,19 +90,19 @@ def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[R
             yield {**measure.to_row(), **identity}
 
 
-def _compared(own: Row, others: list[float], needed: int) -> Iterator[Measure]:
+def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]:
     """Yield excess over the mean of the others, and rank among them. The interval is that of the shift."""
-    excess, rank = (f"{own['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
-    if own["value"] is None:
-        status, reason = own["status"], own["reason"]
+    excess, rank = (f"{shift['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
+    if shift["value"] is None:
+        status, reason = shift["status"], shift["reason"]
     elif len(others) < needed:
         status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {needed} are needed (--null)"
     else:
         mean = fmean(others)
-        interval = None if own["ci_low"] is None else (own["ci_low"] - mean, own["ci_high"] - mean)
-        method = f"{own['ci_method']}; mean of the neutral ones fixed"
-        yield Measure.of(excess, own["value"] - mean, interval, ci_method=method, n=len(others))
-        yield Measure.of(rank, 1.0 + sum(other >= own["value"] for other in others), n=len(others) + 1)
+        interval = None if shift["ci_low"] is None else (shift["ci_low"] - mean, shift["ci_high"] - mean)
+        method = f"{shift['ci_method']}; mean of the neutral ones fixed"
+        yield Measure.of(excess, shift["value"] - mean, interval, ci_method=method, n=len(others))
+        yield Measure.of(rank, 1.0 + sum(other >= shift["value"] for other in others), n=len(others) + 1)
         return
     yield from (Measure.null(metric, status, reason, n=len(others)) for metric in (excess, rank))
 

@@ -135,8 +135,8 @@ def _outside(tokens: Sequence[Token]) -> list[int]:
     return [index for index in _of_places(tokens) if index not in inside]
 
 
-def _in_window(tokens: Sequence[Token], wanted: Sequence[int], rng: np.random.Generator) -> Places:
-    nouns, outside = [index for index in _of_places(tokens) if index in wanted], _outside(tokens)
+def _in_window(tokens: Sequence[Token], positions: Sequence[int], rng: np.random.Generator) -> Places:
+    nouns, outside = [index for index in _of_places(tokens) if index in positions], _outside(tokens)
     if not nouns or not outside:
         return None
     return _exchanged(_one_of(nouns, rng), _one_of(outside, rng), rng)

@@ -122,9 +122,9 @@ def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Pa
     return None
 
 
-def _is_of(table: OfficialTable, folder: RunFolder, wanted: OfficialModel) -> bool:
+def _is_of(table: OfficialTable, folder: RunFolder, official_model: OfficialModel) -> bool:
     try:
-        return table.model(folder.config().model) == wanted
+        return table.model(folder.config().model) == official_model
     except ConfigError:  # another model, or settings of another version
         return False
 

@@ -96,17 +96,17 @@ class _Baseline:
         return excess_over_confound(labels, scores, self.scores[at], folds, drawn, groups, confound=self.name, **counts)
 
 
-def _baseline(found: Audit | CellError, num_bootstrap: int, seed: int) -> _Baseline | CellError:
-    if isinstance(found, CellError):
-        return found
-    training, best = found.training, found.best
+def _baseline(concept_audit: Audit | CellError, num_bootstrap: int, seed: int) -> _Baseline | CellError:
+    if isinstance(concept_audit, CellError):
+        return concept_audit
+    training, best = concept_audit.training, concept_audit.best
     if training.error is not None:
         return training.error
     if best is None:
         return CellError(Status.TOO_FEW, "no confound of the corpus could be computed")
     weights_Rn = group_weights(training.groups, num_bootstrap, seed)
     position = {name: number for number, name in enumerate(training.ids)}
-    return _Baseline(found, best.name, best.scores, weights_Rn, seed, position)
+    return _Baseline(concept_audit, best.name, best.scores, weights_Rn, seed, position)
 
 
 def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit | CellError:
@@ -126,8 +126,8 @@ def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit | CellErr
     return audit(vectors.concept, passages, seed=config.seed, num_bootstrap=config.budget.num_bootstrap)
 
 
-def _audit_rows(name: str, found: Audit | CellError) -> Iterable[Row]:
-    if isinstance(found, Audit):
-        return found.rows()
-    reason = {"status": found.status.value, "reason": str(found)}
+def _audit_rows(name: str, concept_audit: Audit | CellError) -> Iterable[Row]:
+    if isinstance(concept_audit, Audit):
+        return concept_audit.rows()
+    reason = {"status": concept_audit.status.value, "reason": str(concept_audit)}
     return [{"concept": name, "verdict": None, "verdict_reason": None, **reason}]
