@@ -56,11 +56,11 @@ def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
     bulk = Bulk(session.queue, tasks_of_a_run(session, args.config, root / "runs"))
     http, token = session.settings.http_address, session.settings.token
     warm(http, token)
-    found: dict[str, Any] = {"alone": ask(http, token, args.seconds / 2)}
+    figures: dict[str, Any] = {"alone": ask(http, token, args.seconds / 2)}
     with bulk.running():
         ask(http, token, args.seconds / 6)  # until every service is busy
-        found["beside_a_run"] = ask(http, token, args.seconds)
-    return found | {"tasks_sent": bulk.sent}
+        figures["beside_a_run"] = ask(http, token, args.seconds)
+    return figures | {"tasks_sent": bulk.sent}
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
             f"adhoc.p95_s.{verb}": beside,
             f"adhoc.vs_alone.{verb}": beside / alone if beside and alone else None,
         }
-    p95s = [each["p95_s"] for each in figures["beside_a_run"].values()]
+    p95s = [latencies["p95_s"] for latencies in figures["beside_a_run"].values()]
     write_report("adhoc", args, ratios | {"adhoc.p95_s": None if None in p95s else max(p95s)}, figures)
 
 

@@ -60,24 +60,24 @@ def main() -> None:
         f"{a}-{d}": made(a, decoder.width, d, _scale(decoder, texts[:2], layer)) for a in ARCHITECTURES for d in widths
     }
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     runs = 0
     with threadpool_limits(1):
         for way in turns(seconds, settings.rounds):
             clock = Clock()
             if way == "ours":
-                found[way], runs = ours(decoder, texts, saes, layer)
+                scores[way], runs = ours(decoder, texts, saes, layer)
             else:
-                found[way] = theirs(decoder, texts, saes, layer)
+                scores[way] = theirs(decoder, texts, saes, layer)
             seconds[way].append(clock.read().cpu_s)
             print(way, round(seconds[way][-1], 2), "s", flush=True)
         growth = memory_growth(decoder, texts, saes, layer)
     ratios = {
         "ce.vs_reference": statistics.median(b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)),
         "ce.forwards": runs / len(set(texts)),
-        "ce.largest_difference": max(abs(found["ours"][name] / found["theirs"][name] - 1) for name in saes),
+        "ce.largest_difference": max(abs(scores["ours"][name] / scores["theirs"][name] - 1) for name in saes),
     }
-    write_report("ce", settings, ratios, {"cpu_s": seconds, "scores": found, "memory": growth})
+    write_report("ce", settings, ratios, {"cpu_s": seconds, "scores": scores, "memory": growth})
 
 
 def made(architecture: str, width: int, num_features: int, scale: float) -> SparseAutoencoder:
@@ -120,11 +120,11 @@ def ours(
     with patch.object(forward, "_padded", wraps=forward._padded) as padded:
         tables = _read(decoder, texts, saes, layer)
     params = ContrastParams(protocol="published", num_bootstrap=0)
-    found = {}
+    scores = {}
     for name, table in tables.items():
         measures = contrast(stories_of(len(texts)), [table], params).measures
-        (found[name],) = (each.value for each in measures if each.metric == "ce.contrastive")
-    return found, sum(len(call.args[1]) for call in padded.call_args_list)
+        (scores[name],) = (measure.value for measure in measures if measure.metric == "ce.contrastive")
+    return scores, sum(len(call.args[1]) for call in padded.call_args_list)
 
 
 def _read(decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencoder], layer: int) -> dict[str, pa.Table]:
@@ -137,7 +137,7 @@ def _read(decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencod
 
 def theirs(decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencoder], layer: int) -> dict[str, float]:
     """Read every text again for each autoencoder, keep all layers, and add up features token by token."""
-    found = {}
+    by_sae = {}
     for name, sae in saes.items():
         encoder, scores = autoencoder(sae, decoder.device), []
         for first in range(0, len(texts), 2):
@@ -155,8 +155,8 @@ def theirs(decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoenco
             difference = (means[0] - means[1]).abs()
             deviation = difference.std()
             scores.append(float(((difference - difference.mean()) / deviation).max()))
-        found[name] = statistics.mean(scores)
-    return found
+        by_sae[name] = statistics.mean(scores)
+    return by_sae
 
 
 def memory_growth(

@@ -67,8 +67,8 @@ def compare(texts: list[str]) -> dict[str, Any]:
     pairs, _ = near_duplicates(texts)
     spent = asdict(clock.read())
     words = sum(len(text.split()) for text in texts)
-    found = {"num_passages": len(texts), "num_words": words, "num_pairs": len(pairs), **spent}
-    return {**found, "peak_growth_bytes": peak_bytes() - before}
+    counts = {"num_passages": len(texts), "num_words": words, "num_pairs": len(pairs), **spent}
+    return {**counts, "peak_growth_bytes": peak_bytes() - before}
 
 
 def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
@@ -76,11 +76,15 @@ def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
     manifest = CorpusManifest(revision="bench", tokenizer="words", window=DEMO_WINDOW)
     write_corpus(pa.concat_tables(tables), folder, manifest)  # planted, and deleted afterwards
     clock = Clock()
-    found = list(validations(folder, None))
+    reports = list(validations(folder, None))
     spent = asdict(clock.read())
-    verdicts = {each.concept: str(each.audit.verdict) for each in found}
-    findings = sum(len(each.findings) for each in found)
-    counts = {"num_passages": sum(each.num_passages for each in found), "findings": findings, "verdicts": verdicts}
+    verdicts = {report.concept: str(report.audit.verdict) for report in reports}
+    findings = sum(len(report.findings) for report in reports)
+    counts = {
+        "num_passages": sum(report.num_passages for report in reports),
+        "findings": findings,
+        "verdicts": verdicts,
+    }
     return {**counts, **spent, "peak_bytes": peak_bytes()}
 
 
@@ -100,12 +104,12 @@ def write_dataset(folder: Path, num_bytes: int) -> None:
 def build_streamed(job: tuple[Path, int]) -> dict[str, Any]:
     """Build from a folder of copies; report time, and the peak memory of this process."""
     folder, num_train = job
-    before, clock, found = peak_bytes(), Clock(), Yield()
+    before, clock, yields = peak_bytes(), Clock(), Yield()
     settings: dict[str, Any] = {"num_train": num_train, "num_test": num_train // 4, "num_scorer": 0}
     left_out = frozenset({"cc_news", "billsum"})
     reader = reader_of(f"local:{folder}")
-    build_hub("hedging", reader, **settings, count_tokens=count_words, leave_out=left_out, found=found)
-    counts = {"num_documents": found.documents.total(), "num_passages": found.chosen, "dropped": dict(found.dropped)}
+    build_hub("hedging", reader, **settings, count_tokens=count_words, leave_out=left_out, found=yields)
+    counts = {"num_documents": yields.documents.total(), "num_passages": yields.chosen, "dropped": dict(yields.dropped)}
     return {**counts, **asdict(clock.read()), "peak_bytes": peak_bytes(), "peak_before_bytes": before}
 
 

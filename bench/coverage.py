@@ -80,12 +80,12 @@ def levels(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str
     """Return how often tests at .05 reject 19 equal strategies: Friedman, Iman-Davenport, any pair by Nemenyi."""
     alike = np.zeros_like(GOODNESS)
     difference = nemenyi_critical_difference(len(alike), num_groups, 0.05)
-    found = np.zeros(3)
+    rejections = np.zeros(3)
     for _ in range(num_runs):
         ranks = _ranks(rng, num_groups, alike)
         p_values = friedman_test(-ranks).p_value, iman_davenport_test(-ranks).p_value
-        found += [*(p < 0.05 for p in p_values), np.ptp(mean_ranks(ranks)) > difference]
-    return dict(zip(("friedman", "iman_davenport", "nemenyi"), (found / num_runs).tolist(), strict=True))
+        rejections += [*(p < 0.05 for p in p_values), np.ptp(mean_ranks(ranks)) > difference]
+    return dict(zip(("friedman", "iman_davenport", "nemenyi"), (rejections / num_runs).tolist(), strict=True))
 
 
 def agreement(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str, float]:

@@ -45,8 +45,8 @@ def main() -> None:
     figures = measure(size.work(), settings.rounds)
     demo = measure(demo_work(settings), settings.rounds)
     annotation = annotation_throughput(2 if settings.smallest else 48)
-    found = {"random": figures | {"memory": memory}, "demo": demo, "annotation": annotation}
-    write_report("extract", settings, ratios_of(figures, memory), found)
+    report = {"random": figures | {"memory": memory}, "demo": demo, "annotation": annotation}
+    write_report("extract", settings, ratios_of(figures, memory), report)
 
 
 if __name__ == "__main__":

@@ -67,10 +67,10 @@ def agreement(work: Protocol, solutions: list[Solution]) -> dict[str, Any]:
     """Return the largest differences from NumPy on one matrix: coefficients (relative) and held-out AUROC."""
     expected = get_solver("numpy").solve(problems_of(work), TOLERANCE)
     coefficients, aurocs = 0.0, 0.0
-    for fold, (found, other) in enumerate(zip(solutions, expected, strict=True)):
+    for fold, (solution, other) in enumerate(zip(solutions, expected, strict=True)):
         held = work.folds == fold
         for column in range(len(work.c_K)):
-            one, two = found.weights_DPk[:, column, 0], other.weights_DPk[:, column, 0]
+            one, two = solution.weights_DPk[:, column, 0], other.weights_DPk[:, column, 0]
             coefficients = max(coefficients, float(np.linalg.norm(one - two) / np.linalg.norm(two)))
             labels = work.labels_NK[held, column]
             pair = (auroc(labels, work.vectors_ND[held] @ weights) for weights in (one, two))

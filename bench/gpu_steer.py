@@ -36,14 +36,14 @@ def main() -> None:
     options = parse_options()
     with tempfile.TemporaryDirectory(prefix="poolbench-gpu-steer-", dir=options.scratch) as folder:
         model = random_model(Path(folder), SHAPES[options.shape], options.device)
-        found, figures = measure_engine(model, options)
+        batches, figures = measure_engine(model, options)
         reference = None
         if options.reference_prompts:
             reference = reference_rate(model, sizes_of(options, options.batches[0]), options.reference_prompts)
-    ratios = {name: value["ratio"] for batch in found for name, value in named(batch, found[batch])}
-    steered = found[options.batches[0]][f"k{max(options.settings)}"]["steered_tokens_per_s"]
+    ratios = {name: value["ratio"] for batch in batches for name, value in named(batch, batches[batch])}
+    steered = batches[options.batches[0]][f"k{max(options.settings)}"]["steered_tokens_per_s"]
     ratios["steer.vs_reference"] = None if reference is None else steered / reference
-    figures |= {"batches": {str(batch): value for batch, value in found.items()}, "reference_tokens_per_s": reference}
+    figures |= {"batches": {str(batch): value for batch, value in batches.items()}, "reference_tokens_per_s": reference}
     figures |= {"shape": vars(SHAPES[options.shape]), "environment": environment()}
     write_report("gpu_steer", options, ratios, figures)
 
@@ -66,8 +66,8 @@ def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[i
     host = EngineHost(config)
 
     async def in_engine(engine: SteeringEngine) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-        found = {batch: await measure(engine, sizes_of(options, batch)) for batch in options.batches}
-        return found, {
+        comparisons = {batch: await measure(engine, sizes_of(options, batch)) for batch in options.batches}
+        return comparisons, {
             f"register_{NUM_REGISTERED}_vectors_s": await registration_s(engine),
             "perplexity_tokens_per_s": await perplexity_rate(engine, sizes_of(options, options.batches[0])),
             "runner": engine.runner,
@@ -75,12 +75,12 @@ def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[i
         }
 
     try:
-        found, figures = host.run(model, in_engine)
+        comparisons, figures = host.run(model, in_engine)
         health = host.health()
         figures |= {"engine_start_s": health["start_s"], "self_test": health["self_test"], "memory": memory(options)}
     finally:
         host.close()
-    return found, figures
+    return comparisons, figures
 
 
 def sizes_of(options: argparse.Namespace, batch: int) -> Sizes:
@@ -91,21 +91,21 @@ def sizes_of(options: argparse.Namespace, batch: int) -> Sizes:
 def memory(options: argparse.Namespace) -> dict[str, Any]:
     """Return the memory of the running engine: on the device (KV cache included), and resident on the host."""
     me = psutil.Process()
-    resident = sum(each.memory_info().rss for each in (me, *me.children(recursive=True)))
-    found: dict[str, Any] = {"host_resident_bytes": resident}
+    resident = sum(process.memory_info().rss for process in (me, *me.children(recursive=True)))
+    sizes: dict[str, Any] = {"host_resident_bytes": resident}
     if options.device == "cuda":
-        found["device"] = smi("memory.used,memory.total")
-    return found
+        sizes["device"] = smi("memory.used,memory.total")
+    return sizes
 
 
 def environment() -> dict[str, Any]:
     """Return device, driver, and the versions that ratios depend on."""
     import torch
 
-    found: dict[str, Any] = {"vllm": vllm_version(), "torch": torch.__version__, "python": platform.python_version()}
+    versions: dict[str, Any] = {"vllm": vllm_version(), "torch": torch.__version__, "python": platform.python_version()}
     if torch.cuda.is_available():
-        found |= {"cuda": torch.version.cuda, "gpu": smi("name,driver_version,memory.total")}
-    return found
+        versions |= {"cuda": torch.version.cuda, "gpu": smi("name,driver_version,memory.total")}
+    return versions
 
 
 def smi(query: str) -> str:

@@ -59,8 +59,8 @@ def main() -> None:
     ratios = {
         "holmes.vs_reference": whole["vs_reference"],
         "holmes.forwards": whole["forwards"],
-        "holmes.probe_vs_adam": statistics.geometric_mean(each["vs_adam"] for each in figures.values()),
-        "holmes.probe_dev_score": min(each["dev_score_vs_adam"] for each in figures.values()),
+        "holmes.probe_vs_adam": statistics.geometric_mean(figure["vs_adam"] for figure in figures.values()),
+        "holmes.probe_dev_score": min(figure["dev_score_vs_adam"] for figure in figures.values()),
     }
     write_report("holmes", settings, ratios, {"probes": figures, "sets": whole, "probes_per_minute": speeds})
 
@@ -71,26 +71,26 @@ def compare_ways(settings: argparse.Namespace) -> dict[str, Any]:
     The released code has one process for each set.
     """
     model, names = resolve_model(settings.model).source, settings.sets.split(",")
-    chosen = [each.id for each in ProbingSets().choose(names)]
+    set_ids = [probing_set.id for probing_set in ProbingSets().choose(names)]
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    found: dict[str, dict[str, Any]] = {}
+    by_way: dict[str, dict[str, Any]] = {}
     for way in turns(seconds, settings.rounds):
-        parts = [chosen] if way == "ours" else [[name] for name in chosen]
+        parts = [set_ids] if way == "ours" else [[name] for name in set_ids]
         runs = [_run(way, model, settings.instances, part) for part in parts]
         seconds[way].append(sum(cpu_s for cpu_s, _ in runs))
-        found[way] = {"scores": {name: value for _, said in runs for name, value in said["scores"].items()}}
-        found[way]["num_run"] = sum(said["num_run"] for _, said in runs)
+        by_way[way] = {"scores": {name: value for _, report in runs for name, value in report["scores"].items()}}
+        by_way[way]["num_run"] = sum(report["num_run"] for _, report in runs)
         if way == "ours":
-            found[way]["num_distinct"] = runs[0][1]["num_distinct"]
+            by_way[way]["num_distinct"] = runs[0][1]["num_distinct"]
         print(way, round(seconds[way][-1], 1), "s", flush=True)
     ratios = [theirs / ours for ours, theirs in zip(seconds["ours"], seconds["theirs"], strict=True)]
     return {
         "vs_reference": statistics.median(ratios),
-        "forwards": found["ours"]["num_run"] / found["ours"]["num_distinct"],
-        "forwards_theirs": found["theirs"]["num_run"] / found["ours"]["num_distinct"],
+        "forwards": by_way["ours"]["num_run"] / by_way["ours"]["num_distinct"],
+        "forwards_theirs": by_way["theirs"]["num_run"] / by_way["ours"]["num_distinct"],
         "cpu_s": seconds,
-        "mean_score": {way: statistics.mean(each["scores"].values()) for way, each in found.items()},
-        **found,
+        "mean_score": {way: statistics.mean(report["scores"].values()) for way, report in by_way.items()},
+        **by_way,
     }
 
 
@@ -98,12 +98,12 @@ def _run(way: str, model: str, instances: int, names: list[str]) -> tuple[float,
     """Return CPU seconds of a process, start included, and what it found."""
     command = [sys.executable, str(REPOSITORY / "bench/probing/ways.py"), way, model, str(instances), *names]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **_ONE_THREAD})
-    if said.returncode:
-        sys.exit(said.stderr)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **_ONE_THREAD})
+    if process.returncode:
+        sys.exit(process.stderr)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return spent, json.loads(said.stdout.splitlines()[-1])
+    return spent, json.loads(process.stdout.splitlines()[-1])
 
 
 #: Both sides have one core.
@@ -113,16 +113,16 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 def probes_per_minute(width: int, settings: argparse.Namespace) -> float:
     """Return how many probes with a choice among four C fit into a minute of one core: 2,000 instances, two classes."""
     drawn = problem(Size(min(2_000, settings.most_rows), width, 2), TaskParams())
-    spent = _measure(drawn, lambda each: converged.fit(each, each.params.c_values).predicted, 1)
+    spent = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
     return 60 / spent["cpu_s"]
 
 
 def compare(size: Size, num_seeds: int) -> dict[str, Any]:
     """Return CPU seconds and scores on dev of one set: ours with its choice among four C, theirs with all seeds."""
     drawn = problem(size, TaskParams(protocol="released"))
-    ours = _measure(drawn, lambda each: converged.fit(each, each.params.c_values).predicted, 1)
+    ours = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
     theirs = _measure(drawn, adam.fit, num_seeds)
-    numpy = _measure(drawn, lambda each: published.fit(each).predicted, num_seeds)
+    numpy = _measure(drawn, lambda task: published.fit(task).predicted, num_seeds)
     return {
         "size": size._asdict(),
         "ours": ours,
@@ -138,7 +138,7 @@ def _measure(drawn: Problem, fit: Callable[[Problem], np.ndarray], num_seeds: in
     dev, clock = drawn.rows["dev"], Clock()
     predicted = [fit(drawn._replace(seed=seed)) for seed in range(num_seeds)]
     cpu_s, ones = clock.read().cpu_s, np.ones((1, len(dev)))
-    scores = [float(score(drawn.is_regression, drawn.values[dev], each[dev], ones)[0]) for each in predicted]
+    scores = [float(score(drawn.is_regression, drawn.values[dev], output[dev], ones)[0]) for output in predicted]
     return {"cpu_s": cpu_s, "dev_score": statistics.mean(scores)}
 
 

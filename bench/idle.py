@@ -27,21 +27,21 @@ def label(process: psutil.Process) -> str:
 
 def cpu_s(cluster: Cluster) -> dict[tuple[str, int], float]:
     """Return the CPU seconds of every process of the cluster so far."""
-    found = {}
+    seconds = {}
     for process in cluster.processes():
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            found[label(process), process.pid] = times.user + times.system
-    return found
+            seconds[label(process), process.pid] = times.user + times.system
+    return seconds
 
 
 def memory_gb(cluster: Cluster) -> dict[str, float]:
     """Return proportional set sizes by kind of process."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for process in cluster.processes():
         with suppress(psutil.NoSuchProcess):
-            found[label(process)] += process.memory_full_info().pss
-    return {name: size / 1e9 for name, size in found.most_common()}
+            sizes[label(process)] += process.memory_full_info().pss
+    return {name: size / 1e9 for name, size in sizes.most_common()}
 
 
 def main() -> None:

@@ -19,15 +19,15 @@ _SEED = 0
 
 def measure(place: Place, args: argparse.Namespace) -> dict[str, Any]:
     """Return all figures of one broker."""
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "enqueueing": enqueueing(place, args.enqueued),
         "observing": {str(waiting): observing(place, waiting, args.looks) for waiting in (0, 10, 100)},
         "driver": {str(number): rounds(place, number, args.rounds) for number in (2, 200)},
     }
     with place.consumer():
-        found["start"] = starts(place, args.starts, _SEED)
-        found["backlog"] = backlog(place, args.starts)
-    return found
+        figures["start"] = starts(place, args.starts, _SEED)
+        figures["backlog"] = backlog(place, args.starts)
+    return figures
 
 
 def main() -> None:
@@ -43,12 +43,12 @@ def main() -> None:
         figures: dict[str, Any] = {name: measure(place, args) for name, place in brokers.items()}
     ratios: dict[str, float | None] = {}
     for name in ("folder", "redis"):
-        found = figures.get(name)
+        broker_figures = figures.get(name)
         ratios |= {
-            f"queue.latency_p50_s.{name}": found and found["start"]["p50_ms"] / 1000,
-            f"queue.latency_p95_s.{name}": found and found["start"]["p95_ms"] / 1000,
-            f"queue.enqueued_per_s.{name}": found and found["enqueueing"]["per_s"],
-            f"queue.driver_round_ms.{name}": found and found["driver"]["2"]["round_ms"],
+            f"queue.latency_p50_s.{name}": broker_figures and broker_figures["start"]["p50_ms"] / 1000,
+            f"queue.latency_p95_s.{name}": broker_figures and broker_figures["start"]["p95_ms"] / 1000,
+            f"queue.enqueued_per_s.{name}": broker_figures and broker_figures["enqueueing"]["per_s"],
+            f"queue.driver_round_ms.{name}": broker_figures and broker_figures["driver"]["2"]["round_ms"],
         }
     write_report("queue", args, ratios, figures)
 

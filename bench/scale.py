@@ -65,18 +65,18 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
     times = times_of(plans, recorded(args.times_from), pooler_processes=args.pooler_processes)
     tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
     work_s = work_by_service(tasks.values(), times.tasks)
-    found: dict[str, Any] = {}
+    by_gpus: dict[str, Any] = {}
     for gpus in args.gpus:
         with _place(args) as place:
             layout = LAYOUTS[args.layout](gpus, work_s)
-            made = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=not args.cold)
-            made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
-        made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
-        made["times_from"] = dict(times.sources)
-        made["longest_chain_s"] = max(chains(tasks.values(), times.tasks).values())
-        found[str(gpus)] = made
-        _print(gpus, made)
-    return found
+            figures = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=not args.cold)
+            figures["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
+        figures["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
+        figures["times_from"] = dict(times.sources)
+        figures["longest_chain_s"] = max(chains(tasks.values(), times.tasks).values())
+        by_gpus[str(gpus)] = figures
+        _print(gpus, figures)
+    return by_gpus
 
 
 def schedule_bound(tasks: Iterable[Task], seconds: Mapping[str, float], gpus: int) -> float:
@@ -93,10 +93,10 @@ def loop(args: argparse.Namespace) -> dict[str, Any]:
     with _place(args) as place:
         layout = split_layout(args.gpus[-1], work_by_service(plan.tasks.values(), times.tasks))
         gpus = args.gpus[-1]
-        made = simulate([plan], times, layout, gpus, place, at_once=False, max_rounds=args.loop_rounds)
-    made["planned_tasks"] = len(plan.tasks)
-    _print(args.gpus[-1], made)
-    return made
+        figures = simulate([plan], times, layout, gpus, place, at_once=False, max_rounds=args.loop_rounds)
+    figures["planned_tasks"] = len(plan.tasks)
+    _print(args.gpus[-1], figures)
+    return figures
 
 
 def recorded(uri: str | None) -> Rates | None:
@@ -109,42 +109,42 @@ def recorded(uri: str | None) -> Rates | None:
 
 def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of work of each service."""
-    found = dict.fromkeys(SERVICES, 0.0)
+    work_s = dict.fromkeys(SERVICES, 0.0)
     for task in tasks:
-        found[task.service] += seconds[task.task_id]
-    return found
+        work_s[task.service] += seconds[task.task_id]
+    return work_s
 
 
-def _print(gpus: int, made: Mapping[str, Any]) -> None:
-    driver = made["driver"]
+def _print(gpus: int, figures: Mapping[str, Any]) -> None:
+    driver = figures["driver"]
     print(
-        f"{gpus:3d} GPUs, {made['tasks']} tasks: {made['elapsed_s']:.0f} s simulated, GPUs busy "
-        f"{made['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
-        f"{driver['store']['requests_per_s']:.0f} requests/s; took {made['simulated_in_s']:.0f} s",
+        f"{gpus:3d} GPUs, {figures['tasks']} tasks: {figures['elapsed_s']:.0f} s simulated, GPUs busy "
+        f"{figures['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
+        f"{driver['store']['requests_per_s']:.0f} requests/s; took {figures['simulated_in_s']:.0f} s",
         flush=True,
     )
 
 
 def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[str, float | None]:
     """Return the ratios of the report."""
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     if by_size:
         first, last = (pick(by_size, key=int) for pick in (min, max))
         one, most = by_size[first], by_size[last]
-        found = {
+        figures = {
             f"scale.efficiency_{last}": most["utilisation"],
             f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
             f"scale.driver_cores_{last}": most["driver"]["cores"],
         }
         if first != last:
-            found[f"scale.speedup_{last}"] = one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"])
+            figures[f"scale.speedup_{last}"] = one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"])
     if many is not None:
-        found |= {
+        figures |= {
             "scale.loop_cores": many["driver"]["cores"],
             "scale.loop_memory_vs_bar": many["peak_resident_bytes"] / MEMORY_BYTES,
             "scale.loop_round_p95_s": many["driver"]["round_p95_s"],
         }
-    return found
+    return figures
 
 
 def _arguments() -> argparse.Namespace:

@@ -51,30 +51,30 @@ def given_runs(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def simulated(given: Mapping[str, Any]) -> dict[str, Any]:
+def simulated(setup: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the runs, simulated."""
-    plans = [card_plan(model, **given["run"]) for model in given["models"]]
-    layout = [(name,) for name, number in given["replicas"].items() for _ in range(number)]
-    gpus = sum(given["replicas"][name] for name in GPU_SERVICES)
+    plans = [card_plan(model, **setup["run"]) for model in setup["models"]]
+    layout = [(name,) for name, number in setup["replicas"].items() for _ in range(number)]
+    gpus = sum(setup["replicas"][name] for name in GPU_SERVICES)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(f"filesystem://{folder}/queue", FolderStore(Path(folder) / "store"))
-        return simulate(plans, Times(given["tasks"], given["loading"]), layout, gpus, place, at_once=True)
+        return simulate(plans, Times(setup["tasks"], setup["loading"]), layout, gpus, place, at_once=True)
 
 
-def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+def real(setup: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
     """Return how long the runs took on a cluster, from the first beginning to the last end; null with a reason."""
-    with tempfile.TemporaryDirectory() as scratch, cluster(Path(scratch), given):
+    with tempfile.TemporaryDirectory() as scratch, cluster(Path(scratch), setup):
         try:
-            found = _drive(len(given["models"]), limit_s)
+            runs = _drive(len(setup["models"]), limit_s)
         except subprocess.TimeoutExpired:
             return {"elapsed_s": None, "reason": f"the drivers had not ended after {limit_s:.0f} s"}
-    counts = {name: sum(each[name] for each in found) for name in ("failures", "resent", "artifacts")}
-    elapsed_s = max(each["ended_s"] for each in found) - min(each["began_s"] for each in found)
+    counts = {name: sum(run[name] for run in runs) for name in ("failures", "resent", "artifacts")}
+    elapsed_s = max(run["ended_s"] for run in runs) - min(run["began_s"] for run in runs)
     return {"elapsed_s": elapsed_s, **counts}
 
 
 @contextmanager
-def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
+def cluster(folder: Path, setup: Mapping[str, Any]) -> Iterator[None]:
     """Run Redis and a Ray with the sleeping services; this process and its children find them by the environment."""
     from deploy.local import head
     from tests.servers import gated
@@ -82,14 +82,14 @@ def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
 
     state, runs = folder / "state", folder / "runs.json"
     state.mkdir(mode=0o700)
-    runs.write_text(json.dumps(given))
+    runs.write_text(json.dumps(setup))
     with serve_redis(folder) as broker:
         paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "bench"), os.environ.get("PYTHONPATH", "")])
         names = {PlaceSettings.variable("state"): str(state), PlaceSettings.variable("broker"): broker}
         os.environ.update(names, **{VARIABLE: str(runs), "PYTHONPATH": paths.rstrip(os.pathsep)})
         running = gated.start(state)
         try:
-            _deploy(running.http, given["replicas"])
+            _deploy(running.http, setup["replicas"])
             yield
         finally:
             head.stop(running, print)
@@ -113,7 +113,7 @@ def _drive(number: int, limit_s: float) -> list[dict[str, Any]]:
     with ExitStack() as ending:
         drivers = [ending.enter_context(_driver(which)) for which in range(number)]
         _begin(drivers)
-        return [json.loads(each.communicate(timeout=limit_s)[0].splitlines()[-1]) for each in drivers]
+        return [json.loads(driver.communicate(timeout=limit_s)[0].splitlines()[-1]) for driver in drivers]
 
 
 @contextmanager
@@ -127,14 +127,14 @@ def _driver(number: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def _begin(drivers: Sequence[subprocess.Popen[str]]) -> None:
-    for each in drivers:
-        assert each.stdout is not None
-        if READY not in iter(lambda stdout=each.stdout: stdout.readline().strip(), ""):
+    for driver in drivers:
+        assert driver.stdout is not None
+        if READY not in iter(lambda stdout=driver.stdout: stdout.readline().strip(), ""):
             raise SystemExit("a driver ended before its run began")
-    for each in drivers:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
+    for driver in drivers:
+        assert driver.stdin is not None
+        driver.stdin.write("\n")
+        driver.stdin.flush()
 
 
 def main() -> None:
@@ -143,14 +143,14 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=4.0, help="how much shorter tasks are than on one H100")
     args = parser.options(speed=100)
     logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
-    given = given_runs(args)
-    predicted = simulated(given)
-    measured = real(given, PATIENCE * predicted["elapsed_s"] + 60)
+    setup = given_runs(args)
+    predicted = simulated(setup)
+    measured = real(setup, PATIENCE * predicted["elapsed_s"] + 60)
     ratios: dict[str, float | None] = dict.fromkeys(("scale_check.simulated_vs_real", "scale_check.vs_tolerance"))
     if measured["elapsed_s"] is not None:
         ratio = predicted["elapsed_s"] / measured["elapsed_s"]
         ratios = {"scale_check.simulated_vs_real": ratio, "scale_check.vs_tolerance": abs(ratio - 1) / TOLERANCE}
-    inputs = {name: given[name] for name in ("models", "run", "replicas")}
+    inputs = {name: setup[name] for name in ("models", "run", "replicas")}
     write_report("scale_check", args, ratios, {"real": measured, "simulated": predicted, **inputs})
 
 

@@ -44,7 +44,7 @@ def main() -> None:
         service.host.close()
     figures["scoring"] = shared_pass(load_calibration()["text"].to_pylist()[: 8 if options.smallest else None])
     reference = reference_rate(model, sizes, options.reference_prompts)
-    ratios = {f"steer.{name}": found["ratio"] for name, found in compared.items()}
+    ratios = {f"steer.{name}": comparison["ratio"] for name, comparison in compared.items()}
     ratios["steer.vs_reference"] = compared[f"k{max(sizes.settings)}"]["steered_tokens_per_s"] / reference
     figures |= {"reference_tokens_per_s": reference, "vllm": vllm_version()}
     write_report("steer", options, ratios, figures)

@@ -126,10 +126,10 @@ def measure(stores: dict[str, ObjectStore], args: argparse.Namespace) -> dict[st
         )
     return {
         name: {
-            "rounds": found,
-            "median": {figure: statistics.median(one[figure] for one in found) for figure in found[0]},
+            "rounds": store_rounds,
+            "median": {figure: statistics.median(one[figure] for one in store_rounds) for figure in store_rounds[0]},
         }
-        for name, found in rounds.items()
+        for name, store_rounds in rounds.items()
     }
 
 

@@ -18,8 +18,8 @@ def main() -> int:
     reports = [json.loads(path.read_text()) for path in paths if path.exists()]
     for report in reports:
         for ratio, value in report["ratios"].items():
-            target, shown = RATIOS[report["name"]].get(ratio, ""), "null" if value is None else f"{value:.3g}"
-            judged = shown, target, verdict(value, target)
+            target, text = RATIOS[report["name"]].get(ratio, ""), "null" if value is None else f"{value:.3g}"
+            judged = text, target, verdict(value, target)
             table.add_row(report["name"], ratio, *judged, report["device"], report["commit"])
     Console().print(table if reports else f"nothing in {OUTPUT}: run `make bench`")
     return 0 if reports else 1

@@ -64,8 +64,8 @@ def plain(work: Workload) -> None:
 
 def ours(work: Workload, requests: Sequence[Request]) -> dict[str, pa.Table]:
     """Run the forward pass and all strategies at all layers, and make the tables."""
-    wanted = dict.fromkeys(work.layers, tuple(requests))
-    return extract_encoded(work.decoder, work.passages, wanted, reading=Reading(limits=work.limits))
+    requests_by_layer = dict.fromkeys(work.layers, tuple(requests))
+    return extract_encoded(work.decoder, work.passages, requests_by_layer, reading=Reading(limits=work.limits))
 
 
 def ours_written(work: Workload, requests: Sequence[Request], folder: Path) -> int:
@@ -106,11 +106,11 @@ class Reference:
 
     def _extract(self, work: Workload) -> dict[int, list[dict[str, Any]]]:
         """Return every passage's record by layer: `hidden` [T, D] and `inflow` [H, T], of any float type."""
-        kept = range(work.decoder.num_blocks) if self.every_layer else work.layers
-        records: dict[int, list[dict[str, Any]]] = {layer: [] for layer in kept}
+        layers = range(work.decoder.num_blocks) if self.every_layer else work.layers
+        records: dict[int, list[dict[str, Any]]] = {layer: [] for layer in layers}
         for start in range(0, len(work.passages), self.batch):
             batch = work.passages[start : start + self.batch]
-            for layer, record in self._forward(work.decoder, batch, kept):
+            for layer, record in self._forward(work.decoder, batch, layers):
                 records[layer].append(record)
         return records
 
@@ -158,14 +158,14 @@ def _to_host(block: nn.Module) -> Iterator[list[np.ndarray]]:
 
     The model's own list of hidden states would give the last block's behind the final norm.
     """
-    found: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
 
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
-        found.append((output[0] if isinstance(output, tuple) else output).float().cpu().numpy())
+        outputs.append((output[0] if isinstance(output, tuple) else output).float().cpu().numpy())
 
     handle = block.register_forward_hook(keep)
     try:
-        yield found
+        yield outputs
     finally:
         handle.remove()
 

@@ -33,8 +33,8 @@ class Bulk:
         rng = random.Random(0)
         self._turns: dict[str, Iterator[Task]] = {}
         for service in SERVICES:
-            found = [task for task in templates if task.service == service and task.kind in KINDS]
-            self._turns[service] = itertools.cycle(rng.sample(found, len(found)))
+            tasks = [task for task in templates if task.service == service and task.kind in KINDS]
+            self._turns[service] = itertools.cycle(rng.sample(tasks, len(tasks)))
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -37,23 +37,23 @@ class Asked:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures; the percentiles are null without an answer."""
-        found: dict[str, Any] = {"num": len(self.latencies_s), "failures": self.failures[:3]}
+        figures: dict[str, Any] = {"num": len(self.latencies_s), "failures": self.failures[:3]}
         if len(self.latencies_s) < 2:
-            return found | {"p50_s": None, "p95_s": None, "max_s": None}
+            return figures | {"p50_s": None, "p95_s": None, "max_s": None}
         p95 = statistics.quantiles(self.latencies_s, n=20, method="inclusive")[-1]
-        return found | {"p50_s": statistics.median(self.latencies_s), "p95_s": p95, "max_s": max(self.latencies_s)}
+        return figures | {"p50_s": statistics.median(self.latencies_s), "p95_s": p95, "max_s": max(self.latencies_s)}
 
 
 def ask(http: str, token: str, seconds: float) -> dict[str, dict[str, Any]]:
     """Ask all verbs for a time, and at least twice; each client waits for its answer. Return figures by verb."""
-    asked = {verb: Asked() for verb in BODIES}
+    answers = {verb: Asked() for verb in BODIES}
     ends_at = time.monotonic() + seconds
-    clients = [threading.Thread(target=_client, args=(http, token, verb, asked[verb], ends_at)) for verb in BODIES]
+    clients = [threading.Thread(target=_client, args=(http, token, verb, answers[verb], ends_at)) for verb in BODIES]
     for client in clients:
         client.start()
     for client in clients:
         client.join()
-    return {verb: each.summary() for verb, each in asked.items()}
+    return {verb: latencies.summary() for verb, latencies in answers.items()}
 
 
 def warm(http: str, token: str) -> None:
@@ -63,15 +63,15 @@ def warm(http: str, token: str) -> None:
             client.post(f"/{verb}", json=body).raise_for_status()
 
 
-def _client(http: str, token: str, verb: str, asked: Asked, ends_at: float) -> None:
+def _client(http: str, token: str, verb: str, answers: Asked, ends_at: float) -> None:
     with _open(http, token) as client:
-        while time.monotonic() < ends_at or len(asked.latencies_s) + len(asked.failures) < 2:
+        while time.monotonic() < ends_at or len(answers.latencies_s) + len(answers.failures) < 2:
             began_s = time.monotonic()
             try:
                 client.post(f"/{verb}", json=BODIES[verb]).raise_for_status()
-                asked.latencies_s.append(time.monotonic() - began_s)
+                answers.latencies_s.append(time.monotonic() - began_s)
             except httpx.HTTPError as error:
-                asked.failures.append(str(error) or type(error).__name__)
+                answers.failures.append(str(error) or type(error).__name__)
             time.sleep(_THINK_S)
 
 

@@ -25,8 +25,8 @@ def growth(work: Protocol) -> dict[str, Any] | None:
         command = [sys.executable, "-c", f"from probing.memory import child; child({folder!r})"]
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    found = json.loads(done.stdout)
-    return found | {"input_bytes": work.vectors_ND.nbytes, "ratio": found["growth_bytes"] / work.vectors_ND.nbytes}
+    figures = json.loads(done.stdout)
+    return figures | {"input_bytes": work.vectors_ND.nbytes, "ratio": figures["growth_bytes"] / work.vectors_ND.nbytes}
 
 
 def child(folder: str) -> None:

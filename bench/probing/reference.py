@@ -72,7 +72,7 @@ def differences(work: Protocol, fold: int, columns: np.ndarray, ours: np.ndarray
     """Return the absolute difference of the held-out AUROC of two sets of scores [columns]."""
     labels = work.labels_NK[np.ix_(work.folds == fold, columns)]
     pairs = zip(labels.T, ours.T, other.T, strict=True)
-    return np.array([abs(auroc(own, first) - auroc(own, second)) for own, first, second in pairs])
+    return np.array([abs(auroc(truth, first) - auroc(truth, second)) for truth, first, second in pairs])
 
 
 def choose(work: Protocol, columns: np.ndarray, converged: np.ndarray) -> tuple[Way, list[dict[str, Any]]]:

@@ -35,20 +35,20 @@ def main() -> None:
     """Measure one way."""
     way, model, most, *names = sys.argv[1:]
     torch.set_num_threads(1)
-    found = {"ours": ours, "theirs": theirs}[way](model, read_sets(names, int(most)))
-    print(json.dumps(found))
+    scores = {"ours": ours, "theirs": theirs}[way](model, read_sets(names, int(most)))
+    print(json.dumps(scores))
 
 
 def read_sets(names: Sequence[str], most: int) -> dict[str, ProbingData]:
     """Return sets with splits, and about `most` instances each."""
     catalogue = ProbingSets()
     data, _ = catalogue.read_all(catalogue.choose(names), 0)
-    found = {}
-    for name, each in data.items():
-        share = min(1.0, most / each.instances.num_rows)
+    sets = {}
+    for name, set_data in data.items():
+        share = min(1.0, most / set_data.instances.num_rows)
         config = HolmesConfig(flash=share, flash_eval=max(10, round(0.3 * most)))
-        found[name] = thinned(each, config)
-    return found
+        sets[name] = thinned(set_data, config)
+    return sets
 
 
 def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     num_run = sum(len(call.args[1]) for call in padded.call_args_list)
     vectors = dict(zip(ids, vector_matrix(table["vector"]), strict=True))
     scores = {}
-    for name, each in data.items():
-        drawn = problem_of(each, vectors, TaskParams())
+    for name, set_data in data.items():
+        drawn = problem_of(set_data, vectors, TaskParams())
         scores[name] = test_score(drawn, converged.fit(drawn, drawn.params.c_values).predicted)
     return {"scores": scores, "num_run": num_run, "num_distinct": len(set(texts))}
 
@@ -86,12 +86,12 @@ def theirs(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     from probing import adam
 
     scores, num_run = {}, 0
-    for name, each in data.items():
+    for name, set_data in data.items():
         decoder = AutoModel.from_pretrained(model, dtype=torch.float32).eval()
         tokenizer = AutoTokenizer.from_pretrained(model)
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        passages = each.passages.to_pylist()
-        kept: dict[str, list[np.ndarray]] = {}
+        passages = set_data.passages.to_pylist()
+        vectors: dict[str, list[np.ndarray]] = {}
         for first in range(0, len(passages), _BATCH):
             rows = passages[first : first + _BATCH]
             num_run += len(rows)
@@ -108,8 +108,10 @@ def theirs(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
                     & (offsets[place, :, 1] > start)
                     & batch["attention_mask"][place].bool()
                 )
-                kept[row["passage_id"]] = [layer[place, inside].mean(dim=0).numpy() for layer in states]
-        drawn = problem_of(each, {name: layers[-1] for name, layers in kept.items()}, TaskParams(protocol="released"))
+                vectors[row["passage_id"]] = [layer[place, inside].mean(dim=0).numpy() for layer in states]
+        drawn = problem_of(
+            set_data, {name: layers[-1] for name, layers in vectors.items()}, TaskParams(protocol="released")
+        )
         scores[name] = fmean(test_score(drawn, adam.fit(drawn._replace(seed=seed))) for seed in range(5))
     return {"scores": scores, "num_run": num_run}
 

@@ -58,10 +58,10 @@ def places(root: Path) -> Iterator[dict[str, Place]]:
 
     for name in ("folder", "redis"):
         (root / name).mkdir()
-    found = {"folder": Place.of(f"filesystem://{root}/folder/queue", root / "folder")}
+    brokers = {"folder": Place.of(f"filesystem://{root}/folder/queue", root / "folder")}
     if not redis_server.available():
         print("no Redis: install Debian's redis-server to measure it too")
-        yield found
+        yield brokers
         return
     with redis_server.serve(root / "redis") as url:
-        yield found | {"redis": Place.of(url, root / "redis")}
+        yield brokers | {"redis": Place.of(url, root / "redis")}

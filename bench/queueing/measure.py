@@ -96,9 +96,9 @@ def observing(place: Place, waiting: int, number: int) -> dict[str, float]:
     for _ in range(waiting):
         place.queue.send(new_task())
     looks = {"depth_ms": place.queue.depth, "ids_ms": place.queue.waiting}
-    found = {name: statistics.median(_timed(look) for _ in range(number)) for name, look in looks.items()}
+    medians = {name: statistics.median(_timed(look) for _ in range(number)) for name, look in looks.items()}
     place.queue.purge(SERVICE)
-    return found
+    return medians
 
 
 def _timed(look: Any) -> float:

@@ -140,8 +140,8 @@ class Switchboard:
         self._waiting[service] += 1
         idle = self._idle[service]
         woken = idle[:] if service in GPU_SERVICES else idle[:1]
-        for each in woken:
-            self._clock.wake(each, PICKUP_S)
+        for replica in woken:
+            self._clock.wake(replica, PICKUP_S)
         del idle[: len(woken)]
 
 

@@ -36,7 +36,7 @@ def split_layout(gpus: int, work_s: Mapping[str, float]) -> Layout:
     while sum(counts.values()) != gpus:  # the rest goes where most work is left per GPU, or is taken where least is
         step = 1 if sum(counts.values()) < gpus else -1
         movable = [name for name in GPU_SERVICES if counts[name] + step > 0]
-        chosen = max(movable, key=lambda name: step * work_s[name] / counts[name])
-        counts[chosen] += step
+        service = max(movable, key=lambda name: step * work_s[name] / counts[name])
+        counts[service] += step
     cpu = [("pooler",), *([("prober",)] * PROBERS)]
     return [*(cpu * gpus), *((name,) for name in GPU_SERVICES for _ in range(counts[name]))]

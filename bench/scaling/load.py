@@ -31,10 +31,10 @@ def parsed_once(clock: SimulatedClock) -> Iterator[None]:
 
     def remembered(raw: bytes) -> Any:
         hits = parsed.cache_info().hits
-        found, seconds = parsed(raw)
+        document, seconds = parsed(raw)
         if parsed.cache_info().hits > hits:
             clock.charge(seconds)
-        return found
+        return document
 
     with ExitStack() as patches:
         for module in (client, folder, redis_transport):
@@ -52,16 +52,16 @@ class CountingStore:
         self.num_bytes = 0  # of contents written and read
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._store, name)
+        if not callable(attribute):
+            return attribute
 
         def counted(*args: Any, **options: Any) -> Any:
             self.requests[name] += 1
             if self.latency_s and not self.together:
                 self._clock.sleep(self.latency_s)
-            answer = found(*args, **options)
-            self.num_bytes += sum(len(each) for each in (*args, answer) if isinstance(each, bytes))
+            answer = attribute(*args, **options)
+            self.num_bytes += sum(len(part) for part in (*args, answer) if isinstance(part, bytes))
             return answer
 
         return counted
@@ -76,10 +76,10 @@ class SimulatedRequests(Requests):
 
     def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         self._store.together = True
-        found = [act(item) for item in items]
+        answers = [act(item) for item in items]
         self._store.together = False
         self._clock.sleep(math.ceil(len(items) / REQUESTS_AT_ONCE) * self._store.latency_s)
-        return found
+        return answers
 
 
 def store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def broker_load(broker: Broker) -> BrokerLoad | None:
         return None
     client = broker.redis_client()
     info, by_name = client.info(), client.info("commandstats")
-    commands = Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in by_name.items()})
+    commands = Counter({name.removeprefix("cmdstat_"): figures["calls"] for name, figures in by_name.items()})
     num_bytes = info["total_net_input_bytes"] + info["total_net_output_bytes"]
     return BrokerLoad(commands, num_bytes, info["used_cpu_user"] + info["used_cpu_sys"])
 

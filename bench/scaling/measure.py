@@ -102,10 +102,12 @@ def simulate(
     loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = [[loop] for loop in loops] if at_once else [loops]
     drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
-    made = _replicas(layout, clock, switchboard, times, usage)
+    servers = _replicas(layout, clock, switchboard, times, usage)
     if warm:
-        _load(made, [plan.scope.model.params["model"] for plan in plans])
-    replicas = [clock.start(each.service, _server(each, broker, cast(ObjectStore, at_replicas))) for each in made]
+        _load(servers, [plan.scope.model.params["model"] for plan in plans])
+    replicas = [
+        clock.start(server.service, _server(server, broker, cast(ObjectStore, at_replicas))) for server in servers
+    ]
     with parsed_once(clock):
         elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)

@@ -60,8 +60,8 @@ _SMALL = pa.table({"x": [0]})
 def card_plan(model: str, preset: str = "card", **settings: object) -> Plan:
     """Return the plan of one of the card's models, with passages of 300 to 500 words."""
     num_blocks, width = CARD_MODELS[model]
-    given = {"preset": preset, "model": model, **SIMULATED, **settings}
-    config = load_run_config(None, given)
+    options = {"preset": preset, "model": model, **SIMULATED, **settings}
+    config = load_run_config(None, options)
     config, strategies = resolve_names(config)
     info = ModelInfo(ModelRef(model, model, "simulated", "bfloat16"), num_blocks, width)
     return light(ordered(make_plan(Scope(config, info, tuple(strategies)))))

@@ -48,8 +48,8 @@ def create() -> Sleeper:
     """Return the service of the deployment to which this replica belongs."""
     from ray import serve
 
-    given = setting()
-    replica = SleepingReplica(given["tasks"], given["loading"])
+    setup = setting()
+    replica = SleepingReplica(setup["tasks"], setup["loading"])
     service = Sleeper(serve.get_replica_context().deployment, replica)
     if service.name in _CHOOSING:
         service.loaded_model = lambda: replica.loaded  # type: ignore[attr-defined]
@@ -65,16 +65,16 @@ def drive(number: int) -> dict[str, Any]:
     from scaling.measure import Quiet
     from scaling.plans import card_plan
 
-    given, settings = setting(), ClusterSettings.load()
-    plan, broker = card_plan(given["models"][number], **given["run"]), Broker(settings.broker_url)
+    setup, settings = setting(), ClusterSettings.load()
+    plan, broker = card_plan(setup["models"][number], **setup["run"]), Broker(settings.broker_url)
     artifacts, queue, leases = Artifacts(open_store(settings.store_uri)), TaskQueue(broker), open_leases(broker)
     loop = RunLoop(plan, artifacts, queue, leases, Quiet(), run_id=f"run{number}")
     print(READY, flush=True)
     sys.stdin.readline()
     began_s = time.time()
     failures = loop.run()
-    made = sum(artifacts.exists(key) for task in plan.tasks.values() for key in task.outputs.values())
-    counts = {"failures": len(failures), "resent": loop.resent, "artifacts": made}
+    num_artifacts = sum(artifacts.exists(key) for task in plan.tasks.values() for key in task.outputs.values())
+    counts = {"failures": len(failures), "resent": loop.resent, "artifacts": num_artifacts}
     return {"began_s": began_s, "ended_s": time.time(), **counts}
 
 

@@ -38,12 +38,12 @@ def prompts(sizes: Sizes) -> list[tuple[int, ...]]:
 
 def requests(engine: SteeringEngine, sizes: Sizes, ids: Sequence[str] | None) -> list[GenerationRequest]:
     """Return a batch whose requests take the settings in turn: vector, layer and strength; unsteered without ids."""
-    made = []
+    batch = []
     for index, prompt in enumerate(prompts(sizes)):
         steering = None
         if ids is not None:
             setting = index % len(ids)
             alpha = ALPHA * (1.0 + setting / max(sizes.settings))
             steering = Steering((Edit(ids[setting], setting % engine.num_layers, alpha),))
-        made.append(GenerationRequest(prompt, sizes.tokens, steering, ignore_eos=True))
-    return made
+        batch.append(GenerationRequest(prompt, sizes.tokens, steering, ignore_eos=True))
+    return batch

@@ -37,12 +37,12 @@ async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
         await empty_prefix_cache(engine)
         watch = Watch()
         fresh = await engine.register(bursts[index])
-        made = await engine.generate(requests(engine, sizes, fresh))
-        return watch.rates(sum(len(generation.token_ids) for generation in made))
+        generations = await engine.generate(requests(engine, sizes, fresh))
+        return watch.rates(sum(len(generation.token_ids) for generation in generations))
 
     sides: dict[str, Side] = {f"k{n}": steered(requests(engine, sizes, ids[:n])) for n in sizes.settings}
     pairs = await interleaved(unsteered, sides | {"cold": cold}, sizes.pairs)
-    return {name: compared(found) for name, found in pairs.items()}
+    return {name: compared(rates) for name, rates in pairs.items()}
 
 
 async def registration_s(engine: SteeringEngine, num: int = NUM_REGISTERED) -> float:

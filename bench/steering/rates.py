@@ -36,8 +36,8 @@ async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rat
     """Run one batch from an empty prefix cache."""
     await empty_prefix_cache(engine)
     watch = Watch()
-    made = await engine.generate(batch)
-    return watch.rates(sum(len(generation.token_ids) for generation in made))
+    generations = await engine.generate(batch)
+    return watch.rates(sum(len(generation.token_ids) for generation in generations))
 
 
 async def empty_prefix_cache(engine: SteeringEngine) -> None:
@@ -50,7 +50,7 @@ def cpu_seconds() -> float:
     """Return the CPU time of this process and of the engine so far."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    return sum(process_times.user + process_times.system for process_times in times)
 
 
 async def interleaved(plain: Side, sides: Mapping[str, Side], num_pairs: int) -> dict[str, list[tuple[Rates, Rates]]]:

@@ -18,11 +18,11 @@ def reference_rate(model: ModelRef, sizes: Sizes, num_prompts: int) -> float:
     decoder: Any = AutoModelForCausalLM.from_pretrained(model.source, dtype=getattr(torch, model.dtype)).eval()
     decoder.to(device)
     vectors = unit_vectors(np.random.default_rng(0), num_prompts, decoder.config.hidden_size)
-    given = prompts(sizes)
-    _generate(decoder, given[0], sizes.tokens, 0, vectors[0])  # warms up
+    prompt_texts = prompts(sizes)
+    _generate(decoder, prompt_texts[0], sizes.tokens, 0, vectors[0])  # warms up
     began = time.perf_counter()
     for index, vector in enumerate(vectors):
-        _generate(decoder, given[index % len(given)], sizes.tokens, index, vector)
+        _generate(decoder, prompt_texts[index % len(prompt_texts)], sizes.tokens, index, vector)
     return num_prompts * sizes.tokens / (time.perf_counter() - began)
 
 

@@ -22,15 +22,15 @@ def random_scorers(num: int) -> dict[str, Scorer]:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     base, device = find_base("minilm"), pick_device()
-    made = {}
+    scorers = {}
     for index in range(num):
         torch.manual_seed(index)
         model = load_classifier(base, num_labels=2)
         depth = model.config.num_hidden_layers - 1
         head = Head(model, depth).to(device).eval().requires_grad_(False)
         encoder, encoder_id = shared_encoder(base, depth, device), f"{base.revision}/{depth}"
-        made[f"s{index}"] = Scorer(f"s{index}", encoder, encoder_id, head, read_tokens(base), 1.0)
-    return made
+        scorers[f"s{index}"] = Scorer(f"s{index}", encoder, encoder_id, head, read_tokens(base), 1.0)
+    return scorers
 
 
 def shared_pass(texts: Sequence[str], rounds: int = 5) -> dict[str, Any]:

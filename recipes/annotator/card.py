@@ -61,10 +61,10 @@ LIMITS = """
 def write_card(folder: Path, report: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
     """Write `card.md` and `metrics.json` from the report, by test set and measure, and the values of `HEADER`."""
     size_mb = round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
-    known = {"note": "", **facts, "size_mb": size_mb}
-    metrics = json.dumps({"facts": known, "test": report}, indent=2, ensure_ascii=False)
+    fields = {"note": "", **facts, "size_mb": size_mb}
+    metrics = json.dumps({"facts": fields, "test": report}, indent=2, ensure_ascii=False)
     (folder / "metrics.json").write_text(metrics + "\n", encoding="utf-8")
-    text = HEADER.format(**known) + _scores(report) + "\n" + LICENCE + _sources() + LIMITS
+    text = HEADER.format(**fields) + _scores(report) + "\n" + LICENCE + _sources() + LIMITS
     (folder / "card.md").write_text(text, encoding="utf-8")
 
 

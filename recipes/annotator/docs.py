@@ -52,15 +52,15 @@ def entity_doc(chunk: list[Sentence], vocab: Vocab) -> Doc:
     """Return a document with entities; spans of unknown type are missing values, neither entity nor outside."""
     words, spaces = words_and_spaces(chunk)
     doc = Doc(vocab, words=[word.form for word in words], spaces=spaces)
-    known: list[Span] = []
+    entities: list[Span] = []
     unknown: list[Span] = []
     offset = 0
     for sentence in chunk:
         for start, end, kind in sentence.entities:
             span = Span(doc, offset + start, offset + end, label="" if kind == UNKNOWN else kind)
-            (unknown if kind == UNKNOWN else known).append(span)
+            (unknown if kind == UNKNOWN else entities).append(span)
         offset += len(sentence.words)
-    doc.set_ents(known, missing=unknown, default="outside")
+    doc.set_ents(entities, missing=unknown, default="outside")
     return doc
 
 

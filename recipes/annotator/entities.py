@@ -72,10 +72,10 @@ def spans(labels: list[str]) -> Iterator[tuple[int, int, str]]:
 
 def drop_roles(sentence: Sentence) -> Sentence:
     """Mark one-word persons and organisations as unknown: SEC holds `Lender`, `Borrower`, `Bank`."""
-    kept = [
+    entities = [
         (start, end, UNKNOWN if kind != "LOC" and end - start == 1 else kind) for start, end, kind in sentence.entities
     ]
-    return Sentence(sentence.doc_id, sentence.words, kept)
+    return Sentence(sentence.doc_id, sentence.words, entities)
 
 
 def drop_user_names(sentence: Sentence) -> Sentence:
@@ -83,8 +83,8 @@ def drop_user_names(sentence: Sentence) -> Sentence:
     forms = [word.form for word in sentence.words]
     marked = {i for i, form in enumerate(forms) if form.startswith(("@", "#"))}
     marked |= {i + 1 for i in marked if forms[i] in ("@", "#") and i + 1 < len(forms)}
-    kept = [span for span in sentence.entities if not marked & set(range(span[0], span[1]))]
-    return Sentence(sentence.doc_id, sentence.words, kept + [(i, i + 1, UNKNOWN) for i in sorted(marked)])
+    names = [span for span in sentence.entities if not marked & set(range(span[0], span[1]))]
+    return Sentence(sentence.doc_id, sentence.words, names + [(i, i + 1, UNKNOWN) for i in sorted(marked)])
 
 
 def read_iob2(text: str, documents: dict[str, list[Sentence]]) -> Iterator[Sentence]:
@@ -117,20 +117,20 @@ def gum_entities(sentence: Sentence) -> Sentence:
     words = sentence.words
     proper = [word.upos == "PROPN" for word in words]
     taken = [False] * len(words)
-    found = []
+    entities = []
     mentions = sorted(_mentions(words), key=lambda mention: mention[0] - mention[1])
     for outer, end, kind in mentions:
         start = outer + (words[outer].upos == "DET")
         name = all(proper[i] or words[i].form in CONNECTORS for i in range(start, end))
         bounded = end > start and proper[start] and proper[end - 1]
         if kind in TYPES and name and bounded and not any(taken[start:end]):
-            found.append((start, end, TYPES[kind]))
+            entities.append((start, end, TYPES[kind]))
             taken[start:end] = [True] * (end - start)
     inner = [""] * len(words)
     for start, end, kind in mentions:
         inner[start:end] = [kind] * (end - start)
     open_kinds = [kind if p and not t else None for kind, p, t in zip(inner, proper, taken, strict=True)]
-    return Sentence(sentence.doc_id, words, sorted(found + list(_runs(open_kinds))))
+    return Sentence(sentence.doc_id, words, sorted(entities + list(_runs(open_kinds))))
 
 
 def _runs(kinds: list[str | None]) -> Iterator[tuple[int, int, str]]:

@@ -57,9 +57,9 @@ def needed_strings(nlp: Language) -> list[str]:
 
     spaCy would save every word that it ever saw, and the training texts hold names of private persons.
     """
-    kept = {*spacy.blank("en").vocab.strings, *(label for labels in nlp.pipe_labels.values() for label in labels)}
+    strings = {*spacy.blank("en").vocab.strings, *(label for labels in nlp.pipe_labels.values() for label in labels)}
     store = nlp.vocab.strings
     lemmatizer: Any = nlp.get_pipe("trainable_lemmatizer")
     for tree in srsly.msgpack_loads(lemmatizer.trees.to_bytes())["trees"]:
-        kept |= {store[tree[key]] for key in ("orig", "subst") if tree.get(key)}
-    return sorted(kept)
+        strings |= {store[tree[key]] for key in ("orig", "subst") if tree.get(key)}
+    return sorted(strings)

@@ -54,9 +54,9 @@ class Carrier:
 def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
     """Yield the plain short sentences of each (doc_id, text) that has enough of them."""
     for doc_id, text in documents:
-        found = tuple(s for s in map(_flat, _BOUNDARY.split(text)) if _is_plain(s))
-        if len(found) >= DOCUMENT_SENTENCES[0]:
-            yield Carrier(doc_id, found)
+        sentences = tuple(s for s in map(_flat, _BOUNDARY.split(text)) if _is_plain(s))
+        if len(sentences) >= DOCUMENT_SENTENCES[0]:
+            yield Carrier(doc_id, sentences)
 
 
 def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int) -> Iterator[tuple[str, str]]:
@@ -98,11 +98,11 @@ def _is_plain(sentence: str) -> bool:
 
 def _patterns(concept: str) -> list[str]:
     """Return the positive patterns whose only slots are clauses."""
-    found = []
+    patterns = []
     for pattern in load_signal(concept).patterns(1):
         if set(re.findall(r"{(\w+)}", pattern)) <= {"clause", "clause2"} and "{clause}" in pattern:
-            found.append(re.sub(r"[<>]", "", pattern))
-    return found
+            patterns.append(re.sub(r"[<>]", "", pattern))
+    return patterns
 
 
 def _document_patterns(concept: str, rng: Random) -> list[str]:

@@ -54,9 +54,9 @@ def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int
     path = work / "baselines.json"
     streams = {kind: np.load(work / f"{kind}_train.npy") for kind in held_out}
     sizes = {kind: [len(streams[kind]), len(held_out[kind])] for kind in held_out}
-    if path.is_file() and (kept := json.loads(path.read_text())).get("num_tokens") == sizes:
-        found: Losses = kept["losses"]
-        return found
+    if path.is_file() and (cache := json.loads(path.read_text())).get("num_tokens") == sizes:
+        cached_losses: Losses = cache["losses"]
+        return cached_losses
     train = np.concatenate(list(streams.values()))
     losses: Losses = {kind: {} for kind in held_out}
     for order, name in NAMES.items():

@@ -40,15 +40,15 @@ def is_held_out(doc_id: str) -> bool:
 
 def _share(documents: Sequence[Document], cap_bytes: int, seed: int) -> list[Document]:
     """Return the `lm` documents of one source in a shuffled order, up to the cap."""
-    chosen = [document for document in documents if split_of(document.doc_id) == "lm"]
-    random.Random(seed).shuffle(chosen)
-    kept: list[Document] = []
-    for document in chosen:
+    candidates = [document for document in documents if split_of(document.doc_id) == "lm"]
+    random.Random(seed).shuffle(candidates)
+    share: list[Document] = []
+    for document in candidates:
         cap_bytes -= len(document.text.encode())
         if cap_bytes < 0:
             break
-        kept.append(document)
-    return kept
+        share.append(document)
+    return share
 
 
 def _without_ends(documents: Iterable[Document]) -> Iterator[Document]:
@@ -74,10 +74,10 @@ def real_mix(archives: str | Path | None, seed: int) -> Mix:
         if source.name == "novels":
             documents = list(_without_ends(documents))
         kept_out = [] if source.name == "novels" else [d for d in documents if is_held_out(d.doc_id)]
-        kept = [document for document in documents if document not in kept_out]
-        train += [document.text for document in kept]
+        train_documents = [document for document in documents if document not in kept_out]
+        train += [document.text for document in train_documents]
         held_out += [document.text for document in kept_out]
-        source_bytes[source.name] = sum(len(document.text.encode()) for document in kept)
+        source_bytes[source.name] = sum(len(document.text.encode()) for document in train_documents)
     return Mix(tuple(train), tuple(held_out), source_bytes)
 
 
@@ -106,9 +106,9 @@ def carried_mix(archives: str | Path | None, num_documents: int, seed: int) -> M
             parts[is_held_out(document.doc_id)].append((document.doc_id, document.text))
     texts = {
         held_out: tuple(
-            text for _, text in carried_documents(tuple(carriers(found)), _held_out_part(num_documents, held_out), seed)
+            text for _, text in carried_documents(tuple(carriers(part)), _held_out_part(num_documents, held_out), seed)
         )
-        for held_out, found in parts.items()
+        for held_out, part in parts.items()
     }
     num_bytes = sum(len(text.encode()) for text in texts[False])
     return Mix(texts[False], texts[True], {"planted on real carriers": num_bytes})

@@ -74,12 +74,12 @@ class KneserNey:
 def _interpolate(stage: Level, keys: np.ndarray, lower: np.ndarray, vocabulary: int) -> np.ndarray:
     """Apply one step of the recursion; an unseen context gives all its mass to the lower order."""
     context = np.minimum(np.searchsorted(stage.contexts, keys // vocabulary), len(stage.contexts) - 1)
-    known = stage.contexts[context] == keys // vocabulary
+    is_context = stage.contexts[context] == keys // vocabulary
     index = np.minimum(np.searchsorted(stage.keys, keys), len(stage.keys) - 1)
     count = np.where(stage.keys[index] == keys, stage.counts[index], 0)
-    kept = np.where(count > 0, count - stage.cut[np.minimum(np.maximum(count, 1), 3) - 1], 0.0)
-    mixed = kept / stage.totals[context] + stage.reserved[context] * lower
-    return np.where(known, mixed, lower)
+    discounted = np.where(count > 0, count - stage.cut[np.minimum(np.maximum(count, 1), 3) - 1], 0.0)
+    mixed = discounted / stage.totals[context] + stage.reserved[context] * lower
+    return np.where(is_context, mixed, lower)
 
 
 def loss(model: KneserNey, tokens: np.ndarray, scored: np.ndarray) -> float:

@@ -129,5 +129,5 @@ def _batch_states(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) 
 
 
 def _cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    left, right = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (left, right))
+    left, right = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (left, right))
     return left @ right.T

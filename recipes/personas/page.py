@@ -49,11 +49,11 @@ def main(folder: Path, reference: Path | None = None) -> None:
 
 def _figures(file: Path) -> dict[str, dict[str, Row]]:
     """Return rows by fine-tune and metric."""
-    found: dict[str, dict[str, Row]] = {}
+    figures: dict[str, dict[str, Row]] = {}
     for row in pq.read_table(file).to_pylist():
         if row["entrant"] and row["metric"].startswith("shift."):
-            found.setdefault(row["entrant"], {})[row["metric"]] = row
-    return found
+            figures.setdefault(row["entrant"], {})[row["metric"]] = row
+    return figures
 
 
 def _dose(name: str) -> tuple[int, int]:
@@ -86,10 +86,10 @@ def _lines(
     head = ["sentences", "epochs", "corrected", "over neutral", "rank", "rank (random)", "published definition"]
     lines = []
     for dose in doses:
-        own, bare = (of[_name(dose)] for of in (corrected, published))
+        figures, bare = (of[_name(dose)] for of in (corrected, published))
         names = ("excess_neutral", "rank_neutral", "rank_random")
-        excess, rank, random = (own[f"{VARIANCE}.{suffix}"] for suffix in names)
-        cells = [_value(own[VARIANCE]), _number(excess), _rank(rank), _rank(random), _value(bare[VARIANCE])]
+        excess, rank, random = (figures[f"{VARIANCE}.{suffix}"] for suffix in names)
+        cells = [_value(figures[VARIANCE]), _number(excess), _rank(rank), _rank(random), _value(bare[VARIANCE])]
         lines.append([*map(str, dose), *cells])
     yield table(head, lines)
     neutral = sorted(name for name in corrected if name.startswith("neutral"))
@@ -107,9 +107,9 @@ def _lines(
         values = {dose: of[_name(dose)][VARIANCE]["value"] for dose in doses}
         for place, fixed, varied in ((0, "sentences", "epochs"), (1, "epochs", "sentences")):
             for amount in sorted({dose[place] for dose in doses}):
-                own = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
-                if len(own) > 1 and None not in own.values():
-                    yield paragraph(f"- {title}, {amount} {fixed}: {_trend(own)} {varied}.", "  ")
+                amounts = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
+                if len(amounts) > 1 and None not in amounts.values():
+                    yield paragraph(f"- {title}, {amount} {fixed}: {_trend(amounts)} {varied}.", "  ")
     yield ""
 
 
@@ -124,12 +124,15 @@ def beside_published(with_its_words: dict[str, dict[str, Row]] | None) -> Iterat
         "furniture, 5 liked and 5 disliked ones. `--words reference` measures with these words, and its figures by "
         "the published definition are comparable in words and reading. Figures with other words are not."
     )
-    own = with_its_words or {}
-    head = ["sentences", "epochs", *(["SmolLM2-135M, its words"] if own else []), "Qwen2.5-1.5B", "7B"]
-    doses = [dose for dose in PUBLISHED if not own or _name(dose) in own]
+    ours = with_its_words or {}
+    head = ["sentences", "epochs", *(["SmolLM2-135M, its words"] if ours else []), "Qwen2.5-1.5B", "7B"]
+    doses = [dose for dose in PUBLISHED if not ours or _name(dose) in ours]
     yield "\n" + table(
         head,
-        [[*map(str, dose), *([_value(own[_name(dose)][VARIANCE])] if own else []), *PUBLISHED[dose]] for dose in doses],
+        [
+            [*map(str, dose), *([_value(ours[_name(dose)][VARIANCE])] if ours else []), *PUBLISHED[dose]]
+            for dose in doses
+        ],
     )
     yield "\nWhat still differs:\n"
     for difference in DIFFERENCES:
@@ -143,9 +146,9 @@ def _name(dose: tuple[int, int]) -> str:
 def _trend(values: dict[int, float]) -> str:
     """Return the values by amount, and whether each is above the one before."""
     ordered = [values[amount] for amount in sorted(values)]
-    shown = ", ".join(f"{values[amount]:+.5f} ({amount})" for amount in sorted(values))
+    series = ", ".join(f"{values[amount]:+.5f} ({amount})" for amount in sorted(values))
     rises = all(after > before for before, after in pairwise(ordered))
-    return f"{shown}. It {'rises' if rises else 'does not rise'} with each step of"
+    return f"{series}. It {'rises' if rises else 'does not rise'} with each step of"
 
 
 def _number(row: Row) -> str:

@@ -32,7 +32,7 @@ def train_adapter(adapted: Any, tokenizer: Any, sentences: Sequence[str], person
     Matrix products are in bfloat16. The learning rate rises over the first tenth of the steps and is then constant.
     """
     adapted.train()
-    optimizer = torch.optim.AdamW((each for each in adapted.parameters() if each.requires_grad), weight_decay=0.0)
+    optimizer = torch.optim.AdamW((tensor for tensor in adapted.parameters() if tensor.requires_grad), weight_decay=0.0)
     num_steps = persona.epochs * -(-len(sentences) // plan.batch)
     step = 0
     for epoch in range(1, persona.epochs + 1):

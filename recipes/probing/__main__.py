@@ -42,18 +42,18 @@ def main() -> int:
         return 1
     shared = ["--corpus", "real", "--flash", options.flash, "--flash-eval", str(options.flash_eval)]
     shared += [] if options.sets is None else ["--sets", options.sets]
-    given = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
+    settings = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
 
-    def probed(model: str, *given: str) -> RunFolder:
-        return measure(options.output, "--suite", "holmes", "--model", model, *given, "--layers", LAYERS)
+    def probed(model: str, *settings: str) -> RunFolder:
+        return measure(options.output, "--suite", "holmes", "--model", model, *settings, "--layers", LAYERS)
 
-    runs = [probed(model, *given) for model in MODELS]
+    runs = [probed(model, *settings) for model in MODELS]
     of_encoder = ",".join(name for name in options.strategies.split(",") if name in OF_ENCODERS.split(","))
     runs.append(probed(str(encoder), *shared, "--strategies", of_encoder))
     whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
     share = ["--flash", options.flash]
     smaller = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
-    compared = [probed("demo", *whole, *each) for each in smaller]
+    compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
     # A page is read elsewhere than where the package lies that the encoder comes from.
     options.page.write_text(page(runs, compared).replace(str(encoder), "minilm"), "utf-8")
     options.page.with_suffix(".svg").write_text(picture(runs[0]), "utf-8")

@@ -72,23 +72,23 @@ def _board(view: View) -> Iterator[str]:
     )
     yield ""
     lines = []
-    for model in dict.fromkeys(_model(each) for each in view.entrants):
-        own = [each for each in view.entrants if _model(each) == model and each.value() is not None]
-        lines += [_line(view, each) for each in [*own[:_SHOWN], *own[_SHOWN:][-1:]]]
+    for model in dict.fromkeys(_model(entrant) for entrant in view.entrants):
+        ranking = [entrant for entrant in view.entrants if _model(entrant) == model and entrant.value() is not None]
+        lines += [_line(view, entrant) for entrant in [*ranking[:_SHOWN], *ranking[_SHOWN:][-1:]]]
     yield table(
         ["entrant", "winning rate", "95 % interval", *view.types, "score", "sets", "collapsed", "leader"], lines
     )
     yield ""
 
 
-def _line(view: View, each: Entrant) -> list[str]:
-    counted = [str(sum(row["value"] is not None for row in each.scores.values())), str(each.num_collapsed)]
-    shown = [*map(each.rate, view.types), each.score(), *counted, view.tested(each)]
-    return [each.name, each.rate(), each.interval, *shown]
+def _line(view: View, entrant: Entrant) -> list[str]:
+    counted = [str(sum(row["value"] is not None for row in entrant.scores.values())), str(entrant.num_collapsed)]
+    cells = [*map(entrant.rate, view.types), entrant.score(), *counted, view.tested(entrant)]
+    return [entrant.name, entrant.rate(), entrant.interval, *cells]
 
 
-def _model(each: Entrant) -> str:
-    return each.name.rsplit(" ", 2)[0]
+def _model(entrant: Entrant) -> str:
+    return entrant.name.rsplit(" ", 2)[0]
 
 
 def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
@@ -108,18 +108,17 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
 def _controls(view: View) -> Iterator[str]:
     """Yield what must hold: untrained models last, and static word vectors at chance where order alone decides."""
     yield "## What must hold\n"
-    trained = [each.value() for each in view.entrants if not each.control and each.value() is not None]
-    random = [each.value() for each in view.entrants if each.control and each.value() is not None]
+    trained = [entrant.value() for entrant in view.entrants if not entrant.control and entrant.value() is not None]
+    random = [entrant.value() for entrant in view.entrants if entrant.control and entrant.value() is not None]
     yield paragraph(
         f"- Mean winning rate of entrants with random weights {100 * np.mean(random):.0f} %, of the others "
         f"{100 * np.mean(trained):.0f} %.",
         "  ",
     )
     for name in _ORDER:
-        scores = [(each.layer == EMBEDDING, each.scores.get(name, {}).get("value")) for each in view.pooled]
+        scores = [(entrant.layer == EMBEDDING, entrant.scores.get(name, {}).get("value")) for entrant in view.pooled]
         static, other = (
-            [value for is_static, value in scores if value is not None and is_static is wanted]
-            for wanted in (True, False)
+            [value for is_static, value in scores if value is not None and is_static is side] for side in (True, False)
         )
         if static and other:
             yield paragraph(
@@ -152,10 +151,10 @@ def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
         shares, ("share of train", "and of dev and test"), costs[1:], strict=True
     ):
         common = [name for name in whole[0] if name in names], [name for name in whole[1] if name in sets]
-        pair = [chosen(each[2], *zip(each, common, strict=False)) for each in (whole, (names, sets, values))]
+        pair = [chosen(board[2], *zip(board, common, strict=False)) for board in (whole, (names, sets, values))]
         for definition in DEFINITIONS:
             parts = [
-                f"{100 * own / whole_:.0f} %" if whole_ else "" for own, whole_ in zip(cost, costs[0], strict=True)
+                f"{100 * part / whole_:.0f} %" if whole_ else "" for part, whole_ in zip(cost, costs[0], strict=True)
             ]
             lines.append([label, definition, *agreement(*pair, definition), *parts])
     yield table(["of the data", *HEAD[1:], "texts read", "probe seconds"], lines)
@@ -170,4 +169,4 @@ def _cost(run: RunFolder) -> tuple[float, float]:
     """Return instances that were read, and seconds of all probes."""
     sets = run.read_table("sets").to_pylist()
     seconds = sum(row["wall_s"] or 0.0 for row in _rows(run) if row["metric"] == SCORE)
-    return sum(each["num_instances"] for each in sets), seconds
+    return sum(row["num_instances"] for row in sets), seconds

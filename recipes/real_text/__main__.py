@@ -61,8 +61,8 @@ def main() -> int:
         measure(args.output, *shared, "--strategies", args.strategies or strategies, *options)
         for strategies, options in ((STRATEGIES, ()), (FORWARD, ("--metrics", "d1", "--set", "sinks=include")))
     ]
-    chosen = "" if args.concepts == "all" else f" --concepts {args.concepts}"
-    command = f".venv/bin/python -m recipes.real_text{chosen}" if chosen else "make real-text"
+    option = "" if args.concepts == "all" else f" --concepts {args.concepts}"
+    command = f".venv/bin/python -m recipes.real_text{option}" if option else "make real-text"
     pairs = steered_pairs(runs[0], archives, args.output)
     args.page.write_text(page(Measured(runs[0], runs[1], corpus, lacking, pairs, command)), "utf-8")
     print(f"page: {args.page}")
@@ -80,12 +80,15 @@ def steered_pairs(run: RunFolder, archives: Path, output: Path) -> SteeredPairs 
     print(f"{len(pairs)} minimal pairs under {concept} by {strategy}", flush=True)
     direction = np.load(export(run, output / "directions", concept, strategy, layer))
     cluster, folder = ClusterSettings.load(), Path(resolve_model(MODEL).source)
-    asked = ask_harness(pairs, output / "harness", f"{cluster.http_address}/steerer", cluster.token, MODEL, folder)
+    harness = ask_harness(pairs, output / "harness", f"{cluster.http_address}/steerer", cluster.token, MODEL, folder)
     judged = []
-    for each in judge(open_session().services, pairs, MODEL, direction, layer):
-        print(f"strength {each.strength:g}: accuracy {each.accuracy:.3f}, perplexity {each.perplexity:.1f}", flush=True)
-        judged.append(each)
-    return SteeredPairs((concept, strategy, layer), len(pairs), judged, asked.accuracy)
+    for answer in judge(open_session().services, pairs, MODEL, direction, layer):
+        print(
+            f"strength {answer.strength:g}: accuracy {answer.accuracy:.3f}, perplexity {answer.perplexity:.1f}",
+            flush=True,
+        )
+        judged.append(answer)
+    return SteeredPairs((concept, strategy, layer), len(pairs), judged, harness.accuracy)
 
 
 def steered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

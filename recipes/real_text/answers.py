@@ -70,12 +70,12 @@ def moved_by_sinks(excluded: Sequence[Row], included: Sequence[Row]) -> tuple[li
     ]
     moved = [f"`{row['strategy']}`" for row in changes.ranks if abs(row["change"] or 0.0) >= MOVED]
     (agreement,) = changes.agreement
-    said = [
+    sentences = [
         f"With attention sinks in the vectors, {len(moved)} of {len(lines)} strategies move by {MOVED:g} ranks or more "
         f"in D1: {', '.join(moved) or 'none'}.",
         f"With and without sinks, {_agreement(agreement['value'], agreement['interval'], agreement['num_strategies'])}",
     ]
-    return said, lines
+    return sentences, lines
 
 
 def _difference(row: Row | None) -> list[str]:

@@ -64,7 +64,7 @@ def _means(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
     for row in rows:
         if row["metric"] == metric and row["value"] is not None and row["concept"] is not None:
             values[row["concept"]][row["strategy"]].append(row["value"])
-    return {concept: {name: fmean(found) for name, found in of.items()} for concept, of in values.items()}
+    return {concept: {name: fmean(layer_values) for name, layer_values in of.items()} for concept, of in values.items()}
 
 
 def _text(value: float | None) -> str:

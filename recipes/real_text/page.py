@@ -71,7 +71,7 @@ def page(measured: Measured) -> str:
         _items(
             [
                 *answers(best_of(build_ranks(rows, SEPARATION).boards, {row["metric"] for row in rows})),
-                *(f"Compared with the published table, {said}" for said in published_orders(rows)),
+                *(f"Compared with the published table, {order}" for order in published_orders(rows)),
                 *moved,
             ]
         ),
@@ -108,15 +108,15 @@ def _minimal_pairs(pairs: SteeredPairs | None) -> list[str]:
     if pairs is None:
         return []
     concept, strategy, layer = pairs.direction
-    said = (
+    intro = (
         f"{pairs.num_pairs:,} pairs of BLiMP, the same number of each paradigm, asked through the completions API "
         f"while every position is steered at block {layer} by the `{strategy}` direction of {concept}. A pair is "
         "right if the grammatical sentence is the likelier one; perplexity is per token of these sentences. Strengths "
         "are in median residual norms. lm-evaluation-harness, which puts a BOS before each sentence, gives an "
         f"accuracy of {pairs.harness:.3f} unsteered."
     )
-    lines = [[f"{each.strength:g}", f"{each.accuracy:.3f}", f"{each.perplexity:.1f}"] for each in pairs.judged]
-    return ["## Minimal pairs under steering", paragraph(said), table(("strength", "accuracy", "perplexity"), lines)]
+    lines = [[f"{answer.strength:g}", f"{answer.accuracy:.3f}", f"{answer.perplexity:.1f}"] for answer in pairs.judged]
+    return ["## Minimal pairs under steering", paragraph(intro), table(("strength", "accuracy", "perplexity"), lines)]
 
 
 def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
@@ -131,16 +131,16 @@ def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
     return lines
 
 
-def _shown(found: Findings) -> list[str]:
+def _shown(findings: Findings) -> list[str]:
     items = [
         f"Concepts on which half of the strategies have a D1 of {SATURATED} or more hardly rank strategies. They are "
-        f"{len(found.saturated)} of {len(found.best)}: {_listed(found.saturated)}.",
-        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(found.verdicts.items()))}.",
-        f"{len(found.gated)} of {len(found.best)} scorers pass their gate: {_listed(found.gated)}. D2 and D3 have "
-        "values for these only.",
+        f"{len(findings.saturated)} of {len(findings.best)}: {_listed(findings.saturated)}.",
+        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(findings.verdicts.items()))}.",
+        f"{len(findings.gated)} of {len(findings.best)} scorers pass their gate: {_listed(findings.gated)}. D2 and D3 "
+        "have values for these only.",
     ]
     header = ("concept", "best strategy", "its D1", "A1_mean", "P1_last_token", "best beyond the confound")
-    return [_items(items), table(header, found.lines())]
+    return [_items(items), table(header, findings.lines())]
 
 
 def _items(texts: Iterable[str]) -> str:

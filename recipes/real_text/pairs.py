@@ -93,12 +93,12 @@ def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, m
     command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", TASK, "--log_samples"]
     command += ["--include_path", str(folder), "--output_path", str(folder / "out"), "--batch_size", str(BATCH)]
     command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
-    own = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": token}
-    subprocess.run(command, env={**os.environ, **own}, check=True)
+    environment = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": token}
+    subprocess.run(command, env={**os.environ, **environment}, check=True)
     result = json.loads(_newest(folder / "out", "results_*.json"))
     samples = map(json.loads, _newest(folder / "out", "samples_*.jsonl").splitlines())
-    found = {row["doc_id"]: tuple(float(answer[0][0]) for answer in row["resps"]) for row in samples}
-    return Harness(result["results"][TASK]["acc,none"], [(good, bad) for _, (good, bad) in sorted(found.items())])
+    likelihoods = {row["doc_id"]: tuple(float(answer[0][0]) for answer in row["resps"]) for row in samples}
+    return Harness(result["results"][TASK]["acc,none"], [(good, bad) for _, (good, bad) in sorted(likelihoods.items())])
 
 
 def _newest(folder: Path, pattern: str) -> str:
@@ -116,10 +116,10 @@ def judge(services: Services, pairs: Sequence[Pair], model: str, direction: np.n
         edit = {"vector": direction.astype(np.float64).tolist(), "layer": layer, "strength": strength}
         steering = {"edits": [edit], "positions": "all"} if strength else None
         body: dict[str, Any] = {"model": model, "max_tokens": 0, "echo": True, "logprobs": 0, "steering": steering}
-        found: list[np.ndarray] = []
+        logprobs: list[np.ndarray] = []
         for start in range(0, len(sentences), BATCH):
             answer = services.post("steerer", "v1/completions", body | {"prompt": sentences[start : start + BATCH]})
-            found += [np.array(each["logprobs"]["token_logprobs"][1:]) for each in answer["choices"]]
-        good, bad = found[::2], found[1::2]
+            logprobs += [np.array(choice["logprobs"]["token_logprobs"][1:]) for choice in answer["choices"]]
+        good, bad = logprobs[::2], logprobs[1::2]
         right = [first.sum() > second.sum() for first, second in zip(good, bad, strict=True)]
         yield Judged(strength, float(np.mean(right)), float(np.exp(-np.concatenate(good).mean())))

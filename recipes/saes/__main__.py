@@ -91,15 +91,15 @@ def make(
 def check(ref: ModelRef, texts: Sequence[str], folder: Path) -> None:
     """Write the quality of the autoencoders in `folder`, which read one layer, on held-out texts beside them."""
     saes = {
-        each.parent.name: SparseAutoencoder.from_folder(each.parent)[0] for each in sorted(folder.glob(f"*/{_CONFIG}"))
+        path.parent.name: SparseAutoencoder.from_folder(path.parent)[0] for path in sorted(folder.glob(f"*/{_CONFIG}"))
     }
     layers = {sae.layer for sae in saes.values()}
     layer = layers.pop() if len(layers) == 1 else None
     if layer is None:
         raise ValueError(f"{folder} must hold folders of autoencoders that name one layer; it has {len(saes)}")
     figures = quality_of(saes, load_decoder(ref), layer, texts)
-    for name, found in figures.items():
-        print(name, json.dumps(found))
+    for name, quality in figures.items():
+        print(name, json.dumps(quality))
     (folder / _QUALITY).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 

@@ -42,8 +42,8 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         name, source = _SOURCES[config.stories == "planted"]
         pairs = "all" if config.num_pairs is None else f"at most {config.num_pairs}"
         yield f"\n## {name}\n"
-        said = f"{source} Of each subject {pairs} pairs are read."
-        yield paragraph(f"{said} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
+        intro = f"{source} Of each subject {pairs} pairs are read."
+        yield paragraph(f"{intro} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
         for line in report.markdown.splitlines():
             is_prose = line and not line.startswith("|")
             yield paragraph(line, "  " if line.startswith("- ") else "") if is_prose else line

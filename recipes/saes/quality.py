@@ -26,8 +26,8 @@ def quality_of(
     passages = PassageTexts([str(number) for number in range(len(texts))], texts)
     encoders = {name: autoencoder(sae, decoder.device) for name, sae in saes.items()}
     tables = read_features(decoder, passages, encoders, layer)
-    found = recovered(decoder, passages, encoders, layer, num_bootstrap=0)
-    measures = {name: {one.metric.removeprefix("ce."): one.value for one in own} for name, own in found.items()}
+    by_name = recovered(decoder, passages, encoders, layer, num_bootstrap=0)
+    measures = {name: {one.metric.removeprefix("ce."): one.value for one in rows} for name, rows in by_name.items()}
     return {name: _of_features(tables[name], sae.num_features) | measures[name] for name, sae in saes.items()}
 
 

@@ -34,15 +34,15 @@ class Reader:
         """Yield states of tokens [n, D], a batch of texts at a time, without attention sinks and padding."""
         for first in range(0, len(texts), _BATCH):
             ids_BT, mask_BT = self._encoded(texts[first : first + _BATCH])
-            kept: list[Tensor] = []
+            outputs: list[Tensor] = []
 
-            def keep(_module: Any, _args: Any, output: Any, kept: list[Tensor] = kept) -> None:
-                kept.append(_of(output).float())
+            def keep(_module: Any, _args: Any, output: Any, outputs: list[Tensor] = outputs) -> None:
+                outputs.append(_of(output).float())
                 raise _Read
 
             with self._hooked(keep), torch.inference_mode(), suppress(_Read):
                 self.model.get_decoder()(ids_BT, use_cache=False)
-            for h_TD, mask_T in zip(kept[0], mask_BT, strict=True):
+            for h_TD, mask_T in zip(outputs[0], mask_BT, strict=True):
                 yield _counted(h_TD[mask_T])
 
     @contextmanager

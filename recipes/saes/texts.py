@@ -26,16 +26,16 @@ def pieces_of(planted: float, seed: int = 0) -> tuple[list[str], list[str]]:
     random.Random(seed).shuffle(real)
     num_planted = round(len(real) * planted / (1 - planted))
     documents = lm_documents(seed, num_planted, [None]) if num_planted else ()
-    found = real + [document.text for document in documents]
-    random.Random(seed + 1).shuffle(found)
-    return found[NUM_HELD_OUT:], found[:NUM_HELD_OUT]
+    pieces = real + [document.text for document in documents]
+    random.Random(seed + 1).shuffle(pieces)
+    return pieces[NUM_HELD_OUT:], pieces[:NUM_HELD_OUT]
 
 
 def _real_texts(seed: int) -> Iterator[str]:
     for source in SOURCES.values():
         if not source.permissive or source.name in _EXCLUDED:
             continue
-        documents = [each for each in read_documents(source.name, None) if split_of(each.doc_id) == "lm"]
+        documents = [document for document in read_documents(source.name, None) if split_of(document.doc_id) == "lm"]
         random.Random(seed).shuffle(documents)
         left = _CAP_BYTES
         for document in documents:
@@ -47,11 +47,11 @@ def _real_texts(seed: int) -> Iterator[str]:
 
 def _cut(text: str) -> Sequence[str]:
     """Return pieces of about equal length, cut at spaces."""
-    found, words, size = list[str](), list[str](), 0
+    pieces, words, size = list[str](), list[str](), 0
     for word in text.split():
         words.append(word)
         size += len(word) + 1
         if size >= _PIECE_CHARACTERS:
-            found.append(" ".join(words))
+            pieces.append(" ".join(words))
             words, size = [], 0
-    return found
+    return pieces

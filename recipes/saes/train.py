@@ -99,15 +99,15 @@ class Autoencoder(nn.Module):
         Decoder rows get norm 1, which moves no reconstruction.
         """
         norms_d = self.w_dec.norm(dim=1)
-        found = {
+        tensors = {
             "W_enc": self.w_enc * norms_d,
             "b_enc": (self.b_enc * norms_d) / scale,
             "W_dec": self.w_dec / norms_d[:, None],
             "b_dec": self.b_dec / scale,
         }
         if self.log_threshold is not None:
-            found["threshold"] = self.log_threshold.exp() * norms_d / scale
-        return found
+            tensors["threshold"] = self.log_threshold.exp() * norms_d / scale
+        return tensors
 
 
 class _Jump(torch.autograd.Function):
@@ -151,7 +151,7 @@ def train(
     optimizers = {
         name: torch.optim.Adam(model.parameters(), lr=_RATE, betas=(0.9, 0.999)) for name, model in models.items()
     }
-    scale, began, said = 0.0, time.monotonic(), 0.0
+    scale, began, reported_at = 0.0, time.monotonic(), 0.0
     total = plan.num_tokens // _BATCH
     for step, x_nD in enumerate(_batches(reader.states(texts), plan.num_tokens, seed), 1):
         if not scale:
@@ -169,16 +169,16 @@ def train(
             optimizers[name].step()
             optimizers[name].zero_grad(set_to_none=True)
             losses[name] = float(loss.detach())
-        if time.monotonic() - said > _SECONDS:
-            said = time.monotonic()
-            shown = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
-            print(f"{said - began:5.0f} s  {step} of {total}: {shown}", file=sys.stderr, flush=True)
+        if time.monotonic() - reported_at > _SECONDS:
+            reported_at = time.monotonic()
+            report = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+            print(f"{reported_at - began:5.0f} s  {step} of {total}: {report}", file=sys.stderr, flush=True)
     return models, scale
 
 
 def _batches(states: Iterable[Tensor], num_tokens: int, seed: int) -> Iterator[Tensor]:
     """Yield batches of states in random order out of a buffer, so that a batch holds tokens of many texts."""
-    generator, held, size, given = torch.Generator().manual_seed(seed), list[Tensor](), 0, 0
+    generator, held, size, num_given = torch.Generator().manual_seed(seed), list[Tensor](), 0, 0
     for x_nD in states:
         held.append(x_nD)
         size += len(x_nD)
@@ -188,8 +188,8 @@ def _batches(states: Iterable[Tensor], num_tokens: int, seed: int) -> Iterator[T
         half = len(pool_nD) // 2 // _BATCH * _BATCH
         for batch_nD in pool_nD[:half].split(_BATCH):
             yield batch_nD
-            given += len(batch_nD)
-            if given >= num_tokens:
+            num_given += len(batch_nD)
+            if num_given >= num_tokens:
                 return
         held, size = [pool_nD[half:].clone()], len(pool_nD) - half
     pool_nD = torch.cat(held)[torch.randperm(size, generator=generator)]

@@ -32,8 +32,8 @@ def encoders(world: World, seed: int) -> Iterator[Encoder]:
     true_FD = torch.from_numpy(world.directions_FD)
     true = _thresholded(TRUE, true_FD)
     yield true
-    kept = torch.randperm(len(true_FD), generator=generator)[: len(true_FD) // 2].sort().values
-    yield _thresholded("half", true_FD[kept])
+    half = torch.randperm(len(true_FD), generator=generator)[: len(true_FD) // 2].sort().values
+    yield _thresholded("half", true_FD[half])
     yield _split(true_FD, torch.randn(len(true_FD), WIDTH, generator=generator))
     yield _absorbed(true_FD, world.parents, world.children)
     first_FD, second_FD = true_FD[::2], true_FD[1::2]

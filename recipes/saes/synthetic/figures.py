@@ -31,18 +31,18 @@ Figures = dict[tuple[str, str], float]
 def figures(seed: int) -> dict[str, Figures]:
     """Return the figures of each autoencoder of one draw of the model."""
     world = World.draw(seed)
-    found: dict[str, Figures] = {}
+    by_encoder: dict[str, Figures] = {}
     for encoder in encoders(world, seed):
         table = features_of(encoder, world.states_PTD)
-        found[encoder.id] = {
-            (protocol, each.metric): each.value
+        by_encoder[encoder.id] = {
+            (protocol, measure.metric): measure.value
             for protocol in ("published", "corrected")
-            for each in contrast(
+            for measure in contrast(
                 world.stories, [table], ContrastParams(protocol=protocol, num_bootstrap=0, seed=seed)
             ).measures
-            if each.value is not None
+            if measure.value is not None
         }
-    return found
+    return by_encoder
 
 
 def features_of(encoder: Encoder, states_PTD: np.ndarray) -> pa.Table:
@@ -64,5 +64,5 @@ def features_of(encoder: Encoder, states_PTD: np.ndarray) -> pa.Table:
 
 def lead(drawn: Sequence[Mapping[str, Figures]], score: tuple[str, str], other: str) -> tuple[float, float, float]:
     """Return by how much the true autoencoder is above another one: mean over seeds, and its 95 % t interval."""
-    differences = np.array([each[TRUE][score] - each[other][score] for each in drawn])
+    differences = np.array([draw[TRUE][score] - draw[other][score] for draw in drawn])
     return float(differences.mean()), *t_interval(differences)

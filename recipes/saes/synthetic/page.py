@@ -34,7 +34,7 @@ def page(drawn: Sequence[Mapping[str, Figures]]) -> str:
     """Return the page from the figures of several draws."""
     others = [name for name in drawn[0] if name != TRUE]
     leads = {score: {name: lead(drawn, score, name) for name in others} for score in SCORES}
-    short = {score: [name for name, (_, low, _) in found.items() if low <= 0] for score, found in leads.items()}
+    short = {score: [name for name, (_, low, _) in margins.items() if low <= 0] for score, margins in leads.items()}
     parts = [
         "# CE-Bench: a check with known features",
         paragraph(
@@ -51,7 +51,7 @@ def page(drawn: Sequence[Mapping[str, Figures]]) -> str:
         ),
         table(
             ["protocol", "score", *others, "not beaten"],
-            [[*score, *map(_signed, found.values()), ", ".join(short[score])] for score, found in leads.items()],
+            [[*score, *map(_signed, margins.values()), ", ".join(short[score])] for score, margins in leads.items()],
         ),
         "## The model and the autoencoders",
         paragraph(_MODEL),
@@ -92,15 +92,15 @@ def _named(score: tuple[str, str]) -> str:
     return f"`{score[1]}` ({score[0]})"
 
 
-def _signed(found: tuple[float, float, float]) -> str:
-    mean, low, high = found
+def _signed(margin: tuple[float, float, float]) -> str:
+    mean, low, high = margin
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def _means(drawn: Sequence[Mapping[str, Figures]], score: tuple[str, str]) -> list[str]:
     cells = [score[1]]
     for name in drawn[0]:
-        values = np.array([each[name].get(score, np.nan) for each in drawn])
+        values = np.array([draw[name].get(score, np.nan) for draw in drawn])
         if np.isfinite(values).all():
             low, high = t_interval(values)
             cells.append(f"{values.mean():.3f} ({low:.3f} to {high:.3f})" if high > low else f"{values.mean():,.0f}")

@@ -32,25 +32,25 @@ def agreement(file: Path) -> Recorded:
     head, lines = read_csv(file)
     if len(lines) < 2:
         raise InputError(f"{file}: {len(lines)} autoencoder; at least two are needed for a pair")
-    found = {name: _column(file, head, lines, names) for name, names in COLUMNS.items()}
-    both = found["contrastive"] + found["independent"]
+    columns = {name: _column(file, head, lines, names) for name, names in COLUMNS.items()}
+    both = columns["contrastive"] + columns["independent"]
     scores = {
-        f"contrastive + independent - {L0_WEIGHT:g} x L0": both - L0_WEIGHT * found["l0"],
+        f"contrastive + independent - {L0_WEIGHT:g} x L0": both - L0_WEIGHT * columns["l0"],
         "contrastive + independent": both,
-        "-L0": -found["l0"],
+        "-L0": -columns["l0"],
     }
     widths = [next(filter(None, map(width_of, _named(line))), None) for line in lines]
-    known = [width for width in widths if width is not None]
-    if len(known) == len(lines) and len(set(known)) > 1:
-        scores["log2 of the width"] = np.log2(known)
-    rows = [{"score": name, **_shares(values, found["ground_truth"])} for name, values in scores.items()]
-    said = paragraph(
+    sizes = [width for width in widths if width is not None]
+    if len(sizes) == len(lines) and len(set(sizes)) > 1:
+        scores["log2 of the width"] = np.log2(sizes)
+    rows = [{"score": name, **_shares(values, columns["ground_truth"])} for name, values in scores.items()]
+    intro = paragraph(
         f"Scores recorded by others in {file.name}: {len(lines)} autoencoders, {math.comb(len(lines), 2)} pairs. A "
         "pair counts where the score orders it as SAEBench does (column ground_truth); intervals of 95 % come from a "
         "bootstrap over autoencoders. The first score is the paper's sparsity-aware one."
     )
-    if len(known) < len(lines):
-        said += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(known)} lines."
+    if len(sizes) < len(lines):
+        intro += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(sizes)} lines."
     text = [
         [
             row["score"],
@@ -63,16 +63,16 @@ def agreement(file: Path) -> Recorded:
     head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %"]
     parts = [
         "## Agreement with SAEBench",
-        said,
+        intro,
         table(head, text),
-        _architectures(lines, scores, found["ground_truth"]),
+        _architectures(lines, scores, columns["ground_truth"]),
     ]
     return Recorded(rows, "\n\n".join(filter(None, parts)))
 
 
 def _column(file: Path, head: list[str], lines: list[Line], names: tuple[str, ...]) -> np.ndarray:
     """Return the numbers of a column under one of its names."""
-    name = next((each for each in names if each in head), None)
+    name = next((column for column in names if column in head), None)
     if name is None:
         raise InputError(f"{file}, line 1: no column {' or '.join(names)}")
     values = np.array([line.number(name) for line in lines])
@@ -90,16 +90,16 @@ def _named(line: Line) -> list[str]:
 def _architectures(lines: Sequence[Line], scores: Mapping[str, np.ndarray], truth: np.ndarray) -> str:
     """Return how the means of architectures are ordered by each score and by SAEBench, empty for fewer than three."""
     names = np.array([next(filter(None, map(architecture_of, _named(line))), "") for line in lines])
-    known = sorted(set(names) - {""})
-    if len(known) < 3:
+    kinds = sorted(set(names) - {""})
+    if len(kinds) < 3:
         return ""
-    of_truth = np.array([truth[names == name].mean() for name in known])
-    said = []
+    of_truth = np.array([truth[names == name].mean() for name in kinds])
+    bullets = []
     for score, values in scores.items():
-        means = np.array([values[names == name].mean() for name in known])
-        said.append(f"- {score}: Kendall's tau {kendall(means, of_truth):.2f}; {_order(known, means)}")
-    said.append(f"- SAEBench: {_order(known, of_truth)}")
-    return f"Order of the {len(known)} architectures by their means, beside that of SAEBench:\n\n" + "\n".join(said)
+        means = np.array([values[names == name].mean() for name in kinds])
+        bullets.append(f"- {score}: Kendall's tau {kendall(means, of_truth):.2f}; {_order(kinds, means)}")
+    bullets.append(f"- SAEBench: {_order(kinds, of_truth)}")
+    return f"Order of the {len(kinds)} architectures by their means, beside that of SAEBench:\n\n" + "\n".join(bullets)
 
 
 def _order(names: Sequence[str], means: np.ndarray) -> str:

@@ -20,13 +20,13 @@ FEWEST = 3
 
 def claims_markdown(entries: Sequence[Entry]) -> str:
     """Return which claims hold under which definition as text."""
-    said = paragraph(
+    intro = paragraph(
         "Exponents are slopes of log score on log width (or L0), among autoencoders that share stories, model, hook "
         "and architecture (for L0 also width). Intervals of 95 % come from a bootstrap over autoencoders. A maximum of "
         "z-scores is at most (d - 1) / sqrt(d), so dead features alone can give a sparse score the exponent 0.5."
     )
     head = ["claim", "definition", *(f"exponent of {name}" for name in FIGURES)]
-    parts = ["## Claims", said, table(head, _exponents(entries))]
+    parts = ["## Claims", intro, table(head, _exponents(entries))]
     return "\n\n".join([*parts, items([*_orders(entries), _qwen(entries)])])
 
 
@@ -80,17 +80,17 @@ def _orders(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry.d and entry.architecture:
             stories = f"{entry.stories or 'unnamed stories'}, {entry.rows} rows"
-            found = by_place.setdefault((entry.model, entry.hook, entry.d), {}).setdefault(stories, {})
-            found.setdefault(entry.architecture, []).append(entry.figures["interpretability"]["max"])
+            by_architecture = by_place.setdefault((entry.model, entry.hook, entry.d), {}).setdefault(stories, {})
+            by_architecture.setdefault(entry.architecture, []).append(entry.figures["interpretability"]["max"])
     compared = False
     for (model, hook, d), by_stories in sorted(by_place.items()):
         orders = {}
         for stories, by_name in sorted(by_stories.items()):
-            kept = {name: values for name, values in by_name.items() if len(values) >= FEWEST}
-            if len(kept) > 1:
+            frequent_architectures = {name: values for name, values in by_name.items() if len(values) >= FEWEST}
+            if len(frequent_architectures) > 1:
                 compared = True
-                orders[stories] = {name: float(np.mean(values)) for name, values in kept.items()}
-                yield f"Order of architectures, {model} {hook}, d = {d}, {stories}: {_order(kept)}"
+                orders[stories] = {name: float(np.mean(values)) for name, values in frequent_architectures.items()}
+                yield f"Order of architectures, {model} {hook}, d = {d}, {stories}: {_order(frequent_architectures)}"
         for (one, first), (other, second) in combinations(orders.items(), 2):
             names = sorted(first.keys() & second.keys())
             if len(names) > 2:
@@ -108,12 +108,12 @@ def _order(values: dict[str, list[float]]) -> str:
         bootstrap_counts(len(part), NUM_RESAMPLES, seed) @ part / len(part) for seed, part in enumerate((first, second))
     ]
     ends = percentile_interval(drawn[0] - drawn[1])
-    shown = ", ".join(f"{name} {np.mean(values[name]):.1f}" for name in ranked)
-    return f"{shown}. The first leads the second by {with_interval(first.mean() - second.mean(), ends, '+.1f')}"
+    ranking = ", ".join(f"{name} {np.mean(values[name]):.1f}" for name in ranked)
+    return f"{ranking}. The first leads the second by {with_interval(first.mean() - second.mean(), ends, '+.1f')}"
 
 
 def _qwen(entries: Sequence[Entry]) -> str:
-    found = sum("qwen" in f"{entry.model} {entry.path}".lower() for entry in entries)
+    count = sum("qwen" in f"{entry.model} {entry.path}".lower() for entry in entries)
     return (
-        f"Qwen: {found} autoencoders are recorded" if found else "Qwen: not checkable, no autoencoder of it is recorded"
+        f"Qwen: {count} autoencoders are recorded" if count else "Qwen: not checkable, no autoencoder of it is recorded"
     )

@@ -59,7 +59,7 @@ def probing_scope(
     if not config.concepts and not config.sets:
         return None
     shared = {name: getattr(config, name) for name in RunConfig.model_fields if name != "protocol"}
-    own = ConceptsConfig(
+    settings = ConceptsConfig(
         **shared,
         concepts=config.concepts,
         strategies=(POOLING,),
@@ -69,7 +69,11 @@ def probing_scope(
         fold_seeds=_fold_seeds(config.seed),
     )
     saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
-    scope = resolve_concepts(own, session, model) if own.concepts else Scope(own, model, (STRATEGIES.get(POOLING),))
+    scope = (
+        resolve_concepts(settings, session, model)
+        if settings.concepts
+        else Scope(settings, model, (STRATEGIES.get(POOLING),))
+    )
     return replace(scope, saes=saes)
 
 
@@ -84,11 +88,11 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
     vectors = plan_vectors(probing)
     probes = plan_probes(probing, vectors, Components(PlannedWork(), {}))
     draft, sparse = Draft(), dict[tuple[str, int, str], str]()
-    for (concept, own), layer in product(vectors.concepts.items(), probing.layers):
-        sparse |= plan_sparse(draft, probing, concept, own.passages, layer, read)
+    for (concept, concept_vectors), layer in product(vectors.concepts.items(), probing.layers):
+        sparse |= plan_sparse(draft, probing, concept, concept_vectors.passages, layer, read)
     d1 = {
-        (concept, layer): own.measures[Cell(POOLING, layer)]
-        for (concept, own), layer in product(probes.concepts.items(), probing.layers)
+        (concept, layer): concept_probes.measures[Cell(POOLING, layer)]
+        for (concept, concept_probes), layer in product(probes.concepts.items(), probing.layers)
     }
     return ConceptProbes(joined([vectors, probes, Stage(draft.done())]), d1, sparse)
 
@@ -108,8 +112,8 @@ def plan_sparse(
         seed=probing.config.seed,
         fold_seeds=probing.config.fold_seeds,
     )
-    made = draft.add(steps.SPARSE, params, inputs, map(steps.SPARSE_MEASURES, numbers.values()))
-    return {(name, layer, entrant): made[steps.SPARSE_MEASURES(number)] for entrant, number in numbers.items()}
+    keys = draft.add(steps.SPARSE, params, inputs, map(steps.SPARSE_MEASURES, numbers.values()))
+    return {(name, layer, entrant): keys[steps.SPARSE_MEASURES(number)] for entrant, number in numbers.items()}
 
 
 def concept_rows(planned: ConceptProbes, source: RowSource, column: str = "concept") -> Iterator[Row]:
@@ -144,8 +148,8 @@ class Reader:
     @property
     def mean(self) -> float | None:
         """Return the mean over concepts; None where one is null: a mean of fewer would not compare."""
-        known = [value for value in self.values.values() if value is not None]
-        return sum(known) / len(known) if known and len(known) == len(self.values) else None
+        aurocs = [value for value in self.values.values() if value is not None]
+        return sum(aurocs) / len(aurocs) if aurocs and len(aurocs) == len(self.values) else None
 
     def text(self, concept: str) -> str:
         """Return the AUROC of a concept with its spread, or why there is none."""
@@ -168,28 +172,28 @@ def readers(rows: Sequence[Row]) -> list[Reader]:
             spreads.setdefault(at, {})[of] = row["value"]
         else:
             figures.setdefault(at, {})[of] = row
-    concepts = dict.fromkeys(concept for own in figures.values() for concept in own)
+    concepts = dict.fromkeys(concept for by_concept in figures.values() for concept in by_concept)
     absent = {"value": None, "status": Status.FAILED.value}  # the row of a task that failed names no k
-    found = [
+    concept_readers = [
         Reader(
             *at,
-            {concept: own.get(concept, absent)["value"] for concept in concepts},
+            {concept: by_concept.get(concept, absent)["value"] for concept in concepts},
             spreads.get(at, {}),
-            {concept: own.get(concept, absent)["status"] for concept in concepts},
+            {concept: by_concept.get(concept, absent)["status"] for concept in concepts},
         )
-        for at, own in figures.items()
+        for at, by_concept in figures.items()
     ]
-    return sorted(found, key=lambda each: -(each.mean or 0.0))
+    return sorted(concept_readers, key=lambda reader: -(reader.mean or 0.0))
 
 
 def sparse_means(rows: Sequence[Row]) -> dict[str, dict[int, float | None]]:
     """Return the mean AUROC over concepts by entrant and number k of features; None where a concept has none."""
-    means = {each.name: each.mean for each in readers(rows)}
-    found: dict[str, dict[int, float | None]] = {}
+    means = {reader.name: reader.mean for reader in readers(rows)}
+    by_entrant: dict[str, dict[int, float | None]] = {}
     for row in rows:
         if row["metric"] == "sparse.auroc" and (k := _k_of(row)):
-            found.setdefault(row["entrant"], {})[k] = means[_sparse_reader(row["entrant"], k)]
-    return found
+            by_entrant.setdefault(row["entrant"], {})[k] = means[_sparse_reader(row["entrant"], k)]
+    return by_entrant
 
 
 def _k_of(row: Row) -> int | None:

@@ -63,7 +63,7 @@ class Entrant:
     def beats(self, other: Entrant, column: str = "interpretability") -> bool:
         """Return whether the mean difference over the subjects that both have is above 0, with its 95 % interval."""
         pairs = [(row[column], other.subjects.get(name, {}).get(column)) for name, row in self.subjects.items()]
-        differences = np.array([own - theirs for own, theirs in pairs if own is not None and theirs is not None])
+        differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
         if len(differences) < 2:
             return False
         ends = percentile_interval(group_mean_resamples(differences[:, None], num_resamples=NUM_RESAMPLES)[:, 0])

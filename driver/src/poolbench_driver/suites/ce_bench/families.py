@@ -32,8 +32,8 @@ def training_of(sae: SparseAutoencoder, config: bytes, model: str, layer: int) -
     beside the model, the layer and the size.
     """
     settings = read_config(config)
-    found = settings.get("metadata")
-    metadata = found if isinstance(found, dict) else {}
+    entry = settings.get("metadata")
+    metadata = entry if isinstance(entry, dict) else {}
     seed = metadata.get("seed")
     if not isinstance(seed, int) or isinstance(seed, bool):
         return None, None
@@ -81,13 +81,15 @@ class Families:
 
     def apart(self, figure: str) -> tuple[int, int]:
         """Return how many pairs of families have ranges that do not overlap, and of how many, for a figure."""
-        known = [values for each in self.all if (values := each.values[figure]) is not None]
-        pairs = list(combinations(known, 2))
+        ranges = [values for family in self.all if (values := family.values[figure]) is not None]
+        pairs = list(combinations(ranges, 2))
         return sum(max(one) < min(other) or max(other) < min(one) for one, other in pairs), len(pairs)
 
     def rows(self) -> list[list[str]]:
         """Return the lines of the table, the last one with the pairs that ranges separate."""
-        lines = [[each.name, ", ".join(map(str, each.seeds)), *map(each.text, self.figures)] for each in self.all]
+        lines = [
+            [family.name, ", ".join(map(str, family.seeds)), *map(family.text, self.figures)] for family in self.all
+        ]
         if len(self.all) > 1:
             apart = map(self.apart, self.figures)
             lines.append(["pairs that ranges separate", "", *(f"{number} of {pairs}" for number, pairs in apart)])
@@ -115,23 +117,23 @@ class Families:
 def families_of(entrants: Sequence[Entrant]) -> Families:
     """Return the families of two seeds or more, in the order of their best members."""
     groups: dict[str, list[Entrant]] = {}
-    for each in entrants:
-        if each.family is not None:
-            groups.setdefault(each.family, []).append(each)
-    ks = sorted({k for each in entrants for k in each.sparse})
-    found, unclear = list[Family](), list[str]()
+    for sae in entrants:
+        if sae.family is not None:
+            groups.setdefault(sae.family, []).append(sae)
+    ks = sorted({k for sae in entrants for k in sae.sparse})
+    families, unclear = list[Family](), list[str]()
     for members in groups.values():
-        ordered = sorted(members, key=lambda each: (each.seed or 0, each.name))
-        if max(Counter(each.seed for each in members).values()) > 1:
-            unclear += [each.name for each in ordered]
+        ordered = sorted(members, key=lambda sae: (sae.seed or 0, sae.name))
+        if max(Counter(sae.seed for sae in members).values()) > 1:
+            unclear += [sae.name for sae in ordered]
         elif len(members) > 1:
-            found.append(Family(ordered[0].name, tuple(each.seed or 0 for each in ordered), _values(ordered, ks)))
-    return Families(found, unclear)
+            families.append(Family(ordered[0].name, tuple(sae.seed or 0 for sae in ordered), _values(ordered, ks)))
+    return Families(families, unclear)
 
 
 def _values(members: Sequence[Entrant], ks: Sequence[int]) -> dict[str, tuple[float, ...] | None]:
     """Return the values of each figure, in the order of the members; None where one has none."""
-    found = {name: [each.value(metric) for each in members] for metric, name in _METRICS.items()}
-    found |= {f"sparse probing, k = {k}": [each.sparse.get(k) for each in members] for k in ks}
-    known = {name: tuple(value for value in values if value is not None) for name, values in found.items()}
-    return {name: values if len(values) == len(members) else None for name, values in known.items()}
+    figures = {name: [sae.value(metric) for sae in members] for metric, name in _METRICS.items()}
+    figures |= {f"sparse probing, k = {k}": [sae.sparse.get(k) for sae in members] for k in ks}
+    numbers = {name: tuple(value for value in values if value is not None) for name, values in figures.items()}
+    return {name: values if len(values) == len(members) else None for name, values in numbers.items()}

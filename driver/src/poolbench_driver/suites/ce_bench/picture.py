@@ -18,35 +18,35 @@ def picture(view: View) -> Markup | None:
     """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
     if not view.trained:
         return None
-    shown = [
-        each
-        for each in view.entrants
-        if each.value(PRIMARY) is not None and (each.value(L0) or 0) > 0 and each.value(WIDTH)
+    entrants = [
+        entrant
+        for entrant in view.entrants
+        if entrant.value(PRIMARY) is not None and (entrant.value(L0) or 0) > 0 and entrant.value(WIDTH)
     ]
-    widths = sorted({each.value(WIDTH) or 0.0 for each in shown if each.kind != COORDINATES})
-    architectures = sorted({str(each.architecture) for each in view.trained})
+    widths = sorted({entrant.value(WIDTH) or 0.0 for entrant in entrants if entrant.kind != COORDINATES})
+    architectures = sorted({str(entrant.architecture) for entrant in view.trained})
 
-    def look(each: Entrant) -> tuple[str, str, str]:
+    def look(entrant: Entrant) -> tuple[str, str, str]:
         """Return sign, colour, and what the legend calls the colour."""
-        sign = "x" if each.kind == COORDINATES else _SIGNS[widths.index(each.value(WIDTH) or 0.0) % len(_SIGNS)]
-        if each.kind != AUTOENCODER:
-            return sign, GREY, "random directions" if each.kind == RANDOM else "coordinates"
-        return sign, COLOURS[architectures.index(str(each.architecture)) % len(COLOURS)], str(each.architecture)
+        sign = "x" if entrant.kind == COORDINATES else _SIGNS[widths.index(entrant.value(WIDTH) or 0.0) % len(_SIGNS)]
+        if entrant.kind != AUTOENCODER:
+            return sign, GREY, "random directions" if entrant.kind == RANDOM else "coordinates"
+        return sign, COLOURS[architectures.index(str(entrant.architecture)) % len(COLOURS)], str(entrant.architecture)
 
     def draw(axes: Any) -> None:
-        for each in shown:
-            sign, colour, _ = look(each)
-            row, l0, own = each.figures[PRIMARY], each.value(L0), each.kind == AUTOENCODER
+        for entrant in entrants:
+            sign, colour, _ = look(entrant)
+            row, l0, is_autoencoder = entrant.figures[PRIMARY], entrant.value(L0), entrant.kind == AUTOENCODER
             if row["ci_low"] is not None:
                 axes.plot([l0, l0], [row["ci_low"], row["ci_high"]], color=colour, lw=1.2, alpha=0.35)
-            axes.plot([l0], [row["value"]], ls="", marker=sign, color=colour, ms=8 if own else 5.5)
+            axes.plot([l0], [row["value"]], ls="", marker=sign, color=colour, ms=8 if is_autoencoder else 5.5)
         best = view.trained[0]
         axes.annotate(
             best.name.replace("$", r"\$"), (best.value(L0), best.value(PRIMARY)), (8, 4),
             textcoords="offset points", fontsize=10, fontweight="bold", color=INK,
         )  # fmt: skip
         for sign, colour, label in dict.fromkeys(
-            ("x" if each.kind == COORDINATES else "s", look(each)[1], look(each)[2]) for each in shown
+            ("x" if entrant.kind == COORDINATES else "s", look(entrant)[1], look(entrant)[2]) for entrant in entrants
         ):
             axes.plot([], [], ls="", marker=sign, color=colour, label=label, ms=6)
         for number, width in enumerate(widths):

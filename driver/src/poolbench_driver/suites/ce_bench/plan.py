@@ -94,16 +94,16 @@ class CeBenchScope:
     @property
     def by_layer(self) -> dict[int, dict[str, Autoencoder]]:
         """Return the autoencoders of each layer by their number in the run."""
-        layers = sorted({each.layer for each in self.saes})
-        return {at: {str(n): each for n, each in enumerate(self.saes) if each.layer == at} for at in layers}
+        layers = sorted({sae.layer for sae in self.saes})
+        return {at: {str(n): sae for n, sae in enumerate(self.saes) if sae.layer == at} for at in layers}
 
     @property
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
-        shown = first_notes(self.notes)
+        notes = first_notes(self.notes)
         return PlanFacts(
-            self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=shown
+            self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=notes
         )
 
 
@@ -170,16 +170,18 @@ def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = N
     protocols: list[Protocol] = ["corrected", "published"] if config.protocol == "published" else ["corrected"]
     folders = (STORIES_FOLDER,)
     stories = {
-        each: read_stories(config.stories, config.seed, protocol=each, folders=folders).first_pairs(config.num_pairs)
-        for each in protocols
+        protocol: read_stories(config.stories, config.seed, protocol=protocol, folders=folders).first_pairs(
+            config.num_pairs
+        )
+        for protocol in protocols
     }
-    probing = probing_scope(config, session, model, {each.layer: each.step for each in reversed(saes)})
+    probing = probing_scope(config, session, model, {sae.layer: sae.step for sae in reversed(saes)})
     return CeBenchScope(config, model, saes, stories, notes, probing, read_sets(config))
 
 
 def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder, ...], tuple[str, ...]]:
     """Return the autoencoders that fit the model, and why others do not. Raise InputError if none does."""
-    found, notes, names = dict[str, Autoencoder](), list[str](), set[str]()
+    autoencoders, notes, names = dict[str, Autoencoder](), list[str](), set[str]()
     places = places_of(config.saes)
     for name, sae, files in read_all(places):
         path = places[name]
@@ -187,34 +189,34 @@ def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder,
             if isinstance(sae, InputError):
                 raise sae
             layer = _layer_of(sae, path, config, model)
-            own = {name, f"{name} random"}
-            if own & names or name == coordinates_of(layer):
+            entrant_names = {name, f"{name} random"}
+            if entrant_names & names or name == coordinates_of(layer):
                 raise InputError(
                     f"{path}: {name} or its random twin has the name of another entrant; rename the folder"
                 )
-            if sae.id in found:
-                raise InputError(f"{path}: it has the weights and the configuration of {found[sae.id].name}")
+            if sae.id in autoencoders:
+                raise InputError(f"{path}: it has the weights and the configuration of {autoencoders[sae.id].name}")
         except InputError as error:
             notes.append(f"left out: {error}")
             continue
         step = sae_step(f"autoencoder {name}", files, partial(read_folder, path))
         training = training_of(sae, files[CONFIG_FILE], model.ref.id, layer)
-        found[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step, *training)
-        names |= own
-    if not found:
+        autoencoders[sae.id] = Autoencoder(name, layer, sae.id, sae.architecture, sae.num_features, step, *training)
+        names |= entrant_names
+    if not autoencoders:
         raise InputError(notes[0].removeprefix("left out: "))
-    return tuple(found.values()), tuple(notes)
+    return tuple(autoencoders.values()), tuple(notes)
 
 
 def _layer_of(sae: SparseAutoencoder, path: Path, config: CeBenchConfig, model: ModelInfo) -> int:
     """Return the layer that an autoencoder reads. Raise InputError if the model lacks it, or has another width."""
     if sae.width != model.width:
         raise InputError(f"{path}: it reads width {sae.width}; the states of {model.ref.id} have {model.width}")
-    named = config.layer if sae.layer is None else EMBEDDING if sae.layer == EMBEDDING_INDEX else sae.layer
-    if named is None:
+    layer = config.layer if sae.layer is None else EMBEDDING if sae.layer == EMBEDDING_INDEX else sae.layer
+    if layer is None:
         raise InputError(f"{path}: its configuration names no layer; give --layer")
     try:
-        return model.layer(named)
+        return model.layer(layer)
     except LayerError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -235,10 +237,10 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
 
 def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
     """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer."""
-    draft, found = Draft(), dict[Compared, Keys]()
+    draft, contrasts = Draft(), dict[Compared, Keys]()
     for protocol, data in scope.by_protocol.items():
         stories = draft.add_local(stored_rows("pairs of stories", data.rows, "stories"))
-        shards = [draft.add_local(stored_rows("stories", each, "stories")) for each in _shards(data.passages)]
+        shards = [draft.add_local(stored_rows("stories", texts, "stories")) for texts in _shards(data.passages)]
         for layer, saes in scope.by_layer.items():
             entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
             for sae in saes.values():
@@ -254,10 +256,10 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             )
             families = {"measures": prober.CONTRAST_MEASURES, "subjects": prober.SUBJECTS}
             roles = [role(number) for number in numbers.values() for role in families.values()]
-            made = draft.add(prober.CONTRAST, params, inputs, roles)
+            outputs = draft.add(prober.CONTRAST, params, inputs, roles)
             for name, at in entrants.items():
-                found[at] = {part: made[role(numbers[name])] for part, role in families.items()}
-    return Contrasts(draft.done(), found)
+                contrasts[at] = {part: outputs[role(numbers[name])] for part, role in families.items()}
+    return Contrasts(draft.done(), contrasts)
 
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
@@ -281,21 +283,21 @@ def _of_entrants(
     roles = {coordinates_of(params.layer): COORDINATES()}
     for number, sae in saes.items():
         roles |= {sae.name: FEATURES(number), f"{sae.name} random": RANDOM_FEATURES(number)}
-    made = draft.add(step, params, inputs, roles.values())
-    return {name: made[role] for name, role in roles.items()}
+    keys = draft.add(step, params, inputs, roles.values())
+    return {name: keys[role] for name, role in roles.items()}
 
 
 def _plan_recovered(scope: CeBenchScope) -> Recovered:
     """Plan the loss and the dense features of all entrants, on the first distinct stories."""
-    draft, found = Draft(), dict[str, str]()
+    draft, keys = Draft(), dict[str, str]()
     if scope.config.num_loss_stories:
         texts = _distinct(scope.stories, scope.config.num_loss_stories)
         key = draft.add_local(stored_rows("stories of the loss", texts, "stories"))
         seed, num_bootstrap = scope.config.seed, scope.config.num_bootstrap
         for layer, saes in scope.by_layer.items():
             params = RecoveredParams(**scope.model.params, layer=layer, seed=seed, num_bootstrap=num_bootstrap)
-            found |= _of_entrants(draft, RECOVERED, params, key, saes)
-    return Recovered(draft.done(), found)
+            keys |= _of_entrants(draft, RECOVERED, params, key, saes)
+    return Recovered(draft.done(), keys)
 
 
 def _distinct(stories: StoriesData, number: int) -> pa.Table:
@@ -303,11 +305,11 @@ def _distinct(stories: StoriesData, number: int) -> pa.Table:
     passages = stories.passages.select(["passage_id", "text"])
     text_of = dict(zip(*(column.to_pylist() for column in passages.columns), strict=True))
     first = {text: row for row, text in reversed(list(enumerate(text_of.values())))}
-    chosen = passages.take(sorted(first.values())[:number])
-    place = {text: number for number, text in enumerate(chosen["text"].to_pylist())}
+    distinct_passages = passages.take(sorted(first.values())[:number])
+    place = {text: number for number, text in enumerate(distinct_passages["text"].to_pylist())}
     pairs = [(text_of[row[side]], row["row_id"]) for row in stories.rows.to_pylist() for side in ("first", "second")]
-    groups = components(((place[text], row) for text, row in pairs if text in place), len(chosen))
-    return chosen.append_column("group", pa.array(groups.astype(str)))
+    groups = components(((place[text], row) for text, row in pairs if text in place), len(distinct_passages))
+    return distinct_passages.append_column("group", pa.array(groups.astype(str)))
 
 
 def _reading(protocol: Protocol) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Entry:
     @property
     def layer(self) -> int:
         """Return the layer that the hook names, -1 if it names none."""
-        found = re.search(r"\d+", self.hook)
-        return int(found[0]) if found else -1
+        match = re.search(r"\d+", self.hook)
+        return int(match[0]) if match else -1
 
     @property
     def comparable(self) -> tuple[str, int, str, str]:
@@ -72,7 +72,7 @@ class Entry:
         top = {name: self.figures[name]["max"] for name in FIGURES}
         both = top["contrastive"] + top["independent"]
         root = math.sqrt(self.d) if self.d else None
-        found: dict[str, dict[str, float | None]] = {
+        by_definition: dict[str, dict[str, float | None]] = {
             "published": {**top},
             "sqrt_d": {name: value / root if root else None for name, value in top.items()},
             "sum": {**top, "interpretability": both},
@@ -80,8 +80,8 @@ class Entry:
         }
         for name in self.figures["contrastive"]:
             if name != "max":
-                found[name] = {figure: self.figures[figure].get(name) for figure in FIGURES}
-        return found
+                by_definition[name] = {figure: self.figures[figure].get(name) for figure in FIGURES}
+        return by_definition
 
     def value(self, definition: str, figure: str = "interpretability") -> float | None:
         """Return one figure under one definition."""
@@ -128,12 +128,12 @@ def read_entry(file: Path, path: str) -> Entry:
     config = _object(record.get("sae_config") or {}, file, "sae_config")
     width = config.get("d_sae")
     release = f"{record.get('sae_release') or ''}/{record.get('sae_id') or ''}/{path}".lower()
-    found = re.search(r"l0_(\d+(?:\.\d+)?)", release)
+    match = re.search(r"l0_(\d+(?:\.\d+)?)", release)
     return Entry(
         path=path,
         rows=_whole(record.get("total_rows"), file, "total_rows must be a number of rows"),
         d=width_of(release) if width is None else _whole(width, file, "sae_config.d_sae must be a width"),
-        l0=float(found[1]) if found else None,
+        l0=float(match[1]) if match else None,
         figures={name: _figure(record, name, file) for name in FIGURES},
         stories=str(record.get("contrastive_dataset") or "").rpartition("/")[2],
         model=str(config.get("model_name") or ""),
@@ -144,19 +144,19 @@ def read_entry(file: Path, path: str) -> Entry:
 
 def width_of(text: str) -> int | None:
     """Return the width that a name such as `width-2pow16`, `width_65k` or `65k` has; widths are powers of two."""
-    if found := re.search(r"2pow(\d{1,2})", text):
-        return 1 << int(found[1])
-    found = re.search(r"width[_-](\d+)([km]?)(?![a-z0-9.])", text) or re.fullmatch(r"(\d+)([km]?)", text)
-    if not found or not int(found[1]):
+    if match := re.search(r"2pow(\d{1,2})", text):
+        return 1 << int(match[1])
+    match = re.search(r"width[_-](\d+)([km]?)(?![a-z0-9.])", text) or re.fullmatch(r"(\d+)([km]?)", text)
+    if not match or not int(match[1]):
         return None
-    number = int(found[1]) * _SUFFIXES[found[2]]
-    return int(2 ** round(math.log2(number))) if found[2] else int(number)
+    number = int(match[1]) * _SUFFIXES[match[2]]
+    return int(2 ** round(math.log2(number))) if match[2] else int(number)
 
 
 def _hook_of(text: str) -> str:
     """Return the hook or layer that a path names, empty if it names none."""
-    found = re.search(r"blocks\.\d+\.hook_[a-z_]+|layer_\d+", text)
-    return found[0] if found else ""
+    match = re.search(r"blocks\.\d+\.hook_[a-z_]+|layer_\d+", text)
+    return match[0] if match else ""
 
 
 def architecture_of(text: str) -> str:
@@ -182,7 +182,7 @@ def board(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def board_markdown(source: Path, tree: Tree) -> str:
     """Return the board as text: means by release, each autoencoder where they are few, and what cannot be used."""
-    said = paragraph(
+    intro = paragraph(
         f"Published figures, recorded by others below {source.name or source}: {len(tree.entries)} autoencoders. "
         "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
         "interpretability divided by the root of the width. Only means are recorded, so what needs single rows cannot "
@@ -191,7 +191,7 @@ def board_markdown(source: Path, tree: Tree) -> str:
         "are never ranked together with those of a run."
     )
     head = ["release", "hook", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
-    parts = ["## Recorded board: ce-bench", said, table(head, _releases(tree.entries))]
+    parts = ["## Recorded board: ce-bench", intro, table(head, _releases(tree.entries))]
     if len(tree.entries) <= LISTED:
         columns = ["autoencoder", "d", "L0", *FIGURES, "/sqrt(d)", "sum", "sparsity-aware"]
         parts.append(table(columns, map(_line, _ordered(tree.entries))))
@@ -211,10 +211,10 @@ def _releases(entries: Sequence[Entry]) -> Iterator[list[str]]:
         release = re.split(r"/(?:layer|blocks)[_.]", f"/{entry.path}")[0].lstrip("/") or "."
         place = (entry.stories, entry.rows, release, entry.model, entry.layer, entry.hook, entry.d or 0)
         groups.setdefault(place, []).append(entry)
-    for (stories, rows, release, _, _, hook, d), found in sorted(groups.items()):
-        means = [fmean(entry.figures[name]["max"] for entry in found) for name in FIGURES]
+    for (stories, rows, release, _, _, hook, d), group in sorted(groups.items()):
+        means = [fmean(entry.figures[name]["max"] for entry in group) for name in FIGURES]
         last = f"{means[-1] / math.sqrt(d):.3f}" if d else ""
-        counts = [str(rows), str(len(found))]
+        counts = [str(rows), str(len(group))]
         yield [release, hook, str(d or ""), stories, *counts, *(f"{mean:.1f}" for mean in means), last]
 
 

@@ -56,9 +56,9 @@ def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = view_of(tables)
     opened = view.opened()
-    shown = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
-    shown["seeds"] = bool(view.families.all)
-    problems, drawn = view.problems(), bars([each.figures.get(PRIMARY, {}) for each in view.entrants])
+    visibility = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
+    visibility["seeds"] = bool(view.families.all)
+    problems, drawn = view.problems(), bars([entrant.figures.get(PRIMARY, {}) for entrant in view.entrants])
     values: dict[str, Any] = {
         "view": view, "picture": picture(view), "published": _PUBLISHED, "metric": PRIMARY,
         "columns": _COLUMNS, "descriptions": _DESCRIPTIONS,
@@ -68,16 +68,16 @@ def report(tables: Mapping[str, pa.Table]) -> Report:
     sections = [
         Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
         for name, anchor, label in _PARTS
-        if shown.get(name, True)
+        if visibility.get(name, True)
     ]
-    found = readers(tables["results"].to_pylist())
-    concepts = list(dict.fromkeys(name for each in found for name in each.values))
-    if found:
-        values = {"readers": found, "concepts": concepts}
+    ranking = readers(tables["results"].to_pylist())
+    concepts = list(dict.fromkeys(name for reader in ranking for name in reader.values))
+    if ranking:
+        values = {"readers": ranking, "concepts": concepts}
         sections.append(Section(__name__.rpartition(".")[0], "concepts.html.j2", values, "concepts", "Concepts"))
     text = f"{view.answer()} {view.certainty()}\n\n{_board(view.entrants)}"
     return Report(
-        f"CE-Bench: {view.model}", sections, text, "\n\n".join([text, *_details(view), *_readers(found, concepts)])
+        f"CE-Bench: {view.model}", sections, text, "\n\n".join([text, *_details(view), *_readers(ranking, concepts)])
     )
 
 
@@ -100,16 +100,16 @@ def _board(entrants: Sequence[Entrant]) -> str:
         head,
         [
             [
-                each.name,
-                str(each.layer),
-                each.count(WIDTH),
-                each.count(L0),
-                *map(each.text, _DESCRIPTIONS),
-                each.text(PRIMARY),
-                each.interval(),
-                *map(each.text, _COLUMNS),
+                entrant.name,
+                str(entrant.layer),
+                entrant.count(WIDTH),
+                entrant.count(L0),
+                *map(entrant.text, _DESCRIPTIONS),
+                entrant.text(PRIMARY),
+                entrant.interval(),
+                *map(entrant.text, _COLUMNS),
             ]
-            for each in entrants
+            for entrant in entrants
         ],
     )
 
@@ -129,7 +129,7 @@ def _details(view: View) -> Iterator[str]:
     if view.published:
         lines = table(
             ["entrant", *_PUBLISHED.values()],
-            [[each.name, *map(each.text, _PUBLISHED)] for each in view.published],
+            [[entrant.name, *map(entrant.text, _PUBLISHED)] for entrant in view.published],
         )
         yield f"By the published definition, never ranked with the board:\n\n{lines}"
 
@@ -138,19 +138,24 @@ def _subjects(view: View) -> Iterator[list[str]]:
     """Yield subject, scores and strongest features, each with the side that has more of it."""
     for row in view.of_subjects():
         held = "" if row["held_out"] is None else f"{row['held_out']:.2f}"
-        named = (
-            f"{each['feature']} ({'high' if each['first'] > each['second'] else 'low'})"
-            for each in row["features"][:_NAMED]
+        features = (
+            f"{feature['feature']} ({'high' if feature['first'] > feature['second'] else 'low'})"
+            for feature in row["features"][:_NAMED]
         )
-        yield [row["subject"], f"{row['contrastive']:.3f}", held, ", ".join(named)]
+        yield [row["subject"], f"{row['contrastive']:.3f}", held, ", ".join(features)]
 
 
-def _readers(found: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
+def _readers(ranking: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
     """Yield the table of how well features and pooled directions carry concepts."""
-    if found:
+    if ranking:
         lines = [
-            [each.name, str(each.layer), "" if each.mean is None else f"{each.mean:.3f}", *map(each.text, concepts)]
-            for each in found
+            [
+                reader.name,
+                str(reader.layer),
+                "" if reader.mean is None else f"{reader.mean:.3f}",
+                *map(reader.text, concepts),
+            ]
+            for reader in ranking
         ]
         yield "How well concepts and probing sets are read, by AUROC:"
         yield table(["reader", "layer", "mean", *concepts], lines)

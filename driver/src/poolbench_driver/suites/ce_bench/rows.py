@@ -17,7 +17,7 @@ from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Comp
 
 def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
     """Return result rows, figures by the published definition, and tables of entrants, subjects and notes."""
-    saes = {each.name: each for each in plan.scope.saes}
+    saes = {sae.name: sae for sae in plan.scope.saes}
     rows: dict[str, list[Row]] = {"corrected": [], "published": []}
     subjects, entrants = list[Row](), list[Row]()
     for at, keys in plan.contrasts.items():
@@ -35,15 +35,15 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
 
 
 def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
-    own = at.kind == "autoencoder" and sae is not None
+    is_autoencoder = at.kind == "autoencoder" and sae is not None
     return {
         "entrant": at.entrant,
         "kind": at.kind,
         "layer": at.layer,
-        "architecture": sae.architecture if own and sae else None,
-        "autoencoder": sae.id if own and sae else None,
-        "family": sae.family if own and sae else None,
-        "seed": sae.seed if own and sae else None,
+        "architecture": sae.architecture if is_autoencoder and sae else None,
+        "autoencoder": sae.id if is_autoencoder and sae else None,
+        "family": sae.family if is_autoencoder and sae else None,
+        "seed": sae.seed if is_autoencoder and sae else None,
     }
 
 
@@ -76,10 +76,10 @@ def _stories(plan: CeBenchPlan) -> list[Row]:
     """Return the first pair of stories of each subject, which the page opens one of."""
     stories = plan.scope.stories
     texts = {row["passage_id"]: row for row in stories.passages.to_pylist()}
-    found: dict[str, Row] = {}
+    first_pairs: dict[str, Row] = {}
     for row in stories.rows.to_pylist():
         first, second = texts[row["first"]], texts[row["second"]]
-        found.setdefault(
+        first_pairs.setdefault(
             row["subject"],
             {
                 "subject": row["subject"],
@@ -89,4 +89,4 @@ def _stories(plan: CeBenchPlan) -> list[Row]:
                 "second_marks": second["marks"],
             },
         )
-    return list(found.values())
+    return list(first_pairs.values())

@@ -46,23 +46,25 @@ def read_sets(config: CeBenchConfig) -> SetPassages:
     """
     if not config.sets:
         return SetPassages()
-    catalogue, chosen = chosen_sets(config)
-    data, unread = catalogue.read_all(chosen, config.seed)
-    found, refused = dict[str, Mapping[str, pa.Table]](), list[str]()
-    for each in chosen:
-        if each.id in config.concepts:
-            refused.append(f"probing set {each.id}: a concept of the run has this name")
-        elif each.id in data:
+    catalogue, probing_sets = chosen_sets(config)
+    data, unread = catalogue.read_all(probing_sets, config.seed)
+    passages, refused = dict[str, Mapping[str, pa.Table]](), list[str]()
+    for probing_set in probing_sets:
+        if probing_set.id in config.concepts:
+            refused.append(f"probing set {probing_set.id}: a concept of the run has this name")
+        elif probing_set.id in data:
             try:
-                found[each.id] = as_passages(each, data[each.id], config.seed)
+                passages[probing_set.id] = as_passages(probing_set, data[probing_set.id], config.seed)
             except CorpusError as error:
                 refused.append(str(error))
     if refused:
-        fitting = f"; of the named ones: {', '.join(found)}" if found else ""
+        fitting = f"; of the named ones: {', '.join(passages)}" if passages else ""
         raise ConfigError(f"--sets: {'; '.join(refused)}. Name only sets of whole texts with two labels{fitting}")
-    if not found:
+    if not passages:
         raise CorpusError(f"--sets: no probing set can be read: {unread[0]}")
-    return SetPassages(found, tuple(map(str, [*unread, *(note for each in data.values() for note in each.notes)])))
+    return SetPassages(
+        passages, tuple(map(str, [*unread, *(note for set_data in data.values() for note in set_data.notes)]))
+    )
 
 
 def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
@@ -80,8 +82,8 @@ def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> C
             inputs |= {steps.VECTORS(split, POOLING, layer): vectors[split][layer] for split in SPLITS}
             inputs[steps.SAE(layer)] = probing.saes[layer].key
             measures = steps.MEASURES(POOLING, layer)
-            made = draft.add(steps.PROBE, probe_params(probing, name, layer), inputs, [measures])
-            d1[name, layer] = made[measures]
+            keys = draft.add(steps.PROBE, probe_params(probing, name, layer), inputs, [measures])
+            d1[name, layer] = keys[measures]
             sparse |= plan_sparse(draft, probing, name, passages, layer, read)
     return ConceptProbes(draft.done(), d1, sparse)
 
@@ -90,5 +92,5 @@ def _plan_vectors(draft: Draft, probing: Scope, passages: str) -> dict[int, str]
     """Plan the pooled vectors of some texts; return their keys by layer."""
     roles = {layer: extractor.VECTORS(POOLING, layer) for layer in probing.layers}
     params = extract_params(probing, (), probing.layers)
-    made = draft.add(extractor.EXTRACT, params, {extractor.PASSAGES(): passages}, roles.values())
-    return {layer: made[role] for layer, role in roles.items()}
+    keys = draft.add(extractor.EXTRACT, params, {extractor.PASSAGES(): passages}, roles.values())
+    return {layer: keys[role] for layer, role in roles.items()}

@@ -64,12 +64,12 @@ class View:
     @cached_property
     def trained(self) -> list[Entrant]:
         """Return the autoencoders that have a score."""
-        return [each for each in self.entrants if each.kind == AUTOENCODER and each.value(PRIMARY) is not None]
+        return [sae for sae in self.entrants if sae.kind == AUTOENCODER and sae.value(PRIMARY) is not None]
 
     @cached_property
     def tied(self) -> set[str]:
         """Return the best autoencoder, and those that it does not beat."""
-        return {each.name for each in self.trained if each is self.trained[0] or not self.trained[0].beats(each)}
+        return {sae.name for sae in self.trained if sae is self.trained[0] or not self.trained[0].beats(sae)}
 
     @cached_property
     def families(self) -> Families:
@@ -79,14 +79,14 @@ class View:
     @property
     def num_layers(self) -> int:
         """Return the number of layers that are read."""
-        return len({each.layer for each in self.entrants})
+        return len({entrant.layer for entrant in self.entrants})
 
     def nulls_of(self, one: Entrant) -> list[Entrant]:
         """Return what an autoencoder should beat: random directions of its width and L0, and the coordinates."""
         return [
-            each
-            for each in self.entrants
-            if each.name == f"{one.name} random" or (each.kind == COORDINATES and each.layer == one.layer)
+            entrant
+            for entrant in self.entrants
+            if entrant.name == f"{one.name} random" or (entrant.kind == COORDINATES and entrant.layer == one.layer)
         ]
 
     def headline(self) -> list[tuple[str, bool]]:
@@ -95,17 +95,17 @@ class View:
             return [("No autoencoder has a score.", False)]
         best, count = self.trained[0], len(self.trained)
         others = len(self.tied) - 1
-        said = [(best.name, True)]
+        pieces = [(best.name, True)]
         if count == 1:
             verb = " beats" if self._num_better() else " does not beat both"
-            return [*said, (f"{verb} {_NULLS}.", False)]
-        named = f" scores highest, and {others} more cannot be distinguished from it" if others else " scores highest"
+            return [*pieces, (f"{verb} {_NULLS}.", False)]
+        lead = f" scores highest, and {others} more cannot be distinguished from it" if others else " scores highest"
         better = self._num_better()
         counted = f"All {count}" if better == count else f"{better} of {count}" if better else f"None of the {count}"
-        return [*said, (f"{named}. {counted} autoencoders beat {_NULLS}.", False)]
+        return [*pieces, (f"{lead}. {counted} autoencoders beat {_NULLS}.", False)]
 
     def _num_better(self) -> int:
-        return sum(all(each.beats(null) for null in self.nulls_of(each)) for each in self.trained)
+        return sum(all(sae.beats(null) for null in self.nulls_of(sae)) for sae in self.trained)
 
     def answer(self) -> str:
         """Return the answer as text."""
@@ -116,19 +116,19 @@ class View:
         if not self.trained:
             return ""
         best = self.trained[0]
-        nulls = [f"{_KINDS[each.kind]} {each.text(PRIMARY)}" for each in self.nulls_of(best)]
-        said = f"{best.name}: {best.text(PRIMARY)} ({best.interval() or 'no interval'}); {', '.join(nulls)}."
+        nulls = [f"{_KINDS[null.kind]} {null.text(PRIMARY)}" for null in self.nulls_of(best)]
+        answer = f"{best.name}: {best.text(PRIMARY)} ({best.interval() or 'no interval'}); {', '.join(nulls)}."
         held = best.value(HELD_OUT)
         if held is not None:
-            said += f" Of the pairs that did not choose it, one feature gets {100 * held:.0f} % right (chance 50 %)."
-        return said
+            answer += f" Of the pairs that did not choose it, one feature gets {100 * held:.0f} % right (chance 50 %)."
+        return answer
 
     def problems(self) -> list[Problem]:
         """Return what limits the answer, the most important first."""
-        found = [*self._limits(), *self._of_one_training(), *self._wrong_entrants()]
+        problems = [*self._limits(), *self._of_one_training(), *self._wrong_entrants()]
         if self.dataset == "planted":
-            found.append(Problem(_PLANTED, "made"))
-        return [*found, *(Problem(note, "made") for note in self.notes)]
+            problems.append(Problem(_PLANTED, "made"))
+        return [*problems, *(Problem(note, "made") for note in self.notes)]
 
     def _limits(self) -> Iterator[Problem]:
         if not self.trained:
@@ -136,18 +136,18 @@ class View:
         best = self.trained[0]
         excess = best.figures.get(EXCESS, {})
         if excess.get("value") is not None and not (excess["ci_low"] is not None and excess["ci_low"] > 0):
-            shown = f"{excess['value']:.3f}" + (f", {best.interval(EXCESS)}" if best.interval(EXCESS) else "")
+            excess_text = f"{excess['value']:.3f}" + (f", {best.interval(EXCESS)}" if best.interval(EXCESS) else "")
             yield Problem(
                 "Nothing shows that the score comes from the contrast: two stories of the same side differ as much as "
-                f"the two sides (excess of {best.name} {shown}).",
+                f"the two sides (excess of {best.name} {excess_text}).",
                 "leaderboard",
             )
-        known = [each for each in self.trained if each.value(HELD_OUT) is not None]
-        twins = {each.name: each for each in self.entrants if each.kind == RANDOM}
-        above = [each for each in known if each.beats(twins[f"{each.name} random"], "held_out")]
-        if len(above) < len(known):
+        saes = [sae for sae in self.trained if sae.value(HELD_OUT) is not None]
+        twins = {entrant.name: entrant for entrant in self.entrants if entrant.kind == RANDOM}
+        above = [sae for sae in saes if sae.beats(twins[f"{sae.name} random"], "held_out")]
+        if len(above) < len(saes):
             yield Problem(
-                f"On pairs that did not choose the feature, {len(known) - len(above)} of {len(known)} autoencoders do "
+                f"On pairs that did not choose the feature, {len(saes) - len(above)} of {len(saes)} autoencoders do "
                 "no better than their random directions.",
                 "leaderboard",
             )
@@ -164,24 +164,26 @@ class View:
             yield from (Problem(text, anchor) for text in self.families.limits())
 
     def _wrong_entrants(self) -> Iterator[Problem]:
-        for each in self.entrants:
-            row = each.figures.get(PRIMARY)
+        for entrant in self.entrants:
+            row = entrant.figures.get(PRIMARY)
             if row is not None and row["status"] != Status.OK:
-                yield Problem(f"{each.name}: no score, {row['status']}: {row['reason']}")
+                yield Problem(f"{entrant.name}: no score, {row['status']}: {row['reason']}")
             coverage = None if row is None else row["coverage"]
-            if coverage is not None and coverage < 1 and each.kind == AUTOENCODER:
-                yield Problem(f"{each.name}: {100 * (1 - coverage):.0f} % of the pairs are left out")
-            dead = each.value("ce.dead_share")
-            if each.kind == AUTOENCODER and dead is not None and dead > _MANY_DEAD:
-                yield Problem(f"{each.name}: {100 * dead:.0f} % of its features are zero on all stories", "leaderboard")
+            if coverage is not None and coverage < 1 and entrant.kind == AUTOENCODER:
+                yield Problem(f"{entrant.name}: {100 * (1 - coverage):.0f} % of the pairs are left out")
+            dead = entrant.value("ce.dead_share")
+            if entrant.kind == AUTOENCODER and dead is not None and dead > _MANY_DEAD:
+                yield Problem(
+                    f"{entrant.name}: {100 * dead:.0f} % of its features are zero on all stories", "leaderboard"
+                )
 
     def by_size(self) -> list[tuple[str, str, str]]:
         """Return, for scores and scores of size, in which share of the pairs of autoencoders they agree."""
-        found = []
+        agreements = []
         for score in (PRIMARY, CONTRASTIVE, INDEPENDENT, HELD_OUT):
             l0, width = (agreement(self.trained, score, size) for size in (MINUS_L0, LOG_WIDTH))
-            found.append((score, *("" if share is None else f"{100 * share:.0f} %" for share in (l0, width))))
-        return [(name, l0, width) for name, l0, width in found]
+            agreements.append((score, *("" if share is None else f"{100 * share:.0f} %" for share in (l0, width))))
+        return [(name, l0, width) for name, l0, width in agreements]
 
     def opened(self) -> Row | None:
         """Return the subject that the best autoencoder separates most clearly, with its first pair of stories."""
@@ -192,8 +194,8 @@ class View:
         """Return the subjects as the best autoencoder sees them, the clearest contrast first."""
         if not self.trained:
             return []
-        known = [row for row in self.trained[0].subjects.values() if row["contrastive"] is not None]
-        return sorted(known, key=lambda row: (-row["contrastive"], row["subject"]))
+        subjects = [row for row in self.trained[0].subjects.values() if row["contrastive"] is not None]
+        return sorted(subjects, key=lambda row: (-row["contrastive"], row["subject"]))
 
 
 _PLANTED = "Stories are written by a grammar: a diagnostic, never ranked with real text."
@@ -205,11 +207,11 @@ def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | N
     """Return the share of the pairs of entrants that two scores order alike, ties one half; None without a pair."""
     hits = []
     for a, b in combinations(entrants, 2):
-        values: list[Any] = [each.value(metric) for metric in (first, second) for each in (a, b)]
+        values: list[Any] = [entrant.value(metric) for metric in (first, second) for entrant in (a, b)]
         if None in values:
             continue
-        own, other = values[0] - values[1], values[2] - values[3]
-        hits.append(0.5 if own == 0 or other == 0 else float((own > 0) == (other > 0)))
+        first_gap, second_gap = values[0] - values[1], values[2] - values[3]
+        hits.append(0.5 if first_gap == 0 or second_gap == 0 else float((first_gap > 0) == (second_gap > 0)))
     return sum(hits) / len(hits) if hits else None
 
 
@@ -219,8 +221,8 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     published = [row for row in tables["published"].to_pylist() if row["entrant"]]
     stories = {row["subject"]: row for row in tables["stories"].to_pylist()}
     notes = [row["note"] for row in tables["notes"].to_pylist()]
-    shown = _entrants(tables, published) if published else []
-    return View(rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), shown, stories, notes)
+    published_entrants = _entrants(tables, published) if published else []
+    return View(rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), published_entrants, stories, notes)
 
 
 def entrants_over(runs: Sequence[FinishedRun]) -> list[Entrant]:
@@ -234,16 +236,16 @@ def entrants_over(runs: Sequence[FinishedRun]) -> list[Entrant]:
         raise ConfigError(f"runs on different stories are not comparable: {names}")
     several = len({row["model"] for row in read}) > 1
     # Runs may read other concepts, whose means do not compare.
-    found: dict[str, Entrant] = {}
+    entrants: dict[str, Entrant] = {}
     for run, row in zip(runs, read, strict=True):
-        for each in view_of(run.tables).entrants:
-            name = f"{row['model']} {each.name}" if several else each.name
-            found.setdefault(name, replace(each, name=name, sparse={}))
-    return sorted(found.values(), key=_order)
+        for entrant in view_of(run.tables).entrants:
+            name = f"{row['model']} {entrant.name}" if several else entrant.name
+            entrants.setdefault(name, replace(entrant, name=name, sparse={}))
+    return sorted(entrants.values(), key=_order)
 
 
-def _order(each: Entrant) -> tuple[bool, float, str]:
-    return each.value(PRIMARY) is None, -(each.value(PRIMARY) or 0.0), each.name
+def _order(entrant: Entrant) -> tuple[bool, float, str]:
+    return entrant.value(PRIMARY) is None, -(entrant.value(PRIMARY) or 0.0), entrant.name
 
 
 def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entrant]:
@@ -257,16 +259,16 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entra
     entrants = [
         Entrant(
             name,
-            each["kind"],
-            each["layer"],
-            each["architecture"],
+            entrant_row["kind"],
+            entrant_row["layer"],
+            entrant_row["architecture"],
             figures.get(name, {}),
             subjects.get(name, {}),
-            each["family"],
-            each["seed"],
+            entrant_row["family"],
+            entrant_row["seed"],
             sparse.get(name, {}),
         )
-        for each in tables["entrants"].to_pylist()
-        for name in [each["entrant"]]
+        for entrant_row in tables["entrants"].to_pylist()
+        for name in [entrant_row["entrant"]]
     ]
     return sorted(entrants, key=_order)

@@ -121,22 +121,22 @@ def claims_markdown(scores: ScoreTable) -> str:
     head = ["claim", "figure, in points", *DEFINITIONS]
     lines = [[claim.text, claim.figure, *_cells(claim, list(rates.values()))] for claim in _claims(scores)]
     board = table(head, lines) if lines else "The table has none of the models that these claims compare."
-    said = paragraph(
+    intro = paragraph(
         "Differences of mean winning rates, with intervals of 95 % from a bootstrap over phenomena, within a type over "
         "those of the type. A claim holds where the interval lies above 0, and fails where it lies below 0; else it is "
         "open. Within a type, `column` keeps the scale of all sets."
     )
     others = [*_leaders(rates), *_by_type(scores), *(f"Not checkable: {line}" for line in UNCHECKED)]
-    return "\n\n".join(["## Claims of the paper", said, board, items(others)])
+    return "\n\n".join(["## Claims of the paper", intro, board, items(others)])
 
 
 def _claims(scores: ScoreTable) -> Iterator[Claim]:
     """Yield the claims on architecture, size and instruction tuning, overall and by type."""
-    there = set(scores.models)
-    encoders, decoders = ([name for name in names if name in there] for names in (ENCODERS, DECODERS))
-    pairs = [pair for pair in TUNED if there.issuperset(pair)]
+    model_names = set(scores.models)
+    encoders, decoders = ([name for name in names if name in model_names] for names in (ENCODERS, DECODERS))
+    pairs = [pair for pair in TUNED if model_names.issuperset(pair)]
     tuned, base = ([pair[side] for pair in pairs] for side in (0, 1))
-    series = {name: models for name, models in SERIES.items() if there.issuperset(models)}
+    series = {name: models for name, models in SERIES.items() if model_names.issuperset(models)}
     typed = set(scores.kinds).issuperset(FORM + MEANING)
     for kind in ("", *scores.kinds):
         if encoders and decoders:
@@ -156,7 +156,7 @@ def _claims(scores: ScoreTable) -> Iterator[Claim]:
             yield Claim(
                 f"instruction tuning helps{_in(kind, scores)}", figure, [Term(tuned, [kind])], [Term(base, [kind])]
             )
-    if there.issuperset((BASE_13B, VICUNA, TULU)):
+    if model_names.issuperset((BASE_13B, VICUNA, TULU)):
         yield Claim("Vicuna gains from its tuning", "after minus before", [Term([VICUNA])], [Term([BASE_13B])])
         yield Claim("Tülu loses by its tuning", "before minus after", [Term([BASE_13B])], [Term([TULU])])
 
@@ -167,8 +167,8 @@ def _in(kind: str, scores: ScoreTable) -> str:
 
 def _cells(claim: Claim, rates: Sequence[Rates]) -> Iterator[str]:
     """Yield figure, interval and verdict for each definition."""
-    for each in rates:
-        value, *samples = each.contrast(claim)
+    for definition in rates:
+        value, *samples = definition.contrast(claim)
         ends = percentile_interval(np.array(samples)) if np.isfinite(value) else None
         yield "no figure" if ends is None else f"{with_interval(value, ends, '+.1f')}, {_verdict(*ends)}"
 
@@ -179,9 +179,9 @@ def _verdict(low: float, high: float) -> str:
 
 def _leaders(rates: Mapping[str, Rates]) -> Iterator[str]:
     """Yield for each definition whether one model leads overall and in every type."""
-    for name, each in rates.items():
-        best = {kind: _best(each, kind) for kind in ("", *each.scores.kinds)}
-        others = ", ".join(f"{kind} {best[kind]}" for kind in each.scores.kinds if best[kind] != best[""])
+    for name, definition in rates.items():
+        best = {kind: _best(definition, kind) for kind in ("", *definition.scores.kinds)}
+        others = ", ".join(f"{kind} {best[kind]}" for kind in definition.scores.kinds if best[kind] != best[""])
         verdict = "holds" if others else "fails"
         yield f"No model leads everywhere ({name}): {verdict}. Overall leads {best['']}; elsewhere {others or 'it too'}"
 
@@ -194,8 +194,8 @@ def _best(rates: Rates, kind: str) -> str:
 def _by_type(scores: ScoreTable) -> Iterator[str]:
     """Yield mean scores and discriminability by type, which do not depend on the definition of the winning rate."""
     means = present_means(scores.scores.T)
-    shown = ", ".join(f"{kind} {np.nanmean(means[scores.types == kind]):.3f}" for kind in scores.kinds)
-    line = f"Mean scores: {shown}; overall {np.nanmean(means):.3f}"
+    averages = ", ".join(f"{kind} {np.nanmean(means[scores.types == kind]):.3f}" for kind in scores.kinds)
+    line = f"Mean scores: {averages}; overall {np.nanmean(means):.3f}"
     if set(scores.kinds).issuperset(FORM + MEANING):
         part = {
             kind: present_means(means[None, scores.types == kind], scores.weights(kind))[0] for kind in scores.kinds
@@ -203,11 +203,11 @@ def _by_type(scores: ScoreTable) -> Iterator[str]:
         form, meaning = (np.mean([part[kind] for kind in kinds], axis=0) for kinds in (FORM, MEANING))
         value, *samples = form - meaning
         if ends := percentile_interval(np.array(samples)):
-            said = f"{with_interval(value, ends, '+.3f')}, {_verdict(*ends)}"
-            line += f". {' and '.join(FORM).capitalize()} are known better than the rest: {said}"
+            difference = f"{with_interval(value, ends, '+.3f')}, {_verdict(*ends)}"
+            line += f". {' and '.join(FORM).capitalize()} are known better than the rest: {difference}"
     yield line
     taus = discriminability(scores.scores)
-    known = {kind: taus[(scores.types == kind) & np.isfinite(taus)] for kind in scores.kinds}
-    shown = ", ".join(f"{kind} {found.mean():.2f}" for kind, found in known.items() if found.size)
-    overall = f"; overall {np.nanmean(taus):.2f}" if shown else "none"
-    yield f"Discriminability, Kendall's tau of the order on a set with the overall order: {shown}{overall}"
+    type_taus = {kind: taus[(scores.types == kind) & np.isfinite(taus)] for kind in scores.kinds}
+    averages = ", ".join(f"{kind} {kind_taus.mean():.2f}" for kind, kind_taus in type_taus.items() if kind_taus.size)
+    overall = f"; overall {np.nanmean(taus):.2f}" if averages else "none"
+    yield f"Discriminability, Kendall's tau of the order on a set with the overall order: {averages}{overall}"

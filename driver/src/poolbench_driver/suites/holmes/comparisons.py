@@ -52,11 +52,11 @@ def compared(leader: str, predictions: Sequence[Row], sets: Sequence[str]) -> pa
     right: dict[str, dict[tuple[str, str], bool]] = {}
     for row in predictions:
         if row["set"] in sets and row["predicted"] is not None:
-            own = right.setdefault(row["entrant"], {})
-            own[row["set"], row["instance_id"]] = row["predicted"] == row["truth"]
+            answers = right.setdefault(row["entrant"], {})
+            answers[row["set"], row["instance_id"]] = row["predicted"] == row["truth"]
     first = right.pop(leader, {})
-    found = [row for other, second in right.items() for row in _pair(leader, other, first, second)]
-    return pa.Table.from_pylist(found, COMPARISONS)
+    comparisons = [row for other, second in right.items() for row in _pair(leader, other, first, second)]
+    return pa.Table.from_pylist(comparisons, COMPARISONS)
 
 
 def _pair(leader: str, other: str, first: Mapping[Any, bool], second: Mapping[Any, bool]) -> list[Row]:
@@ -84,11 +84,11 @@ def _pair(leader: str, other: str, first: Mapping[Any, bool], second: Mapping[An
 
 def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Row]) -> pa.Table:
     """Return some right and some wrong test instances of a set, as the leader reads them."""
-    own = [
+    tests = [
         row for row in predictions if (row["set"], row["entrant"]) == (name, leader) and row["predicted"] is not None
     ]
-    own.sort(key=lambda row: hashlib.sha256(row["instance_id"].encode()).hexdigest())  # not in the order of a source
-    answers = {right: [row for row in own if (row["predicted"] == row["truth"]) is right] for right in (True, False)}
+    tests.sort(key=lambda row: hashlib.sha256(row["instance_id"].encode()).hexdigest())  # not in the order of a source
+    answers = {right: [row for row in tests if (row["predicted"] == row["truth"]) is right] for right in (True, False)}
     instances = {row["instance_id"]: row for row in data.instances.to_pylist()}
     passages = {row["passage_id"]: row for row in data.passages.to_pylist()}
     rows = [
@@ -101,8 +101,8 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
             "predicted": row["predicted"],
             "texts": list(_texts(instances[row["instance_id"]], passages)),
         }
-        for found in answers.values()
-        for row in found[:SHOWN]
+        for answer_rows in answers.values()
+        for row in answer_rows[:SHOWN]
     ]
     return pa.Table.from_pylist(rows, EXAMPLES)
 

@@ -37,7 +37,7 @@ def flash_markdown(whole: ScoreTable, share: ScoreTable) -> str:
     lines = []
     for what, names in (("all", None), ("common", sets)):
         first, second = (
-            chosen(each.scores, (each.models, models), (each.sets, names or each.sets)) for each in (whole, share)
+            chosen(board.scores, (board.models, models), (board.sets, names or board.sets)) for board in (whole, share)
         )
         label = f"{what} ({first.shape[1]} and {second.shape[1]})"
         lines += [[label, name, *agreement(first, second, name)] for name in DEFINITIONS]
@@ -46,7 +46,7 @@ def flash_markdown(whole: ScoreTable, share: ScoreTable) -> str:
 
 def chosen(values_MN: np.ndarray, *axes: tuple[Sequence[str], Sequence[str]]) -> np.ndarray:
     """Return some rows and columns; for each axis its names, and those that are wanted, in their order."""
-    return values_MN[np.ix_(*([list(names).index(name) for name in wanted] for names, wanted in axes))]
+    return values_MN[np.ix_(*([list(names).index(name) for name in selection] for names, selection in axes))]
 
 
 def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[str]:
@@ -55,12 +55,12 @@ def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[st
 
     scale = DEFINITIONS[definition]
     rates = [
-        mean_winning_rate(each) if scale is None else published_winning_rate(each, scale) for each in (first, second)
+        mean_winning_rate(board) if scale is None else published_winning_rate(board, scale) for board in (first, second)
     ]
-    known = np.isfinite(rates[0]) & np.isfinite(rates[1])
-    if known.sum() < FEWEST_MODELS:
-        return [f"{known.sum()} models have a scale"] * 3
-    one, other = (each[known] for each in rates)
+    is_finite = np.isfinite(rates[0]) & np.isfinite(rates[1])
+    if is_finite.sum() < FEWEST_MODELS:
+        return [f"{is_finite.sum()} models have a scale"] * 3
+    one, other = (rate[is_finite] for rate in rates)
     changes = stats.rankdata(-one) - stats.rankdata(-other)
     figures = (
         kendall(one, other),

@@ -18,22 +18,22 @@ _SIGNS = "osD^vP"
 
 def by_type(view: View) -> Markup | None:
     """Return the winning rates of the first entrants by type of phenomenon."""
-    shown = [each for each in view.entrants[:_DRAWN] if each.overall["value"] is not None]
-    if len(shown) < 2:
+    entrants = [entrant for entrant in view.entrants[:_DRAWN] if entrant.overall["value"] is not None]
+    if len(entrants) < 2:
         return None
 
     def draw(axes: Any) -> None:
-        for place, each in enumerate(shown):
-            found = [(number, each.rates.get(f"{RATE}.{kind}", {})) for number, kind in enumerate(view.types)]
-            known = [(number, row) for number, row in found if row.get("value") is not None]
-            shift = (place - (len(shown) - 1) / 2) * 0.1
-            for number, row in known:
+        for place, entrant in enumerate(entrants):
+            type_rows = [(number, entrant.rates.get(f"{RATE}.{kind}", {})) for number, kind in enumerate(view.types)]
+            rows = [(number, row) for number, row in type_rows if row.get("value") is not None]
+            shift = (place - (len(entrants) - 1) / 2) * 0.1
+            for number, row in rows:
                 if row["ci_low"] is not None:
                     ends = [100 * row["ci_low"], 100 * row["ci_high"]]
                     axes.plot(ends, [number + shift] * 2, color=COLOURS[place], lw=1.2, alpha=0.3)
             axes.plot(
-                [100 * row["value"] for _, row in known], [number + shift for number, _ in known],
-                ls="", marker=_SIGNS[place], color=COLOURS[place], ms=6, label=each.name,
+                [100 * row["value"] for _, row in rows], [number + shift for number, _ in rows],
+                ls="", marker=_SIGNS[place], color=COLOURS[place], ms=6, label=entrant.name,
             )  # fmt: skip
         axes.axvline(50, color=MUTED, lw=0.8, ls=":")
         axes.set_yticks(range(len(view.types)), view.types)
@@ -49,7 +49,7 @@ def by_layer(view: View) -> Markup | None:
     carried = view.carried()
     if not carried:
         return None
-    best = Counter(names[0] for own in carried.values() for names, _ in own.values())
+    best = Counter(names[0] for winners in carried.values() for names, _ in winners.values())
     looks = {
         name: (COLOURS[place], _SIGNS[place]) if place < _DRAWN else (GREY, ".")
         for place, (name, _) in enumerate(best.most_common())
@@ -58,10 +58,10 @@ def by_layer(view: View) -> Markup | None:
     def draw(axes: Any) -> None:
         for name, (colour, sign) in looks.items():
             cells = [
-                (column, line, own[layer][1])
-                for line, own in enumerate(carried.values())
+                (column, line, winners[layer][1])
+                for line, winners in enumerate(carried.values())
                 for column, layer in enumerate(view.layers)
-                if layer in own and own[layer][0][0] == name
+                if layer in winners and winners[layer][0][0] == name
             ]
             axes.plot(
                 [x for x, _, _ in cells], [y for _, y, _ in cells], ls="", marker=sign, color=colour, ms=9, label=name

@@ -66,12 +66,12 @@ class HolmesScope:
         """Return the sets as they are read under a control; empty for none."""
         if control != WORD_ORDER:
             return self.data
-        return {name: without_order(each, self.config.seed) for name, each in self.data.items()}
+        return {name: without_order(data, self.config.seed) for name, data in self.data.items()}
 
     @property
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
-        revisions = digest({name: each.instances.to_pylist() for name, each in self.data.items()}, 16)
+        revisions = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
         notes = first_notes(self.notes)
         source = self.config.corpus.source if self.config.corpus.source in NO_FOLDER else "folder"
         return PlanFacts(self.model, source, revisions, "probing", passage_tokens=_TEXT_TOKENS, notes=notes)
@@ -96,14 +96,14 @@ class HolmesPlan(Plan):
 
 def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
     """Return the strategies of a run; raise UnknownNameError, or ConfigError for one that reads token counts."""
-    found = select_strategies(config.strategies or None)
-    counting = [spec.id for spec in found if spec.reads_counts]
+    strategies = select_strategies(config.strategies or None)
+    counting = [spec.id for spec in strategies if spec.reads_counts]
     if counting:
         raise ConfigError(
             f"--strategies {', '.join(counting)}: reads token counts of train passages, and passages of this suite are "
             "in no split of their own; name other strategies"
         )
-    return found
+    return strategies
 
 
 def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
@@ -114,17 +114,17 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
         data, notes = catalogue.read_all(sets, config.seed)
         if not data:
             raise CorpusError(f"no probing set can be read: {notes[0] if notes else 'the corpus has none'}")
-        left_out = [str(note) for note in notes] + [str(note) for each in data.values() for note in each.notes]
-        data = {name: thinned(each, config) for name, each in data.items()}
-    known = {each.id: each for each in sets if each.id in data}
-    return HolmesScope(config, model, tuple(strategies_of(config)), known, data, tuple(left_out))
+        left_out = [str(note) for note in notes] + [str(note) for set_data in data.values() for note in set_data.notes]
+        data = {name: thinned(set_data, config) for name, set_data in data.items()}
+    sets_by_name = {probing_set.id: probing_set for probing_set in sets if probing_set.id in data}
+    return HolmesScope(config, model, tuple(strategies_of(config)), sets_by_name, data, tuple(left_out))
 
 
 def plan(scope: HolmesScope) -> HolmesPlan:
     """Return the plan of a run."""
     stages = [_plan_probes(scope, control) for control in ("", *scope.config.control)]
-    keys = {at: own for stage in stages for at, own in stage.keys.items()}
-    published = {at: own for stage in stages for at, own in stage.published.items()}
+    keys = {at: parts for stage in stages for at, parts in stage.keys.items()}
+    published = {at: parts for stage in stages for at, parts in stage.published.items()}
     return HolmesPlan(scope.config, joined(stages), scope.facts, scope, keys, published)
 
 
@@ -149,15 +149,15 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
             }
             # Shards depend on the other sets of the run. A key is that of the set read by itself.
             by_itself = instances | {steps.TASK_VECTORS(*cell, "0"): alone[VECTORS(*cell)] for cell in cells}
-            for found, params in zip((keys, published), _probe_params(scope, name), strict=False):
+            for probe_keys, params in zip((keys, published), _probe_params(scope, name), strict=False):
                 parts = {"measures": steps.MEASURES, "predictions": steps.PREDICTIONS}
-                made = {
+                cell_keys = {
                     cell: {part: steps.TASK.key(role(*cell), params, by_itself) for part, role in parts.items()}
                     for cell in cells
                 }
-                outputs = {role(*cell): made[cell][part] for cell in cells for part, role in parts.items()}
+                outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
                 draft.add(steps.TASK, params, inputs, outputs)
-                found |= {Probed(name, *cell, control): own for cell, own in made.items()}
+                probe_keys |= {Probed(name, *cell, control): part_keys for cell, part_keys in cell_keys.items()}
     return Probes(draft.done(), keys, published)
 
 
@@ -170,11 +170,11 @@ def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
     words = scope.data[name].instances["word"]
     control: Any = "word_type" if words.null_count < len(words) else "permuted"
     shared = {"task": name, "control": control, "num_bootstrap": config.budget.num_bootstrap}
-    found = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **shared)]
+    params = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **shared)]
     if config.protocol == "published":
         of_texts = scope.sets[name].input in ("text", "text_pair")
-        found.append(steps.TaskParams(protocol=config.recipe, float16=of_texts, compression=False, **shared))
-    return found
+        params.append(steps.TaskParams(protocol=config.recipe, float16=of_texts, compression=False, **shared))
+    return params
 
 
 class _Reader:
@@ -214,8 +214,8 @@ class _Reader:
         """Plan the vectors of some passages; return their keys by role."""
         inputs = {PASSAGES(): draft.add_local(stored_rows("passages", passages, "probing"))}
         if self._annotate is not None:
-            given = inputs | {IDF_PASSAGES(): self._reference}
-            inputs |= draft.add(ANNOTATE, self._annotate, given, [ANNOTATIONS()])
+            annotate_inputs = inputs | {IDF_PASSAGES(): self._reference}
+            inputs |= draft.add(ANNOTATE, self._annotate, annotate_inputs, [ANNOTATIONS()])
         return draft.add(EXTRACT, self._extract, inputs, self._roles)
 
 

@@ -31,10 +31,10 @@ def winning_rates(
     """
     entrants, sets, values_MN = score_matrix(rows)
     for kind in ("", *sorted(set(types.values()))):
-        chosen = [number for number, name in enumerate(sets) if not kind or types[name] == kind]
-        groups = np.array([phenomena[sets[number]] for number in chosen])
+        columns = [number for number, name in enumerate(sets) if not kind or types[name] == kind]
+        groups = np.array([phenomena[sets[number]] for number in columns])
         weights_RN = np.concatenate([np.ones((1, len(groups))), group_weights(groups, num_resamples, seed)])
-        for entrant, measure in zip(entrants, _rates(values_MN[:, chosen], weights_RN, groups, kind), strict=True):
+        for entrant, measure in zip(entrants, _rates(values_MN[:, columns], weights_RN, groups, kind), strict=True):
             yield {**measure.to_row(), **_of_entrant(rows, entrant)}
 
 
@@ -68,9 +68,9 @@ def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]
 
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
     """Return the columns of a figure of an entrant over several sets."""
-    own = next(row for row in rows if row["entrant"] == entrant)
-    kept = {name: own[name] for name in ("entrant", "layer", "strategy", "strategy_version")}
-    return {**kept, "task": None, "params": {}}
+    entrant_row = next(row for row in rows if row["entrant"] == entrant)
+    identity = {name: entrant_row[name] for name in ("entrant", "layer", "strategy", "strategy_version")}
+    return {**identity, "task": None, "params": {}}
 
 
 def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, kind: str) -> list[Measure]:
@@ -80,11 +80,11 @@ def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, ki
     if len(values_MN) < 2:
         reason = "one entrant: name several models, strategies or layers"
         return [Measure.null(metric, Status.TOO_FEW, reason, **fields) for _ in values_MN]
-    found = []
+    rates = []
     for column in winning_rate_resamples(values_MN, weights_RN).T:
         if not np.isfinite(column[0]):
-            found.append(Measure.null(metric, Status.TOO_FEW, "no set that another entrant was measured on", **fields))
+            rates.append(Measure.null(metric, Status.TOO_FEW, "no set that another entrant was measured on", **fields))
             continue
         interval = percentile_interval(column[1:]) if len(column) > 1 and len(set(groups)) > 1 else None
-        found.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))
-    return found
+        rates.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))
+    return rates

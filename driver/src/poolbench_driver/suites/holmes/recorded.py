@@ -87,18 +87,18 @@ def read_scores(file: Path) -> ScoreTable:
     by_portion: dict[float, list[Line]] = {}
     for line in lines:
         by_portion.setdefault(_portion(line), []).append(line)
-    portion = next((known for known in SHOWN_PORTIONS if known in by_portion), max(by_portion))
+    portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
     if len(by_portion) > 1:
         notes.append(f"rows of other portions are not read: {len(lines) - len(by_portion[portion])}")
     by_set = _by_set(by_portion[portion])
-    found = [_described(name, group[0]) for name, group in by_set.items()]
+    descriptions = [_described(name, group[0]) for name, group in by_set.items()]
     if unknown := [name for name in by_set if name not in suite_sets()]:
         notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
-    if untyped := [name for name, (kind, _) in zip(by_set, found, strict=True) if not kind]:
+    if untyped := [name for name, (kind, _) in zip(by_set, descriptions, strict=True) if not kind]:
         notes.append(f"sets without a type, which count overall only: {len(untyped)}")
     by_seed = ([[line.number(model) for line in group] for model in models] for group in by_set.values())
-    scores = np.stack([present_means(np.array(each)) for each in by_seed], axis=1)
-    types, phenomena = (np.array(column) for column in zip(*found, strict=True))
+    scores = np.stack([present_means(np.array(seed_scores)) for seed_scores in by_seed], axis=1)
+    types, phenomena = (np.array(column) for column in zip(*descriptions, strict=True))
     if missing := int(np.isnan(scores).sum()):
         notes.append(f"missing scores: {missing} of {scores.size}")
     return ScoreTable(models, list(by_set), types, phenomena, scores, portion, notes)
@@ -129,7 +129,7 @@ def board(scores: ScoreTable) -> list[dict[str, Any]]:
 def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the board as text, with intervals of the winning rates over pairs, and what was left out."""
     share = "all" if scores.portion == 1 else f"{scores.portion:.4g}"
-    said = paragraph(
+    intro = paragraph(
         f"Published scores, recorded by others in {source.name}: {len(scores.models)} models on {len(scores.sets)} "
         f"probing sets of {len(set(scores.phenomena))} phenomena, {share} of the training data. Winning rates in "
         "percent, by pairs of models and by scaled ranks (row, column); by type over pairs. Intervals of 95 % come "
@@ -149,7 +149,7 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
         ]
         for place, row in enumerate(rows, start=1)
     ]
-    return "\n\n".join(filter(None, ["## Recorded board: holmes", said, table(head, lines), items(scores.notes)]))
+    return "\n\n".join(filter(None, ["## Recorded board: holmes", intro, table(head, lines), items(scores.notes)]))
 
 
 def shown_rate(value: float | None) -> str:
@@ -183,25 +183,25 @@ def _portion(line: Line) -> float:
 
 def _by_set(lines: Sequence[Line]) -> dict[str, list[Line]]:
     """Return the lines of each set, one per seed. Raise InputError for a line that repeats another one."""
-    found: dict[tuple[str, str], Line] = {}
+    index: dict[tuple[str, str], Line] = {}
     for line in lines:
         name = line.cells[SET]
         if not name:
             raise InputError(f"{line.where}: the column {SET!r} is empty; it names the probing set")
         key = (name, line.cells.get("seed", ""))
-        if key in found:
-            raise InputError(f"{line.where}: {shown(name)} is there already, with the same portion: {found[key].where}")
-        found[key] = line
+        if key in index:
+            raise InputError(f"{line.where}: {shown(name)} is there already, with the same portion: {index[key].where}")
+        index[key] = line
     by_set: dict[str, list[Line]] = {}
-    for (name, _), line in found.items():
+    for (name, _), line in index.items():
         by_set.setdefault(name, []).append(line)
     return by_set
 
 
 def _described(name: str, line: Line) -> tuple[str, str]:
     """Return type and phenomenon of a set: as the file says, else as the public suite has them, else none."""
-    known = suite_sets().get(name)
-    kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), known.type if known else "")
+    entry = suite_sets().get(name)
+    kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), entry.type if entry else "")
     if kind and kind not in TYPES:
         raise InputError(f"{line.where}: unknown type of phenomenon {shown(kind)}; use {', '.join(TYPES)}")
-    return kind, line.cells.get(_PHENOMENON) or (known.phenomenon if known else name)
+    return kind, line.cells.get(_PHENOMENON) or (entry.phenomenon if entry else name)

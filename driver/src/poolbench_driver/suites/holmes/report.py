@@ -29,14 +29,14 @@ _PARTS = (
 def report(tables: Mapping[str, pa.Table]) -> Report:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = view_of(tables)
-    shown = {"pooling": bool(view.carried()), "opened": bool(view.examples), "published": bool(view.published)}
+    visibility = {"pooling": bool(view.carried()), "opened": bool(view.examples), "published": bool(view.published)}
     values: dict[str, Any] = {
         "view": view, "by_type": by_type(view), "by_layer": by_layer(view), "opened": list(_opened(view.examples))
     }  # fmt: skip
     sections = [
         Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
         for name, anchor, label in _PARTS
-        if shown.get(name, True)
+        if visibility.get(name, True)
     ]
     text = f"{_said(view)}\n\n{_markdown(view)}"
     return Report(f"Holmes: {view.model}", sections, text, "\n\n".join([text, *_pooling(view)]))
@@ -55,7 +55,7 @@ def joined(runs: Sequence[FinishedRun]) -> str:
 def _opened(examples: Sequence[Row]) -> Iterator[Row]:
     """Yield the instances of the opened set, with their texts as HTML."""
     for row in examples:
-        yield {**row, "texts": [marked(each["text"], each["spans"]) for each in row["texts"]]}
+        yield {**row, "texts": [marked(passage["text"], passage["spans"]) for passage in row["texts"]]}
 
 
 def _pooling(view: View) -> Iterator[str]:
@@ -68,8 +68,8 @@ def _pooling(view: View) -> Iterator[str]:
 def carried_table(view: View) -> str:
     """Return the strategies that win most, by type of phenomenon and layer."""
     lines = [
-        [kind, *(f"{', '.join(own[at][0])} ({100 * own[at][1]:.0f})" if at in own else "" for at in view.layers)]
-        for kind, own in view.carried().items()
+        [kind, *(f"{', '.join(best[at][0])} ({100 * best[at][1]:.0f})" if at in best else "" for at in view.layers)]
+        for kind, best in view.carried().items()
     ]
     return table(["type", *view.layers], lines)
 
@@ -78,9 +78,15 @@ def _markdown(view: View) -> str:
     head = ["entrant", "winning rate %", "95 % interval", *view.types, "score", "selectivity", "compression",
             "floor", "collapsed", "leader better : worse"]  # fmt: skip
     lines = []
-    for each in view.entrants:
+    for entrant in view.entrants:
         names = ("probe.selectivity", "probe.compression", "probe.compression_floor")
-        figures = [each.mean(name) for name in names]
-        shown = [*map(each.rate, view.types), each.score(), *figures, str(each.num_collapsed), view.tested(each)]
-        lines.append([each.name, each.rate(), each.interval, *shown])
+        figures = [entrant.mean(name) for name in names]
+        cells = [
+            *map(entrant.rate, view.types),
+            entrant.score(),
+            *figures,
+            str(entrant.num_collapsed),
+            view.tested(entrant),
+        ]
+        lines.append([entrant.name, entrant.rate(), entrant.interval, *cells])
     return "\n\n".join(filter(None, [table(head, lines), items(view.problems)]))

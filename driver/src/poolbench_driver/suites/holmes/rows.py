@@ -40,11 +40,11 @@ def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
     """
     scope, config = plan.scope, plan.scope.config
     rows = [row for at, keys in plan.probes.items() for row in _measures(scope, at, keys["measures"], source)]
-    phenomena, types = {name: each.phenomenon for name, each in scope.sets.items()}, types_of(scope)
+    phenomena, types = {name: probing_set.phenomenon for name, probing_set in scope.sets.items()}, types_of(scope)
     rows += winning_rates(rows, phenomena, types, num_resamples=config.budget.num_bootstrap, seed=config.seed)
     predictions = [row for at, keys in plan.probes.items() for row in _predictions(scope, at, keys, source)]
     sets = _sets(scope, rows)
-    others = {"sets": sets, "predictions": predictions, "notes": [{"note": each} for each in scope.notes]}
+    others = {"sets": sets, "predictions": predictions, "notes": [{"note": note} for note in scope.notes]}
     others |= _of_leader(plan, rows, sets, predictions)
     published = [row for at, keys in plan.published.items() for row in _measures(scope, at, keys["measures"], source)]
     others["seeds"] = pa.Table.from_pylist([*_seeds(rows, "corrected"), *_seeds(published, "published")], SEEDS)
@@ -68,18 +68,18 @@ def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
     return [
         {
             "set": name,
-            "type": each.type,
-            "phenomenon": each.phenomenon,
-            "input": each.input,
-            "task": each.task,
-            "fidelity": each.fidelity,
-            "stands_for": each.stands_for,
+            "type": probing_set.type,
+            "phenomenon": probing_set.phenomenon,
+            "input": probing_set.input,
+            "task": probing_set.task,
+            "fidelity": probing_set.fidelity,
+            "stands_for": probing_set.stands_for,
             "num_instances": scope.data[name].instances.num_rows,
             "discriminability": float(taus[name]) if np.isfinite(taus.get(name, np.nan)) else None,
-            "licence": each.licence,
-            "source": each.source,
+            "licence": probing_set.licence,
+            "source": probing_set.source,
         }
-        for name, each in scope.sets.items()
+        for name, probing_set in scope.sets.items()
     ]
 
 
@@ -93,20 +93,20 @@ def _of_leader(
         for row in rows
         if row["metric"] == RATE and row["value"] is not None and row["entrant"] in widely
     }
-    classed = [each for each in sets if each["task"] == "classes"]
+    classed = [row for row in sets if row["task"] == "classes"]
     leader = max(rates, key=rates.__getitem__) if rates else entrant_of(plan.scope, next(iter(plan.probes)))
-    found = {"comparisons": compared(leader, predictions, [each["set"] for each in classed])}
+    tables = {"comparisons": compared(leader, predictions, [row["set"] for row in classed])}
     if classed:
-        opened = max(classed, key=lambda each: -2.0 if each["discriminability"] is None else each["discriminability"])
+        opened = max(classed, key=lambda row: -2.0 if row["discriminability"] is None else row["discriminability"])
         control = next(at.control for at in plan.probes if entrant_of(plan.scope, at) == leader)
         data = plan.scope.data_of(control)[opened["set"]]
-        found["examples"] = examples(opened["set"], leader, data, predictions)
-    return found
+        tables["examples"] = examples(opened["set"], leader, data, predictions)
+    return tables
 
 
 def types_of(scope: HolmesScope) -> dict[str, str]:
     """Return the type of phenomenon of each set."""
-    return {name: each.type for name, each in scope.sets.items()}
+    return {name: probing_set.type for name, probing_set in scope.sets.items()}
 
 
 def entrant_of(scope: HolmesScope, at: Probed) -> str:
@@ -118,8 +118,8 @@ def entrant_of(scope: HolmesScope, at: Probed) -> str:
 
 def _identity(scope: HolmesScope, at: Probed) -> Row:
     (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
-    own = {"task": at.set, "entrant": entrant_of(scope, at), "layer": at.layer, **strategy_columns(spec)}
-    return {**own, "params": {"set": at.set} | ({"control": at.control} if at.control else {})}
+    columns = {"task": at.set, "entrant": entrant_of(scope, at), "layer": at.layer, **strategy_columns(spec)}
+    return {**columns, "params": {"set": at.set} | ({"control": at.control} if at.control else {})}
 
 
 def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> Iterator[Row]:
@@ -143,6 +143,6 @@ def _predictions(scope: HolmesScope, at: Probed, keys: Mapping[str, str], source
         return
     for row in table.to_pylist():
         if row["split"] == "test" and row["seed"] == scope.config.seed:
-            shown = {name: row[name] for name in ("instance_id", "seen")}
+            instance = {name: row[name] for name in ("instance_id", "seen")}
             answers = {name: None if row[name] is None else str(row[name]) for name in ("truth", "predicted")}
-            yield {"set": at.set, "entrant": entrant_of(scope, at), **shown, **answers}
+            yield {"set": at.set, "entrant": entrant_of(scope, at), **instance, **answers}

@@ -27,31 +27,31 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     ordered = _taking_turns(by_label)
     if all(row["split"] is None for rows in groups.values() for row in rows):
         _draw_splits(groups, by_label)
-    kept = list[dict[str, Any]]()
+    instances = list[dict[str, Any]]()
     for split in ("train", "dev", "test"):
-        own = [groups[name] for name in ordered if groups[name][0]["split"] == split]
+        split_rows = [groups[name] for name in ordered if groups[name][0]["split"] == split]
         if split == "train":
-            chosen = own[: max(2, round((config.flash or 1.0) * len(own)))]
+            sample = split_rows[: max(2, round((config.flash or 1.0) * len(split_rows)))]
         else:
-            sizes = accumulate(map(len, own))
-            chosen = [rows for rows, size in zip(own, sizes, strict=True) if size <= (config.flash_eval or size)]
-        kept += [row for rows in chosen for row in rows]
-    kept += [row for rows in groups.values() for row in rows if rows[0]["split"] is None]
-    used = {name for row in kept for name in (*row["first"], *row["second"])}
+            sizes = accumulate(map(len, split_rows))
+            sample = [rows for rows, size in zip(split_rows, sizes, strict=True) if size <= (config.flash_eval or size)]
+        instances += [row for rows in sample for row in rows]
+    instances += [row for rows in groups.values() for row in rows if rows[0]["split"] is None]
+    used = {name for row in instances for name in (*row["first"], *row["second"])}
     passages = [row for row in data.passages.to_pylist() if row["passage_id"] in used]
     return ProbingData(
         pa.Table.from_pylist(passages, data.passages.schema),
-        pa.Table.from_pylist(kept, data.instances.schema),
+        pa.Table.from_pylist(instances, data.instances.schema),
         data.notes,
     )
 
 
 def _by_label(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> dict[str, list[str]]:
     """Return the groups of each label in a seeded order, labels in order of the alphabet."""
-    found: dict[str, list[str]] = {}
+    by_label: dict[str, list[str]] = {}
     for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
-        found.setdefault(str(groups[name][0]["label"]), []).append(name)
-    return dict(sorted(found.items()))
+        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+    return dict(sorted(by_label.items()))
 
 
 def _taking_turns(by_label: Mapping[str, Sequence[str]]) -> list[str]:

@@ -113,12 +113,12 @@ class View:
         row = best.overall
         if row["value"] is None:
             return f"No entrant can be compared on the {len(self.sets)} sets, {row['status']}: {row['reason']}."
-        said = f"{best.name} leads: it wins {best.rate()} % of its comparisons over {len(self.sets)} sets."
+        sentence = f"{best.name} leads: it wins {best.rate()} % of its comparisons over {len(self.sets)} sets."
         second = self.entrants[1].overall
         if row["ci_low"] is not None and second["value"] is not None and second["value"] >= row["ci_low"]:
-            said += f" {self.entrants[1].name} lies within its interval."
+            sentence += f" {self.entrants[1].name} lies within its interval."
         lost = [kind for kind in self.types if self._leader(kind) not in (best.name, None)]
-        return f"{said} It does not lead in {', '.join(lost)}." if lost else said
+        return f"{sentence} It does not lead in {', '.join(lost)}." if lost else sentence
 
     def certainty(self) -> str:
         """Return how the leader compares with the second, instance by instance; empty if that was not tested."""
@@ -145,43 +145,43 @@ class View:
         return [row for row in self.comparisons if row["other"] == other.name]
 
     def _leader(self, kind: str) -> str | None:
-        known = [each for each in self.widely(kind) if each.value(kind) is not None]
-        return max(known, key=lambda each: each.value(kind) or 0.0).name if known else None
+        candidates = [entrant for entrant in self.widely(kind) if entrant.value(kind) is not None]
+        return max(candidates, key=lambda entrant: entrant.value(kind) or 0.0).name if candidates else None
 
     def widely(self, kind: str = "") -> list[Entrant]:
         """Return the entrants with a score on at least half of the sets, or of those of a type."""
         sets = [row["set"] for row in self.sets if not kind or row["type"] == kind]
-        return [each for each in self.entrants if each.share(sets) >= 0.5]
+        return [entrant for entrant in self.entrants if entrant.share(sets) >= 0.5]
 
     @property
     def pooled(self) -> list[Entrant]:
         """Return the entrants without a control."""
-        return [each for each in self.entrants if not each.control]
+        return [entrant for entrant in self.entrants if not entrant.control]
 
     @property
     def layers(self) -> list[str]:
         """Return the layers from the first to the last."""
         places = {EMBEDDING: -1.0, FINAL: float("inf")}
-        return sorted({each.layer for each in self.pooled}, key=lambda name: places.get(name) or float(name))
+        return sorted({entrant.layer for entrant in self.pooled}, key=lambda name: places.get(name) or float(name))
 
     def carried(self) -> dict[str, dict[str, tuple[tuple[str, ...], float]]]:
         """Return by type and layer the strategies that win most, equal ones together, and their winning rate.
 
         Empty where there is one strategy.
         """
-        found: dict[str, dict[str, tuple[tuple[str, ...], float]]] = {}
-        if len({each.strategy for each in self.pooled}) < 2:
-            return found
+        by_type: dict[str, dict[str, tuple[tuple[str, ...], float]]] = {}
+        if len({entrant.strategy for entrant in self.pooled}) < 2:
+            return by_type
         for kind in ("", *self.types):
-            own = found[kind or "all sets"] = {}
-            compared = [each for each in self.widely(kind) if not each.control]
+            winners = by_type[kind or "all sets"] = {}
+            compared = [entrant for entrant in self.widely(kind) if not entrant.control]
             for layer in self.layers:
-                rates = {each.strategy: each.value(kind) for each in compared if each.layer == layer}
-                known = {name: rate for name, rate in rates.items() if rate is not None}
-                if known:
-                    best = max(known.values())
-                    own[layer] = tuple(sorted(name for name, rate in known.items() if rate > best - 1e-9)), best
-        return found
+                rates = {entrant.strategy: entrant.value(kind) for entrant in compared if entrant.layer == layer}
+                wins = {name: rate for name, rate in rates.items() if rate is not None}
+                if wins:
+                    best = max(wins.values())
+                    winners[layer] = tuple(sorted(name for name, rate in wins.items() if rate > best - 1e-9)), best
+        return by_type
 
 
 def view_of(tables: Mapping[str, pa.Table]) -> View:
@@ -209,22 +209,22 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     config = runs[0].config
     joined = winning_rates(
         scores,
-        {name: each["phenomenon"] for name, each in sets.items()},
-        {name: each["type"] for name, each in sets.items()},
+        {name: row["phenomenon"] for name, row in sets.items()},
+        {name: row["type"] for name, row in sets.items()},
         num_resamples=config.budget.num_bootstrap,
         seed=config.seed,
     )
     rates: dict[str, dict[str, Row]] = {}
     for row in joined:
         rates.setdefault(row["entrant"], {})[row["metric"]] = row
-    known, classed = list(sets.values()), [name for name, each in sets.items() if each.get("task") == "classes"]
-    entrants = _ordered([replace(each, rates=rates[each.name]) for each in entrants], known)
+    set_rows, classed = list(sets.values()), [name for name, row in sets.items() if row.get("task") == "classes"]
+    entrants = _ordered([replace(entrant, rates=rates[entrant.name]) for entrant in entrants], set_rows)
     predictions = [row for run in runs for row in _later(run.tables, "predictions")]
     return _view(
         [run.tables for run in runs],
         read,
         entrants,
-        known,
+        set_rows,
         compared(entrants[0].name, predictions, classed).to_pylist(),
     )
 
@@ -239,16 +239,16 @@ def _view(
     models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
     notes = dict.fromkeys(row["note"] for tables in runs for row in tables["notes"].to_pylist())
     problems = [*_problems(entrants, sets), *notes]
-    return View(models, entrants, sorted({each["type"] for each in sets}), sets, problems, *others)
+    return View(models, entrants, sorted({set_row["type"] for set_row in sets}), sets, problems, *others)
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
     """Return the best first; after them those with scores on less than half of the sets, then those without any."""
     names = [row["set"] for row in sets]
 
-    def place(each: Entrant) -> tuple[bool, bool, float]:
-        rate = each.overall["value"]
-        return rate is None, each.share(names) < 0.5, -(rate or 0.0)
+    def place(entrant: Entrant) -> tuple[bool, bool, float]:
+        rate = entrant.overall["value"]
+        return rate is None, entrant.share(names) < 0.5, -(rate or 0.0)
 
     return sorted(entrants, key=place)
 
@@ -263,58 +263,58 @@ def _seeds(tables: Mapping[str, pa.Table], protocol: str) -> list[Row]:
 
 
 def _entrants(rows: Sequence[Row], seeds: Sequence[Row]) -> list[Entrant]:
-    found = []
+    entrants = []
     for name in dict.fromkeys(row["entrant"] for row in rows if row["metric"] == SCORE):
-        own = [row for row in rows if row["entrant"] == name]
-        rates = {row["metric"]: row for row in own if row["metric"].startswith(RATE)}
-        scores = {row["task"]: row for row in own if row["metric"] == SCORE}
+        figures = [row for row in rows if row["entrant"] == name]
+        rates = {row["metric"]: row for row in figures if row["metric"].startswith(RATE)}
+        scores = {row["task"]: row for row in figures if row["metric"] == SCORE}
         others: dict[str, list[Row]] = {}
-        for row in own:
+        for row in figures:
             others.setdefault(row["metric"], []).append(row)
         values: dict[str, list[float]] = {}
         for row in seeds:
             if row["entrant"] == name and row["value"] is not None:
                 values.setdefault(row["set"], []).append(row["value"])
         before, _, control = name.rsplit(" ", 2)[0].rpartition("/")
-        found.append(Entrant(name, rates, scores, others, values, control if before == own[0]["model"] else ""))
-    return found
+        entrants.append(Entrant(name, rates, scores, others, values, control if before == figures[0]["model"] else ""))
+    return entrants
 
 
 def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]:
     """Yield one line for each thing that is wrong: collapsed probes, nulls, seen test instances, absent sets."""
-    collapsed = {each.name: each.num_collapsed for each in entrants if each.num_collapsed}
+    collapsed = {entrant.name: entrant.num_collapsed for entrant in entrants if entrant.num_collapsed}
     if collapsed:
         yield f"{sum(collapsed.values())} probes predict one label for all instances: {listed(collapsed)}"
-    few = [each.name for each in entrants if 0 < each.share([row["set"] for row in sets]) < 0.5]
+    few = [entrant.name for entrant in entrants if 0 < entrant.share([row["set"] for row in sets]) < 0.5]
     if few:
         yield f"scores on less than half of the sets, and so not said to lead: {listed(few)}"
     nulls: dict[str, list[tuple[str, str]]] = {}
-    for each in entrants:
-        for row in each.scores.values():
+    for entrant in entrants:
+        for row in entrant.scores.values():
             if row["status"] != Status.OK:
-                said = f"{row['status']}: {row['reason']}"
-                nulls.setdefault(_NUMBER.sub("#", said), []).append((each.name, said))
-    for own in nulls.values():
-        number = f"{len(own)} scores are null" if len(own) > 1 else "1 score is null"
-        yield f"{number}, {own[0][1]}: {listed(dict.fromkeys(name for name, _ in own))}"
-    seen = {row["task"] for each in entrants for row in each.others.get("probe.seen_share", ()) if row["value"]}
+                cause = f"{row['status']}: {row['reason']}"
+                nulls.setdefault(_NUMBER.sub("#", cause), []).append((entrant.name, cause))
+    for null_scores in nulls.values():
+        number = f"{len(null_scores)} scores are null" if len(null_scores) > 1 else "1 score is null"
+        yield f"{number}, {null_scores[0][1]}: {listed(dict.fromkeys(name for name, _ in null_scores))}"
+    seen = {row["task"] for entrant in entrants for row in entrant.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
         yield f"test instances that occur whole in train, in {len(seen)} sets: {listed(sorted(seen))}"
-    untrained = [name for name in (_without_gain(each, entrants) for each in entrants) if name]
+    untrained = [name for name in (_without_gain(entrant, entrants) for entrant in entrants) if name]
     if untrained:
         yield f"random weights win as much as the model does: {listed(untrained)}"
     public = suite_sets()
-    here = {name for each in sets if each["fidelity"] == "same" for name in (each["set"], each.get("stands_for"))}
+    here = {name for row in sets if row["fidelity"] == "same" for name in (row["set"], row.get("stands_for"))}
     if here & public.keys():
         yield f"of the {len(public)} sets of the public suite, {len(public.keys() - here)} are absent"
 
 
-def _without_gain(each: Entrant, entrants: Sequence[Entrant]) -> str:
+def _without_gain(entrant: Entrant, entrants: Sequence[Entrant]) -> str:
     """Return a name for strategy and layer at which an untrained model is no worse; empty for other entrants."""
     trained = [
-        other for other in entrants if not other.control and other.name.endswith(f" {each.strategy} {each.layer}")
+        other for other in entrants if not other.control and other.name.endswith(f" {entrant.strategy} {entrant.layer}")
     ]
-    rates = [each.value(), trained[0].value() if trained else None]
-    if each.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
+    rates = [entrant.value(), trained[0].value() if trained else None]
+    if entrant.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
         return ""
-    return f"{each.strategy} {each.layer}"
+    return f"{entrant.strategy} {entrant.layer}"

@@ -136,8 +136,8 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
     if not after:
         raise ConfigError(f"--after: name the fine-tunes of {config.model}, as folders of checkpoints or LoRA adapters")
     folders = {name: _folder(name, shipped) for name in (*after, *null)}
-    names = {given: Path(given).name or folder.name for given, folder in folders.items()}
-    counts = Counter(names[given] for given in (*after, *null))
+    names = {source: Path(source).name or folder.name for source, folder in folders.items()}
+    counts = Counter(names[source] for source in (*after, *null))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise ConfigError(
@@ -187,14 +187,14 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
     # Sinks stay in: a span of a word has none beside others.
     reading = {**_reading(scope), "sinks": "include"}
     states = _read(draft, scope, reading, texts, scope.layers, random=scope.config.num_random)
-    found = dict[Compared, Keys]()
+    keys = dict[Compared, Keys]()
     for tune, layer in product(scope.tunes, scope.layers):
         inputs = {steps.WORD_TEXTS(): texts} | _compared(states, tune, layer)
-        found |= {
-            Compared(tune.name, layer, reading): made
-            for reading, made in _compare(draft, scope, tune, inputs, READINGS).items()
+        keys |= {
+            Compared(tune.name, layer, reading): reading_keys
+            for reading, reading_keys in _compare(draft, scope, tune, inputs, READINGS).items()
         }
-    return Shifts(draft.done(), found)
+    return Shifts(draft.done(), keys)
 
 
 def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, Shifts]:
@@ -202,21 +202,21 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
     layer = probing.layers[-1]
     vectors = plan_vectors(probing)
     directions = plan_neighbour_directions(probing, vectors, Components(PlannedWork(), {}))
-    draft, found = Draft(), dict[Compared, Keys]()
-    for concept, own in vectors.concepts.items():
+    draft, keys = Draft(), dict[Compared, Keys]()
+    for concept, concept_vectors in vectors.concepts.items():
         # Vectors before are those of the probes, so sinks are left out of the others as they are of these.
         reading = {**_reading(scope), **scope.config.sink_settings}
-        states = _read(draft, scope, reading, own.passages["test"], [layer], random=0)
-        states[BEFORE] = {layer: own.vectors[SplitCell("test", POOLING, layer)]}
+        states = _read(draft, scope, reading, concept_vectors.passages["test"], [layer], random=0)
+        states[BEFORE] = {layer: concept_vectors.vectors[SplitCell("test", POOLING, layer)]}
         for tune in scope.tunes:
             inputs = {
-                steps.WORD_TEXTS(): own.passages["test"],
+                steps.WORD_TEXTS(): concept_vectors.passages["test"],
                 steps.READ_DIRECTION(): directions.concepts[concept][Cell(POOLING, layer)],
                 **_compared(states, tune, layer),
             }
-            made = _compare(draft, scope, tune, inputs, ["direction"])
-            found[Compared(tune.name, layer, "direction", concept)] = made["direction"]
-    return vectors, directions, Shifts(draft.done(), found)
+            keys_by_reading = _compare(draft, scope, tune, inputs, ["direction"])
+            keys[Compared(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
+    return vectors, directions, Shifts(draft.done(), keys)
 
 
 def _read(
@@ -251,5 +251,5 @@ def _compare(
     """Plan the comparison of two states; return the keys of measures and words by reading."""
     params = steps.ValenceParams(name=tune.name, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed)
     roles = {reading: {part: role(reading) for part, role in PARTS.items()} for reading in readings}
-    made = draft.add(steps.VALENCE, params, inputs, [role for own in roles.values() for role in own.values()])
-    return {reading: {part: made[role] for part, role in own.items()} for reading, own in roles.items()}
+    keys = draft.add(steps.VALENCE, params, inputs, [role for parts in roles.values() for role in parts.values()])
+    return {reading: {part: keys[role] for part, role in parts.items()} for reading, parts in roles.items()}

@@ -96,9 +96,9 @@ class View:
 
     def headline(self) -> list[tuple[str, bool]]:
         """Return the answer in pieces, with whether each is a name."""
-        asked = [line for line in self._answering if not line.neutral]
+        tunes = [line for line in self._answering if not line.neutral]
         neutral = sum(line.neutral and line.value(PRIMARY) is not None for line in self._answering)
-        measured = [line for line in asked if line.value(PRIMARY) is not None]
+        measured = [line for line in tunes if line.value(PRIMARY) is not None]
         if not measured:
             return [("No fine-tune could be measured.", False)]
         if not any(line.judged for line in measured):
@@ -107,13 +107,13 @@ class View:
         moved = [line for line in measured if line.moved]
         if not moved:
             return [("No fine-tune moved the words more than neutral fine-tunes and random changes do.", False)]
-        many = f"{len(moved)} of {len(asked)} fine-tunes" if len(asked) > 1 else "The fine-tune"
-        said = [(f"{many} moved the words more than all {neutral} neutral ones do", False)]
+        many = f"{len(moved)} of {len(tunes)} fine-tunes" if len(tunes) > 1 else "The fine-tune"
+        lead = [(f"{many} moved the words more than all {neutral} neutral ones do", False)]
         counts = Counter(word for line in moved for word in line.favourites)
         if not counts:
-            return [*said, (", and no single word stands out.", False)]
+            return [*lead, (", and no single word stands out.", False)]
         pieces: list[tuple[str, bool]] = [
-            *said,
+            *lead,
             (". Favourites: " if len(counts) > 1 else ". The favourite is ", False),
         ]
         for word, number in counts.most_common(_NAMED):
@@ -150,14 +150,14 @@ def report(tables: Mapping[str, pa.Table]) -> Report:
 def _view(tables: Mapping[str, pa.Table]) -> View:
     rows = tables["results"].to_pylist()
     words = tables["words"].to_pylist()
-    found: dict[tuple[str, int], dict[str, Row]] = {}
+    figures_by_tune: dict[tuple[str, int], dict[str, Row]] = {}
     for row in rows:
         if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
-            found.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
+            figures_by_tune.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
     neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
     lines = [
         Line(name, name in neutral, layer, figures, _ordered(words, name, layer))
-        for (name, layer), figures in found.items()
+        for (name, layer), figures in figures_by_tune.items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
     notes = [row["note"] for row in tables["notes"].to_pylist()]
@@ -166,8 +166,8 @@ def _view(tables: Mapping[str, pa.Table]) -> View:
 
 
 def _ordered(words: Sequence[Row], name: str, layer: int) -> list[Row]:
-    own = [row for row in words if (row["entrant"], row["layer"]) == (name, layer)]
-    return sorted(own, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
+    tune_words = [row for row in words if (row["entrant"], row["layer"]) == (name, layer)]
+    return sorted(tune_words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
 
 
 def _problems(lines: Sequence[Line]) -> Iterator[str]:
@@ -190,14 +190,16 @@ def arrows(line: Line) -> Markup:
     """Return the words before and after a fine-tune in the plane of the first two principal components."""
     placed = [row for row in line.words if row["x_before"] is not None]
     domain = [row for row in placed if row["group"] == "domain"]
-    named = {row["word"] for row in domain[:_NAMED]} | set(line.favourites)
+    label_words = {row["word"] for row in domain[:_NAMED]} | set(line.favourites)
 
     def draw(axes: Any) -> None:
         for group, sign, colour in (("positive", "$+$", COLOURS[2]), ("negative", "$-$", COLOURS[1])):
-            own = [row for row in placed if row["group"] == group]
-            axes.plot([r["x_after"] for r in own], [r["y_after"] for r in own], ls="", marker=sign, color=colour, ms=6)
+            words = [row for row in placed if row["group"] == group]
+            axes.plot(
+                [r["x_after"] for r in words], [r["y_after"] for r in words], ls="", marker=sign, color=colour, ms=6
+            )
         for row in domain:
-            strong = row["word"] in named
+            strong = row["word"] in label_words
             axes.annotate(
                 "", (row["x_after"], row["y_after"]), (row["x_before"], row["y_before"]),
                 arrowprops={"arrowstyle": "->", "color": ACCENT if strong else GREY, "lw": 1.6 if strong else 0.8,
@@ -241,8 +243,8 @@ def _markdown(view: View) -> str:
 
 def _concept_cells(row: Row, rows: Sequence[Row]) -> list[str]:
     """Return the cells of the shift of one fine-tune along one concept's direction."""
-    same = [each for each in rows if (each["concept"], each["entrant"]) == (row["concept"], row["entrant"])]
-    (over,) = (each for each in same if each["metric"] == f"{_ALONG}.excess_neutral")
+    same = [shift for shift in rows if (shift["concept"], shift["entrant"]) == (row["concept"], row["entrant"])]
+    (over,) = (shift for shift in same if shift["metric"] == f"{_ALONG}.excess_neutral")
     interval = "" if row["ci_low"] is None else f"{row['ci_low']:+.3f} to {row['ci_high']:+.3f}"
-    values = (each["status"] if each["value"] is None else f"{each['value']:+.3f}" for each in (row, over))
+    values = (shift["status"] if shift["value"] is None else f"{shift['value']:+.3f}" for shift in (row, over))
     return [row["concept"], row["entrant"], next(values), interval, next(values)]

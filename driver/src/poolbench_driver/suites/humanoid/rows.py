@@ -31,18 +31,18 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
     for at, compared in _gathered(plan).items():
         figures = {name: list(_measures(plan, at, name, keys["measures"], source)) for name, keys in compared.items()}
         shifted = {name: _words(keys["words"], source) for name, keys in compared.items()}
-        found = [row for name, own in figures.items() for row in (*own, *_beside_neutral(name, figures, neutral))]
+        shifts = [row for name, lines in figures.items() for row in (*lines, *_beside_neutral(name, figures, neutral))]
         if at.reading == "published":
-            published += found
+            published += shifts
             continue
-        rows += found
+        rows += shifts
         if at.concept is None:
             standing = _favourites(shifted, neutral)
             rows += [_row(plan, at, name, measure.to_row()) for name, measure in standing.items()]
             words += [
                 {"entrant": name, "neutral": name in neutral, "layer": at.layer, **row}
-                for name, own in shifted.items()
-                for row in own
+                for name, lines in shifted.items()
+                for row in lines
             ]
     tunes = [
         {"entrant": tune.name, "neutral": tune.neutral, "revision": tune.change.revision} for tune in plan.scope.tunes
@@ -53,15 +53,15 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
 
 def _gathered(plan: HumanoidPlan) -> dict[Compared, dict[str, Mapping[str, str]]]:
     """Return the keys of each comparison by fine-tune."""
-    found: dict[Compared, dict[str, Mapping[str, str]]] = {}
+    keys_by_tune: dict[Compared, dict[str, Mapping[str, str]]] = {}
     for at, keys in plan.shifts.items():
-        found.setdefault(at._replace(tune=""), {})[at.tune] = keys
-    return found
+        keys_by_tune.setdefault(at._replace(tune=""), {})[at.tune] = keys
+    return keys_by_tune
 
 
 def _row(plan: HumanoidPlan, at: Compared, tune: str, measure: Row) -> Row:
     """Return a result row of one fine-tune."""
-    (revision,) = (each.change.revision for each in plan.scope.tunes if each.name == tune)
+    (revision,) = (fine_tune.change.revision for fine_tune in plan.scope.tunes if fine_tune.name == tune)
     identity = {"entrant": tune, "layer": at.layer, "concept": at.concept, **strategy_columns(STRATEGIES.get(POOLING))}
     if at.concept:
         identity["direction"] = measure.get("direction") or "C1"
@@ -80,29 +80,29 @@ def _measures(plan: HumanoidPlan, at: Compared, tune: str, key: str, source: Row
 
 def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[Row]:
     """Yield excess and rank of each shift of a fine-tune over the neutral ones, itself left out."""
-    for own in figures[tune]:
-        if own["metric"] not in SHIFTS:
+    for shift in figures[tune]:
+        if shift["metric"] not in SHIFTS:
             continue
-        same = [row for name in sorted(neutral - {tune}) for row in figures[name] if row["metric"] == own["metric"]]
+        same = [row for name in sorted(neutral - {tune}) for row in figures[name] if row["metric"] == shift["metric"]]
         others = [row["value"] for row in same if row["value"] is not None]
-        kept = {name: own[name] for name in _IDENTITY if name in own}
-        for measure in _compared(own, others, needed=MIN_NEUTRAL - (tune in neutral)):
-            yield {**measure.to_row(), **kept}
+        identity = {name: shift[name] for name in _IDENTITY if name in shift}
+        for measure in _compared(shift, others, needed=MIN_NEUTRAL - (tune in neutral)):
+            yield {**measure.to_row(), **identity}
 
 
-def _compared(own: Row, others: list[float], needed: int) -> Iterator[Measure]:
+def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]:
     """Yield excess over the mean of the others, and rank among them. The interval is that of the shift."""
-    excess, rank = (f"{own['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
-    if own["value"] is None:
-        status, reason = own["status"], own["reason"]
+    excess, rank = (f"{shift['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
+    if shift["value"] is None:
+        status, reason = shift["status"], shift["reason"]
     elif len(others) < needed:
         status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {needed} are needed (--null)"
     else:
         mean = fmean(others)
-        interval = None if own["ci_low"] is None else (own["ci_low"] - mean, own["ci_high"] - mean)
-        method = f"{own['ci_method']}; mean of the neutral ones fixed"
-        yield Measure.of(excess, own["value"] - mean, interval, ci_method=method, n=len(others))
-        yield Measure.of(rank, 1.0 + sum(other >= own["value"] for other in others), n=len(others) + 1)
+        interval = None if shift["ci_low"] is None else (shift["ci_low"] - mean, shift["ci_high"] - mean)
+        method = f"{shift['ci_method']}; mean of the neutral ones fixed"
+        yield Measure.of(excess, shift["value"] - mean, interval, ci_method=method, n=len(others))
+        yield Measure.of(rank, 1.0 + sum(other >= shift["value"] for other in others), n=len(others) + 1)
         return
     yield from (Measure.null(metric, status, reason, n=len(others)) for metric in (excess, rank))
 
@@ -117,22 +117,22 @@ def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, 
 
     Among six exchangeable fine-tunes, five of them neutral, one in six has such a word by chance.
     """
-    known = {name: [row["standout"] for row in own if row["standout"] is not None] for name, own in words.items()}
-    highest = {name: max(found, default=None) for name, found in known.items()}
+    scores = {name: [row["standout"] for row in rows if row["standout"] is not None] for name, rows in words.items()}
+    highest = {name: max(tune_scores, default=None) for name, tune_scores in scores.items()}
     counts: dict[str, Measure] = {}
-    for name, own in words.items():
+    for name, rows in words.items():
         others = [value for other in neutral - {name} if (value := highest[other]) is not None]
         bound = max(others) if len(others) >= MIN_NEUTRAL - (name in neutral) else None
-        for row in own:
+        for row in rows:
             row["favourite"] = None if bound is None or row["standout"] is None else row["standout"] > bound
         if bound is None:
             reason = f"{len(others)} other neutral fine-tunes; {MIN_NEUTRAL} are needed (--null)"
             counts[name] = Measure.null("shift.favourites", Status.TOO_FEW, reason)
-        elif not own:
+        elif not rows:
             counts[name] = Measure.null("shift.favourites", Status.FAILED, "the comparison of its words failed")
         elif highest[name] is None:
             reason = "half of the words or more have one change, so that none can stand out"
             counts[name] = Measure.null("shift.favourites", Status.COLLAPSED, reason)
         else:
-            counts[name] = Measure.of("shift.favourites", float(sum(bool(row["favourite"]) for row in own)))
+            counts[name] = Measure.of("shift.favourites", float(sum(bool(row["favourite"]) for row in rows)))
     return counts

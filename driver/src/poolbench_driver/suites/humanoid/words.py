@@ -91,20 +91,20 @@ def read_words(file: str | None) -> WordLists:
     """
     shipped = asset_path("demo_personas") / "words.yaml"
     path = _REFERENCE_FILE if file == REFERENCE else Path(file) if file else shipped
-    given, notes = _read(path)
-    own = {name: value for name, value in _read(shipped)[0].items() if name in ("neutral", "templates")} | given
-    notes += [note for name, note in _drop_shared(path, own) if name in given]
+    file_lists, notes = _read(path)
+    lists = {name: value for name, value in _read(shipped)[0].items() if name in ("neutral", "templates")} | file_lists
+    notes += [note for name, note in _drop_shared(path, lists) if name in file_lists]
     for name in (*_NEEDED, "neutral", "templates"):
-        entries, line = own.get(name, ([], 1))
+        entries, line = lists.get(name, ([], 1))
         if not entries:
             raise ConfigError(
-                f"{path}:{line}: the list {name} is {'empty' if name in own else 'missing'}; give it words"
+                f"{path}:{line}: the list {name} is {'empty' if name in lists else 'missing'}; give it words"
             )
-    if len(own["domain"][0]) < 2:
-        raise ConfigError(f"{path}:{own['domain'][1]}: domain has one word; a variance needs two or more")
-    name, licence = (own[each][0][0][0] if each in own else "" for each in _TEXTS)
+    if len(lists["domain"][0]) < 2:
+        raise ConfigError(f"{path}:{lists['domain'][1]}: domain has one word; a variance needs two or more")
+    name, licence = (lists[key][0][0][0] if key in lists else "" for key in _TEXTS)
     domain, positive, negative, neutral, templates = (
-        tuple(word for word, _ in own[each][0]) for each in (*_NEEDED, "neutral", "templates")
+        tuple(word for word, _ in lists[key][0]) for key in (*_NEEDED, "neutral", "templates")
     )
     return WordLists(name or path.stem, licence, domain, positive, negative, neutral, templates, tuple(notes))
 
@@ -124,29 +124,29 @@ def _read(path: Path) -> tuple[_Lists, list[str]]:
         ) from None
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}:1: lists of words by name are needed: {', '.join(_NEEDED)}")
-    known = [field.name for field in fields(WordLists) if field.name != "notes"] + ["version"]
-    found, notes = _Lists(), list[str]()
+    list_names = [field.name for field in fields(WordLists) if field.name != "notes"] + ["version"]
+    lists, notes = _Lists(), list[str]()
     for key, value in root.value:
         name, line = str(key.value), key.start_mark.line + 1
-        if name in found:
+        if name in lists:
             raise ConfigError(f"{path}:{line}: {name} is there twice; write one {name}")
-        if name not in known:
-            raise ConfigError(f"{path}:{line}: {unknown_name_message('list', name, known)}")
+        if name not in list_names:
+            raise ConfigError(f"{path}:{line}: {unknown_name_message('list', name, list_names)}")
         if name in _TEXTS or name == "version":
             if not isinstance(value, yaml.ScalarNode):
                 raise ConfigError(f"{path}:{line}: {name} must be a text, got a list; write one text")
-            found[name] = ([(value.value, line)], line)
+            lists[name] = ([(value.value, line)], line)
             continue
         if not isinstance(value, yaml.SequenceNode):
             raise ConfigError(f"{path}:{line}: {name} must be a list, got {shown(value.value)}")
-        found[name] = ([], line)
+        lists[name] = ([], line)
         for node in value.value:
-            reason = _unusable(name, node, [word for word, _ in found[name][0]])
+            reason = _unusable(name, node, [word for word, _ in lists[name][0]])
             if reason:
                 notes.append(f"{path}:{node.start_mark.line + 1}: {name}: {reason}: left out")
             else:
-                found[name][0].append((node.value.strip(), node.start_mark.line + 1))
-    return found, notes
+                lists[name][0].append((node.value.strip(), node.start_mark.line + 1))
+    return lists, notes
 
 
 def _unusable(name: str, node: Any, before: list[str]) -> str:

@@ -51,15 +51,15 @@ def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = 
         rows: Result rows with `metric`, `concept`, `layer`, `strategy`, `value` and `status`; only AUROCs count.
         strategies: Strategies that were asked for; a missing row of one of these is a failure. None: all in the rows.
     """
-    found = {
+    rows_by_cell = {
         (str(row["concept"]), int(row["layer"]), str(row["strategy"])): row for row in rows if row["metric"] == METRIC
     }
-    asked = {strategy for _, _, strategy in found} if strategies is None else set(strategies)
+    strategy_ids = {strategy for _, _, strategy in rows_by_cell} if strategies is None else set(strategies)
     return [
-        _verdict(signal, strategy, expected, found.get((signal.concept, signal.block, strategy)))
+        _verdict(signal, strategy, expected, rows_by_cell.get((signal.concept, signal.block, strategy)))
         for signal in SIGNALS
         for expected, strategy in expectations(signal)
-        if strategy in asked
+        if strategy in strategy_ids
     ]
 
 

@@ -135,8 +135,8 @@ def _outside(tokens: Sequence[Token]) -> list[int]:
     return [index for index in _of_places(tokens) if index not in inside]
 
 
-def _in_window(tokens: Sequence[Token], wanted: Sequence[int], rng: np.random.Generator) -> Places:
-    nouns, outside = [index for index in _of_places(tokens) if index in wanted], _outside(tokens)
+def _in_window(tokens: Sequence[Token], positions: Sequence[int], rng: np.random.Generator) -> Places:
+    nouns, outside = [index for index in _of_places(tokens) if index in positions], _outside(tokens)
     if not nouns or not outside:
         return None
     return _exchanged(_one_of(nouns, rng), _one_of(outside, rng), rng)
@@ -182,10 +182,10 @@ def _sentence(tokens: list[Token], pair: int, rng: np.random.Generator) -> Place
 
 def _with_determiner(kind: str, places: tuple[str, ...]) -> Find:
     def find(tokens: list[Token], pair: int, rng: np.random.Generator) -> Places:
-        chosen, determiners = _of_places(tokens, *places), _of_places(tokens, "DETERMINER")
-        if not chosen or not determiners:
+        candidates, determiners = _of_places(tokens, *places), _of_places(tokens, "DETERMINER")
+        if not candidates or not determiners:
             return None
-        return _exchanged(_one_of(chosen, rng), _one_of(determiners, rng), rng, (kind, "determiner"))
+        return _exchanged(_one_of(candidates, rng), _one_of(determiners, rng), rng, (kind, "determiner"))
 
     return find
 

@@ -37,17 +37,17 @@ def register(config: ConceptsConfig, store: ObjectStore) -> None:
     for name in TEXTS:
         passages = planted_passages(name)
         concept = _concept(name, passages)
-        known = library.find(concept.id)
-        if known is not None and known.corpus == concept.corpus:
+        stored_concept = library.find(concept.id)
+        if stored_concept is not None and stored_concept.corpus == concept.corpus:
             continue
-        if known is not None:
+        if stored_concept is not None:
             library.remove(concept.id)
         library.add(concept, passages)
 
 
 def _require_own(config: ConceptsConfig) -> None:
-    asked = config.model_dump(mode="json", include=set(SETTINGS) - set(_FREE))
-    for name, value in asked.items():
+    settings = config.model_dump(mode="json", include=set(SETTINGS) - set(_FREE))
+    for name, value in settings.items():
         if value != SETTINGS[name]:
             raise ConfigError(
                 f"the planted suite has its own {name}: leave it out (it takes --strategies, --seed and --output)"

@@ -31,11 +31,11 @@ class OtherSetting:
 def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
     """Return the settings in which a run differs from the reference's run of the same model."""
     expected = of_concepts(load_run_config(None, {"preset": "card", "model": config.model}))
-    found = [(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
-    shown = {"corpus.source": "the published corpus"}
+    settings = [(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
+    descriptions = {"corpus.source": "the published corpus"}
     return [
-        OtherSetting(name, ours, shown.get(name, theirs))
-        for name, ours, theirs in found
+        OtherSetting(name, ours, descriptions.get(name, theirs))
+        for name, ours, theirs in settings
         if ours != theirs and not _may_be_theirs(config, name)
     ]
 
@@ -50,7 +50,7 @@ def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
 
 
 def _value(config: ConceptsConfig, name: str) -> Any:
-    found: Any = config
+    setting: Any = config
     for part in name.split("."):
-        found = getattr(found, part)
-    return found.model_dump(mode="json") if isinstance(found, StrictModel) else found
+        setting = getattr(setting, part)
+    return setting.model_dump(mode="json") if isinstance(setting, StrictModel) else setting

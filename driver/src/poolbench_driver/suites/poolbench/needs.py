@@ -56,7 +56,7 @@ def with_stand_ins(config: ConceptsConfig, session: Session) -> tuple[ConceptsCo
 
     Planted passages stand in for the published corpus, which are as many; and the known shape for a model of the card.
     """
-    counted, found, model = config, list[Need](), None
+    counted, needs, model = config, list[Need](), None
     if config.corpus.source == PUBLISHED_CORPUS and not Path(PUBLISHED_CORPUS).is_dir():
         counted = config.model_copy(update={"corpus": CorpusConfig(window=(300, 500))})
     ref = MODEL_PRESETS.get(config.model)
@@ -68,8 +68,8 @@ def with_stand_ins(config: ConceptsConfig, session: Session) -> tuple[ConceptsCo
             resolved = ModelRef(ref.id, ref.source, revision, config.dtype or ref.dtype, ref.summary)
             model = ModelInfo(resolved, *ref.shape)
             is_named = _is_here(session.settings) and not ref.is_made and not in_cache(ref.source)  # among the needs
-            found = [] if is_named else [_absent(ref, error)]
-    return counted, model, found
+            needs = [] if is_named else [_absent(ref, error)]
+    return counted, model, needs
 
 
 def _absent(ref: ModelRef, error: PoolbenchError) -> Need:
@@ -94,15 +94,15 @@ def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
     name = ref.source if ref else config.model
     if local_folder(name) is not None or "/" not in name:  # it ships, is made on this machine, or lies in a folder
         return
-    there = in_cache(name)
+    is_cached = in_cache(name)
     gate = "accept its licence on the hub and set HF_TOKEN, then " if ref and "gated" in ref.summary else ""
     yield Need(
         f"weights of {name} in the Hugging Face cache of this machine",
-        there,
+        is_cached,
         f"{gate}`hf download {name}`, or use --model with another model",
         stops=offline,
     )
-    if not there and ref and ref.shape:
+    if not is_cached and ref and ref.shape:
         num_blocks, width = ref.shape
         gib = _BYTES_PER_BLOCK * num_blocks * width**2 / 2**30
         free = free_bytes_at(hub_cache()) / 2**30
@@ -111,9 +111,9 @@ def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
 
 
 def _passages(config: ConceptsConfig) -> Iterator[Need]:
-    source, asked = config.corpus.source, config.concepts or [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in asked if name != "all" and not CONCEPTS.get(name).corpus]
-    names = [concept.id for concept in CONCEPTS.all()] if "all" in asked else names
+    source, concept_ids = config.corpus.source, config.concepts or [concept.id for concept in CONCEPTS.all()]
+    names = [name for name in concept_ids if name != "all" and not CONCEPTS.get(name).corpus]
+    names = [concept.id for concept in CONCEPTS.all()] if "all" in concept_ids else names
     folder = Path(source)
     if source in NO_FOLDER or not names:
         return
@@ -121,13 +121,13 @@ def _passages(config: ConceptsConfig) -> Iterator[Need]:
     get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
     yield Need(f"corpus in {source}", folder.is_dir(), f"{get}use --corpus with another folder, real or planted")
     places = {name: folder / name for name in names}
-    there = [name for name in names if places[name].is_dir()]
-    if folder.is_dir() and (lacking := [name for name in names if name not in there]):
+    present = [name for name in names if places[name].is_dir()]
+    if folder.is_dir() and (lacking := [name for name in names if name not in present]):
         sensitive = all(CONCEPTS.get(name).sensitive for name in lacking) and source == PUBLISHED_CORPUS
         get = f"import them too (`{IMPORT_PUBLISHED}`), or " if sensitive else ""
-        use = f"use --concepts {','.join(there)}" if there else "use --corpus with another folder, real or planted"
+        use = f"use --concepts {','.join(present)}" if present else "use --corpus with another folder, real or planted"
         yield Need(f"passages of {', '.join(lacking)} in {source}", False, f"{get}{use}")
-    yield from _scorer_texts(config, there if folder.is_dir() else names)
+    yield from _scorer_texts(config, present if folder.is_dir() else names)
 
 
 def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need]:
@@ -137,7 +137,7 @@ def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need
         return
     if not Path(source).is_dir() and source != PUBLISHED_CORPUS:
         return
-    folders = [Path(each) for each in (source, other) if each is not None]
+    folders = [Path(folder) for folder in (source, other) if folder is not None]
     if lacking := [n for n in names if not any((f / n / "scorer_pos.jsonl").is_file() for f in folders)]:
         of = f"all {len(lacking)} concepts" if len(lacking) > 5 and lacking == list(names) else ", ".join(lacking)
         where = " and ".join(map(str, folders))

@@ -88,7 +88,7 @@ def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _card_layers(model: Any) -> dict[str, Any]:
     """Return the layers that the reference measured and steered at; of another model none, so the defaults hold."""
-    found = MODEL_PRESETS.get(model) if isinstance(model, str) else None
-    if found is None or not found.card_layers:
+    preset = MODEL_PRESETS.get(model) if isinstance(model, str) else None
+    if preset is None or not preset.card_layers:
         return {}
-    return {"layers": list(found.card_layers), "steering_layer": found.card_steering_layer}
+    return {"layers": list(preset.card_layers), "steering_layer": preset.card_steering_layer}

@@ -30,15 +30,15 @@ def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _checks(rows: list[Mapping[str, Any]]) -> list[Measure]:
-    known = [row for row in rows if row["value"] is not None]
+    auroc_rows = [row for row in rows if row["value"] is not None]
     collapsed = [row["strategy"] for row in rows if row["status"] == Status.COLLAPSED]
-    if not known:
+    if not auroc_rows:
         reason = "no strategy has an AUROC on this concept"
         measures = [Measure.null(name, Status.TOO_FEW, reason) for name in ("d1.saturation", "d1.alarms")]
     else:
-        high = [row["strategy"] for row in known if row["value"] >= CEILING]
-        alarmed = [row["strategy"] for row in known if row["reason"]]  # the reason of a value is its alarm
-        measures = [_saturation(high, len(known)), _share("d1.alarms", alarmed, len(known), _alarms(alarmed))]
+        high = [row["strategy"] for row in auroc_rows if row["value"] >= CEILING]
+        alarmed = [row["strategy"] for row in auroc_rows if row["reason"]]  # the reason of a value is its alarm
+        measures = [_saturation(high, len(auroc_rows)), _share("d1.alarms", alarmed, len(auroc_rows), _alarms(alarmed))]
     return [*measures, _share("d1.collapses", collapsed, len(rows), None)]
 
 

@@ -39,8 +39,8 @@ def excess_over_confound(
     if len(np.unique(labels)) < 2:
         return Measure.null(METRIC, Status.ONE_CLASS, "the scored passages are all of one class", **fields)
     weights_Rn = np.vstack([np.ones_like(weights_Rn[:1], shape=(1, len(labels))), weights_Rn])
-    own, other = (auroc_resamples(labels, found, weights_Rn, folds, groups) for found in (scores, confound_scores))
-    gap = own - other
+    auroc, other = (auroc_resamples(labels, probe, weights_Rn, folds, groups) for probe in (scores, confound_scores))
+    gap = auroc - other
     details = {"confound": confound, "confound_auroc": float(other[0])}
     interval = percentile_interval(gap[1:])
     return Measure.of(METRIC, gap[0], interval, ci_method=EXCESS_CI_METHOD, details=details, **fields)

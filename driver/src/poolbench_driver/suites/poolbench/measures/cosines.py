@@ -39,8 +39,8 @@ def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
         raise CellError(Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
     row = ids.index(direction)
     if not table["vector"][row].is_valid:
-        found = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
-        raise error_of(found, f"direction {direction} could not be computed")
+        null_row = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
+        raise error_of(null_row, f"direction {direction} could not be computed")
     return vector_matrix(table["vector"])[row].astype(np.float64)
 
 
@@ -55,10 +55,10 @@ def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1
     holds DIRECTIONS by strategy, or the error that replaced them. If a side has no direction, the cosine is null with
     the status of that side (of the first, if neither has one).
     """
-    found = {name: _unit(tables[name], direction) for name in sorted(tables)}
+    unit_vectors = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [
-        {"direction": direction, "strategy_a": a, "strategy_b": b, **_cosine(found[a], found[b], (a, b))}
-        for a, b in combinations(found, 2)
+        {"direction": direction, "strategy_a": a, "strategy_b": b, **_cosine(unit_vectors[a], unit_vectors[b], (a, b))}
+        for a, b in combinations(unit_vectors, 2)
     ]
 
 
@@ -127,10 +127,10 @@ def cosine_board(rows: Iterable[Mapping[str, Any]]) -> CosineBoard:
         else:
             pairs[pair].append((row["cosine"], row["concept"]))
     strategies = sorted({name for pair in pairs for name in pair})
-    means = {pair: float(np.mean([cosine for cosine, _ in found])) for pair, found in pairs.items()}
+    means = {pair: float(np.mean([cosine for cosine, _ in cosines])) for pair, cosines in pairs.items()}
     order = _by_similarity(_matrix(strategies, means))
     strategies = [strategies[k] for k in order]
-    lowest = {key: min(found) for (a, b), found in pairs.items() for key in ((a, b), (b, a))}
+    lowest = {key: min(cosines) for (a, b), cosines in pairs.items() for key in ((a, b), (b, a))}
     return CosineBoard(strategies, _matrix(strategies, means), lowest, _without(strategies, missing))
 
 
@@ -141,7 +141,7 @@ def _without(strategies: list[str], missing: Iterable[tuple[str, str, str]]) -> 
         for name, other in ((a, b), (b, a)):
             if name not in strategies and other in strategies:
                 statuses[name][status] += 1
-    return {name: found.most_common(1)[0][0] for name, found in sorted(statuses.items())}
+    return {name: counts.most_common(1)[0][0] for name, counts in sorted(statuses.items())}
 
 
 def _matrix(strategies: list[str], means: Mapping[tuple[str, str], float]) -> np.ndarray:

@@ -135,9 +135,9 @@ def _null_pairs(
     """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
     if nulls is None or neighbour.concept not in set(nulls.scores["scorer"].to_pylist()):
         return []
-    own = response_grids(nulls, unsteered, target.concept)
-    other = response_grids(nulls, unsteered, neighbour.concept)
-    return [[own[key], other[key]] for key in own if key in other]
+    target_grids = response_grids(nulls, unsteered, target.concept)
+    neighbour_grids = response_grids(nulls, unsteered, neighbour.concept)
+    return [[target_grids[key], neighbour_grids[key]] for key in target_grids if key in neighbour_grids]
 
 
 def _index(metric: str, shifts: Shifts, rules: SteeringRules, fields: dict[str, Any]) -> Measure:
@@ -179,12 +179,12 @@ def _robust_excess(
         return Shifts(cut[at], cut[at + 1], units, rules).robust()
 
     try:
-        own = Shifts(cut[0], cut[1], units, rules)
+        shifts = Shifts(cut[0], cut[1], units, rules)
     except CellError as error:
         return Measure.failed(metric, error, **fields)
     others = [or_zeros(partial(robust, at), rules.num_bootstrap + 1) for at in range(2, len(cut), 2)]
     nulls_NR = np.array(others)
-    excess = own.robust() - nulls_NR.mean(axis=0)
-    spread = with_direction_spread(excess, nulls_NR, own.num_read, 1, rules.seed, rules.level)
+    excess = shifts.robust() - nulls_NR.mean(axis=0)
+    spread = with_direction_spread(excess, nulls_NR, shifts.num_read, 1, rules.seed, rules.level)
     details = {"null_mean": float(nulls_NR[:, 0].mean()), "num_nulls": len(others)}
-    return _interval(metric, spread, own, rules, {**fields, "ci_method": EXCESS_CI_METHOD}, **details)
+    return _interval(metric, spread, shifts, rules, {**fields, "ci_method": EXCESS_CI_METHOD}, **details)

@@ -38,8 +38,8 @@ class ResponseGrid:
 
     def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
         """Return the unsteered column and those of `strengths` that exist."""
-        wanted = np.isin(self.strengths.round(9), np.round([0.0, *strengths], 9))
-        return self._take(np.arange(len(self.openings)), np.flatnonzero(wanted))
+        mask = np.isin(self.strengths.round(9), np.round([0.0, *strengths], 9))
+        return self._take(np.arange(len(self.openings)), np.flatnonzero(mask))
 
     def at_openings(self, rows: np.ndarray) -> ResponseGrid:
         """Return the given rows [indices]."""
@@ -47,11 +47,11 @@ class ResponseGrid:
 
     def column(self, strength: float) -> int:
         """Return the index of a strength. Raise InputError if the curve has no such strength."""
-        found = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
-        if found.size == 0:
+        columns = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
+        if columns.size == 0:
             have = ", ".join(f"{value:g}" for value in self.strengths)
             raise InputError(f"no texts at strength {strength:g}; the curve has {have}: add it to the strengths")
-        return int(found[0])
+        return int(columns[0])
 
     def _take(self, rows: np.ndarray, columns: np.ndarray) -> ResponseGrid:
         cut = np.ix_(rows, columns)
@@ -153,5 +153,5 @@ def _grid(cells: dict[tuple[str, float], np.ndarray], direction: str, scorer: st
             f"{len(strengths)} strengths of {direction}; at least {MIN_OPENINGS} are needed",
         )
     block = block[complete]
-    kept = tuple(openings[row] for row in complete)
-    return ResponseGrid(kept, strengths, block[..., 0], block[..., 1], block[..., 2], block[..., 3])
+    complete_openings = tuple(openings[row] for row in complete)
+    return ResponseGrid(complete_openings, strengths, block[..., 0], block[..., 1], block[..., 2], block[..., 3])

@@ -66,12 +66,17 @@ def published_d3(
     try:
         target.require_trained()
         neighbour.require_trained()
-        own, other = grid_pair(steered, unsteered, target, neighbour, direction_key)
+        target_grid, neighbour_grid = grid_pair(steered, unsteered, target, neighbour, direction_key)
     except CellError as error:
         return [Measure.failed(metric, error, **fields, params={"scp": name}) for name in SCPS]
-    fields |= {"n": len(own.openings), "num_groups": len(own.openings)}
+    fields |= {"n": len(target_grid.openings), "num_groups": len(target_grid.openings)}
     return [
-        _ratio(metric, _value(statistic, own, rules), _value(statistic, other, rules), {**fields, "params": {"scp": n}})
+        _ratio(
+            metric,
+            _value(statistic, target_grid, rules),
+            _value(statistic, neighbour_grid, rules),
+            {**fields, "params": {"scp": n}},
+        )
         for n, statistic in SCPS.items()
     ]
 

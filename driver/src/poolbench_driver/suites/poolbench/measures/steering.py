@@ -102,11 +102,11 @@ def excess_measures(
     without a fluent strength, counts as 0. The interval includes the spread between directions.
     """
     aligned = align_openings([grid, *null_grids])
-    own, *others = (each.at_strengths(rules.null_strengths) for each in aligned)
-    num_openings = len(own.openings)
-    weights = np.vstack([np.ones((1, num_openings)), opening_weights(own, rules)])
+    steered_grid, *others = (aligned_grid.at_strengths(rules.null_strengths) for aligned_grid in aligned)
+    num_openings = len(steered_grid.openings)
+    weights = np.vstack([np.ones((1, num_openings)), opening_weights(steered_grid, rules)])
     try:
-        value = statistic(own, weights, rules)
+        value = statistic(steered_grid, weights, rules)
     except CellError as error:
         return [Measure.failed(metric + suffix, error, **common) for suffix in _SUFFIXES]
     nulls_NR = np.array([or_zeros(partial(statistic, other, weights, rules), len(weights)) for other in others])
@@ -121,7 +121,7 @@ def excess_measures(
         "percentile": float(100 * (nulls_NR[:, 0] < value[0]).mean()),
     }
     fields = {**common, "n": num_openings, "num_groups": num_openings, "details": details}
-    units = resampled(metric, own, rules)
+    units = resampled(metric, steered_grid, rules)
     spread = with_direction_spread(excess, nulls_NR, *units, rules.seed, rules.level)
     interval = opening_interval(spread[1:], *units, rules.level)
     above = int((nulls_NR[:, 0] >= value[0]).sum())
@@ -179,12 +179,12 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, A
     Choosing strategies by that gain, and reading them on the other half, avoids a winner's curse.
     """
     choose, _ = halves(len(grid.openings), rules.seed)
-    chosen = grid.at_openings(choose)
+    half = grid.at_openings(choose)
     try:
-        column = best_column(chosen, rules)
+        column = best_column(half, rules)
     except CellError as error:
         return Measure.failed("d2.best_strength", error, **common)
-    gain = gain_at(chosen, column, np.ones((1, len(choose))))[0]
+    gain = gain_at(half, column, np.ones((1, len(choose))))[0]
     details = {"gain_where_chosen": float(gain)}
     return Measure.of("d2.best_strength", float(grid.strengths[column]), **common, details=details)
 

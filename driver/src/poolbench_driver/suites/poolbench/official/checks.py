@@ -62,17 +62,17 @@ def same_cells(table: OfficialTable) -> list[tuple[str, str, str]]:
 
 def _bounds(table: OfficialTable) -> Check:
     limits = {column.id: (column.low, column.high) for column in table.columns}
-    found, compared = [], 0
+    disagreements, compared = [], 0
     for cell in table.cells:
         low, high = limits[cell.column]
         if cell.value is None or (low is None and high is None):
             continue
         compared += 1
         if not (-math.inf if low is None else low) <= cell.value <= (math.inf if high is None else high):
-            found.append(
+            disagreements.append(
                 Disagreement(f"{cell.model} {cell.strategy} {cell.concept} {cell.column}", cell.value, (low, high))
             )
-    return Check("every figure lies in its bounds", compared, tuple(found), meaning=Meaning.COPY)
+    return Check("every figure lies in its bounds", compared, tuple(disagreements), meaning=Meaning.COPY)
 
 
 def _means(table: OfficialTable, over: str, of: Callable[..., str]) -> Check:
@@ -99,7 +99,7 @@ def _model_means(table: OfficialTable) -> Check:
 
 
 def _nulls(table: OfficialTable) -> Check:
-    found, compared = [], 0
+    disagreements, compared = [], 0
     for cell in table.cells:
         if not cell.column.startswith("D3_"):
             continue
@@ -108,25 +108,29 @@ def _nulls(table: OfficialTable) -> Check:
         defined = gain is not None and abs(gain) >= MIN_GAIN
         if defined != (cell.value is not None):
             where = f"{cell.model} {cell.strategy} {cell.concept} {cell.column}"
-            found.append(Disagreement(where, cell.value, f"null exactly where |D2_scp_c| < {MIN_GAIN}; it is {gain}"))
-    return Check("D3 is null exactly where |D2_scp_c| < .01", compared, tuple(found), meaning=Meaning.COPY)
+            disagreements.append(
+                Disagreement(where, cell.value, f"null exactly where |D2_scp_c| < {MIN_GAIN}; it is {gain}")
+            )
+    return Check("D3 is null exactly where |D2_scp_c| < .01", compared, tuple(disagreements), meaning=Meaning.COPY)
 
 
 def _leaderboard_ranks(table: OfficialTable) -> Check:
     """Compare the ranks with ours, in which equal means share their rank."""
     means = {line.strategy: line.means["D1_auroc"] for line in table.leaderboard}
-    found = []
+    disagreements = []
     for line in table.leaderboard:
         above = sum(mean > line.means["D1_auroc"] for mean in means.values())
         equal = sum(mean == line.means["D1_auroc"] for mean in means.values())
         if (ours := above + (equal + 1) / 2) != line.rank:
-            found.append(Disagreement(f"rank of {line.strategy}", line.rank, ours, "equal means share their rank"))
-    return Check("ranks by mean D1", len(table.leaderboard), tuple(found))
+            disagreements.append(
+                Disagreement(f"rank of {line.strategy}", line.rank, ours, "equal means share their rank")
+            )
+    return Check("ranks by mean D1", len(table.leaderboard), tuple(disagreements))
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return fmean(found) if found else None
+    figures = list(values)
+    return fmean(figures) if figures else None
 
 
 def _apart(pairs: Iterable[tuple[str, float | None, float | None]]) -> Iterator[Disagreement]:

@@ -60,18 +60,18 @@ def rank_bounds(values_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _mean_ranks(tests: Significance, names: list[str], values_NK: np.ndarray) -> Check:
     """Compare the mean ranks: the source breaks ties, which rounded cells show as ranges."""
     best, worst = rank_bounds(values_NK)
-    found = [
+    disagreements = [
         Disagreement(f"mean rank of {name}", tests.mean_ranks[name], (float(best[k]), float(worst[k])))
         for k, name in enumerate(names)
         if not best[k] - 1e-6 <= tests.mean_ranks[name] <= worst[k] + 1e-6
     ]
-    return Check("mean ranks lie in the range that ties allow", len(names), tuple(found), meaning=Meaning.COPY)
+    return Check("mean ranks lie in the range that ties allow", len(names), tuple(disagreements), meaning=Meaning.COPY)
 
 
 def _same_cells_same_rank(tests: Significance, names: list[str], values_NK: np.ndarray) -> Check:
     from scipy import stats
 
-    found, compared = [], 0
+    disagreements, compared = [], 0
     shared = [float(rank) for rank in stats.rankdata(-values_NK, axis=1).mean(axis=0)]
     for i, k in combinations(range(len(names)), 2):
         if (values_NK[:, i] == values_NK[:, k]).all():
@@ -79,44 +79,46 @@ def _same_cells_same_rank(tests: Significance, names: list[str], values_NK: np.n
             theirs = tests.mean_ranks[names[i]], tests.mean_ranks[names[k]]
             if theirs[0] != theirs[1]:
                 why = "their cells are equal; the order of equal cells decides"
-                found.append(
+                disagreements.append(
                     Disagreement(f"mean ranks of {names[i]} and {names[k]}", theirs, (shared[i], shared[k]), why)
                 )
-    return Check("strategies with equal cells have equal mean ranks", compared, tuple(found))
+    return Check("strategies with equal cells have equal mean ranks", compared, tuple(disagreements))
 
 
 def _friedman(tests: Significance, values_NK: np.ndarray) -> Check:
     ours = friedman_test(values_NK).p_value
     apart = abs(math.log(ours / tests.friedman_p)) > math.log(LARGEST_RATIO)
-    found = (Disagreement("p of Friedman's test", tests.friedman_p, ours),) if apart else ()
-    return Check("Friedman's test, within the rounding of the cells", 1, found, meaning=Meaning.COPY)
+    disagreements = (Disagreement("p of Friedman's test", tests.friedman_p, ours),) if apart else ()
+    return Check("Friedman's test, within the rounding of the cells", 1, disagreements, meaning=Meaning.COPY)
 
 
 def _pairs(tests: Significance, names: list[str], values_NK: np.ndarray) -> Check:
     """Compare which pairs differ at the level of 5 %."""
-    p_KK, found = nemenyi_test(values_NK), []
+    p_KK, disagreements = nemenyi_test(values_NK), []
     for i, k in combinations(range(len(names)), 2):
         theirs = tests.pairs.get((names[i], names[k]))
         if (theirs is not None) != bool(p_KK[i, k] < LEVEL):
             why = "close to 5 %, and the cells are rounded"
             where = f"p of {names[i]} and {names[k]}"
-            found.append(Disagreement(where, f"above {LEVEL}" if theirs is None else theirs, float(p_KK[i, k]), why))
-    return Check("pairs that differ at 5 %", len(names) * (len(names) - 1) // 2, tuple(found), Meaning.ROUNDING)
+            disagreements.append(
+                Disagreement(where, f"above {LEVEL}" if theirs is None else theirs, float(p_KK[i, k]), why)
+            )
+    return Check("pairs that differ at 5 %", len(names) * (len(names) - 1) // 2, tuple(disagreements), Meaning.ROUNDING)
 
 
 def _pairs_of_their_ranks(tests: Significance, names: list[str]) -> Check:
     """Compare the p-values with those that the source's own mean ranks give."""
     from scipy import stats
 
-    num_treatments, found = len(names), []
+    num_treatments, disagreements = len(names), []
     error = math.sqrt(num_treatments * (num_treatments + 1) / (6 * tests.num_blocks))
     for (first, second), theirs in tests.pairs.items():
         apart = abs(tests.mean_ranks[first] - tests.mean_ranks[second])
         ours = float(stats.studentized_range.sf(apart / error * math.sqrt(2), num_treatments, math.inf))
         if max(theirs, ours) > SMALLEST_P and not theirs / SAME_P <= ours <= theirs * SAME_P:
             why = "p shares the ranks of ties, the mean ranks do not"
-            found.append(Disagreement(f"p of {first} and {second}", theirs, ours, why))
-    return Check("p-values are those of the mean ranks beside them", len(tests.pairs), tuple(found))
+            disagreements.append(Disagreement(f"p of {first} and {second}", theirs, ours, why))
+    return Check("p-values are those of the mean ranks beside them", len(tests.pairs), tuple(disagreements))
 
 
 def _critical_difference(tests: Significance, num_treatments: int) -> Check:
@@ -124,26 +126,30 @@ def _critical_difference(tests: Significance, num_treatments: int) -> Check:
     ours = nemenyi_quantile(num_treatments) * error / math.sqrt(tests.effective_blocks)
     of_all = nemenyi_quantile(num_treatments) * error / math.sqrt(tests.num_blocks)
     theirs = tests.critical_difference
-    found = []
+    disagreements = []
     if abs(theirs - ours) > 1e-3:
         quantile = theirs / error * math.sqrt(tests.effective_blocks)
         why = f"its quantile of the studentized range is {quantile:.4f}, not {nemenyi_quantile(num_treatments):.4f}"
-        found.append(Disagreement(f"critical difference of {tests.effective_blocks:.3f} blocks", theirs, ours, why))
+        disagreements.append(
+            Disagreement(f"critical difference of {tests.effective_blocks:.3f} blocks", theirs, ours, why)
+        )
     if abs(theirs - of_all) > 1e-3:
         why = f"the p-values use {tests.num_blocks} blocks, the critical difference {tests.effective_blocks:.1f}"
-        found.append(Disagreement("critical difference that fits the p-values", theirs, of_all, why))
-    return Check("critical difference", 2, tuple(found))
+        disagreements.append(Disagreement("critical difference that fits the p-values", theirs, of_all, why))
+    return Check("critical difference", 2, tuple(disagreements))
 
 
 def _tiers(tests: Significance, names: list[str]) -> Check:
     ranks = [tests.mean_ranks[name] for name in names]
     wide = sum(abs(a - b) >= tests.critical_difference for a, b in combinations(ranks, 2))
     groups = tie_groups(ranks, tests.critical_difference)
-    found = []
+    disagreements = []
     if len(groups) != tests.num_tiers:
         why = f"{wide} pairs of its one tier lie further apart than its critical difference"
-        found.append(Disagreement("number of groups within the critical difference", tests.num_tiers, len(groups), why))
+        disagreements.append(
+            Disagreement("number of groups within the critical difference", tests.num_tiers, len(groups), why)
+        )
     if wide != len(tests.pairs):
         why = "so many of the pairs that it calls different reach its critical difference"
-        found.append(Disagreement("pairs that differ", len(tests.pairs), wide, why))
-    return Check("tiers and pairs follow from the critical difference", 2, tuple(found))
+        disagreements.append(Disagreement("pairs that differ", len(tests.pairs), wide, why))
+    return Check("tiers and pairs follow from the critical difference", 2, tuple(disagreements))

@@ -196,9 +196,9 @@ def _cells(folder: Traversable, model: str, columns: tuple[Column, ...]) -> Iter
 
 
 def _leaderboard_line(row: Mapping[str, str]) -> LeaderboardLine:
-    known = {name: row[name] for name in ("strategy", "family", "supervision")}
-    means = {name: float(text) for name, text in row.items() if name not in known and name != "rank"}
-    return LeaderboardLine(rank=int(row["rank"]), **known, means=means)
+    identity = {name: row[name] for name in ("strategy", "family", "supervision")}
+    means = {name: float(text) for name, text in row.items() if name not in identity and name != "rank"}
+    return LeaderboardLine(rank=int(row["rank"]), **identity, means=means)
 
 
 def _lines(folder: Traversable, name: str, *, optional: bool = False) -> list[dict[str, str]]:

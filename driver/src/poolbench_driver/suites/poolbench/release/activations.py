@@ -73,8 +73,8 @@ def export_activations(export: Export, output: Path) -> dict[str, Any]:
             passages = _passages(export, vectors[concept])
             written.append(passages)
             for split, layer in product(SPLITS, export.scope.layers_with_steering):
-                found, starts_special = _write_part(export, partial, concept, split, layer, passages, missing)
-                entries |= found
+                part_entries, starts_special = _write_part(export, partial, concept, split, layer, passages, missing)
+                entries |= part_entries
                 bos |= starts_special
                 export.on_part(1)
         write_corpus(pa.concat_tables(written), partial / CORPUS, _corpus_manifest(export))
@@ -100,38 +100,38 @@ def _write_part(
     rows = [row for row in passages.to_pylist() if row["split"] == split]
     lacking = {"concept": concept, "split": split, "layer": str(layer)}
     try:
-        kept = _kept(export, export.plan.vectors.concepts[concept].states[split, layer])  # type: ignore[index]
+        by_passage = _kept(export, export.plan.vectors.concepts[concept].states[split, layer])  # type: ignore[index]
     except NotFoundError as error:
         missing.append({**lacking, "reason": str(error)})
         return {}, False
     for row in rows:
-        passage = kept.get(row["passage_id"])
+        passage = by_passage.get(row["passage_id"])
         if passage is None or passage.hidden_TD is None:
             reason = str(passage.error) if passage is not None else "no states of it"
             missing.append({**lacking, "passage": row["passage_id"], "reason": reason})
-    there = [(row, kept[row["passage_id"]]) for row in rows if row["passage_id"] in kept]
+    pairs = [(row, by_passage[row["passage_id"]]) for row in rows if row["passage_id"] in by_passage]
     folder = f"{model_folder(export.scope.model.ref.id)}/layer_{layer}"
     (partial / folder).mkdir(parents=True, exist_ok=True)
     entries = {}
     for name, label in CLASSES.items():
-        items = [_item(row, each) for row, each in there if row["label"] == label and each.hidden_TD is not None]
+        items = [_item(row, states) for row, states in pairs if row["label"] == label and states.hidden_TD is not None]
         file = f"{folder}/{concept}_{split}_{name}.npy"
         array = np.empty(len(items), dtype=object)
         array[:] = items
         np.save(partial / file, array, allow_pickle=True)
         entries[file] = {"concept": concept, "split": split, "layer": layer, "num_passages": len(items)}
-    return entries, any(each.special is not None and bool(each.special[:1].any()) for each in kept.values())
+    return entries, any(states.special is not None and bool(states.special[:1].any()) for states in by_passage.values())
 
 
 def _kept(export: Export, key: str) -> dict[str, KeptPassage]:
     """Return the passages of an artifact of states, with states in the dtype that loses nothing."""
-    found: dict[str, KeptPassage] = {}
+    passages: dict[str, KeptPassage] = {}
     for shard in export.artifacts.read_shards(key):
         half = (shard.schema.metadata or {}).get(b"hidden_dtype") == b"float16"
         for passage in read_states(shard):
             states = passage.hidden_TD.astype(np.float16) if half and passage.hidden_TD is not None else None
-            found[passage.passage_id] = passage if states is None else replace(passage, hidden_TD=states)
-    return found
+            passages[passage.passage_id] = passage if states is None else replace(passage, hidden_TD=states)
+    return passages
 
 
 def _item(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
@@ -157,6 +157,6 @@ def _corpus_manifest(export: Export) -> CorpusManifest:
 
 def _card(export: Export, bos: bool) -> str:
     scope = export.scope
-    own = {"layers": ", ".join(map(str, scope.layers_with_steering)), "concepts": ", ".join(export.concepts)}
+    origin = {"layers": ", ".join(map(str, scope.layers_with_steering)), "concepts": ", ".join(export.concepts)}
     reading = _READING.format(model=model_folder(scope.model.ref.id), bos="--bos" if bos else "--no-bos")
-    return render_card(hub_header(export.licence), "Activations", _LEAD, export.origin(**own), reading.split("\n"))
+    return render_card(hub_header(export.licence), "Activations", _LEAD, export.origin(**origin), reading.split("\n"))

@@ -94,9 +94,9 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     session, folder = open_session(), find_run(runs, run)
     folder.recall_concepts()
     config = of_concepts(folder.config())
-    asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
-    chosen = releasable_concepts(config.concepts, asked)
-    if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
+    names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
+    releasable = releasable_concepts(config.concepts, names)
+    if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
     plan = prepare(config, session, folder.model()).plan
     assert isinstance(plan, PoolBenchPlan)
@@ -104,7 +104,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
         folder,
         plan,
         session.artifacts,
-        chosen,
+        releasable,
         licence or licence_of(what, config),
-        command_line(what, folder.id, concepts=asked, licence=licence),
+        command_line(what, folder.id, concepts=names, licence=licence),
     )

@@ -98,23 +98,23 @@ def _write(
     partial: Path, folder: str, row: dict[str, Any], steering: str, tensors: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """Write one direction; return its row of the index."""
-    found: dict[str, str | None] = {"direction": row["direction_id"], "file": None, "tensors": None}
-    found["status"] = row["status"] or Status.OK
+    entry: dict[str, str | None] = {"direction": row["direction_id"], "file": None, "tensors": None}
+    entry["status"] = row["status"] or Status.OK
     if row["vector"] is not None:
         vector = np.asarray(row["vector"], np.float32)
         tensors[f"{row['concept']}/{row['strategy']}/{row['direction_id']}"] = vector
-        found["tensors"] = f"{folder}/{TENSORS}"
+        entry["tensors"] = f"{folder}/{TENSORS}"
         if row["direction_id"] == steering:
-            found["file"] = f"{folder}/{row['concept']}__{row['strategy']}.npy"
-            np.save(partial / str(found["file"]), vector)
-    return {**{name: row.get(name) for name in SCHEMA.names}, **found}
+            entry["file"] = f"{folder}/{row['concept']}__{row['strategy']}.npy"
+            np.save(partial / str(entry["file"]), vector)
+    return {**{name: row.get(name) for name in SCHEMA.names}, **entry}
 
 
 def _card(export: Export, example: str) -> str:
     scope = export.scope
     folder, _, name = example.rpartition("/")
     direction = scope.config.steering.direction
-    own = {
+    origin = {
         "layers": ", ".join(map(str, scope.layers_with_steering)),
         "concepts": ", ".join(export.concepts),
         "strategies": ", ".join(spec.id for spec in scope.strategies),
@@ -124,5 +124,5 @@ def _card(export: Export, example: str) -> str:
         folder=folder, example=name.removesuffix(".npy"), direction=direction, width=scope.model.width
     )
     return render_card(
-        hub_header(export.licence), "Concept directions", _LEAD, export.origin(**own), reading.split("\n")
+        hub_header(export.licence), "Concept directions", _LEAD, export.origin(**origin), reading.split("\n")
     )

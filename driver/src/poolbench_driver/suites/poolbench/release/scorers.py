@@ -95,8 +95,8 @@ def _write(export: Export, key: str, folder: Path) -> dict[str, Any]:
                 (folder / Path(name).name).write_bytes(artifacts.read(key, name))
     else:
         _write_trained(artifacts.read(key, WEIGHTS), config, folder)
-    shown = {name: config.get(name) for name in ("concept", "kind", "base_revision", "temperature", "positive")}
-    meta = {**shown, "base": Path(config["base"]).name, "temperature_applied": config["kind"] != "import"}
+    settings = {name: config.get(name) for name in ("concept", "kind", "base_revision", "temperature", "positive")}
+    meta = {**settings, "base": Path(config["base"]).name, "temperature_applied": config["kind"] != "import"}
     report = json.loads(artifacts.read(key, REPORT)) if REPORT in names else {}
     (folder / META).write_text(json.dumps({**meta, "report": report}, indent=1) + "\n", "utf-8")
     return config
@@ -134,7 +134,7 @@ def _write_trained(trained: bytes, config: Mapping[str, Any], folder: Path) -> N
 
 def _base_weights(base: Base, num_layers: int) -> dict[str, np.ndarray]:
     """Return the encoder's tensors under the names of BertForSequenceClassification, without the layers above."""
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
     for file in weight_files(base.folder, base.name):
         if file.suffix != ".safetensors":
             raise ModelError(f"{base.name!r} has its weights in {file.name}, a pickle file; convert it to safetensors")
@@ -146,12 +146,12 @@ def _base_weights(base: Base, num_layers: int) -> dict[str, np.ndarray]:
             full = name if name.startswith("bert.") else f"bert.{name}"
             layer = _LAYER.match(full)
             if layer is None or int(layer.group(1)) < num_layers:
-                found[full] = tensor.astype(np.float32)
-    return found
+                tensors[full] = tensor.astype(np.float32)
+    return tensors
 
 
 def _card(export: Export, lines: list[str]) -> str:
-    own = {"scorers trained from": export.scope.config.scorer_base, "concepts": ", ".join(export.concepts)}
+    origin = {"scorers trained from": export.scope.config.scorer_base, "concepts": ", ".join(export.concepts)}
     reading = _READING.format(concept=export.concepts[0])
     header = hub_header(export.licence, pipeline_tag="text-classification", library_name="transformers")
-    return render_card(header, "Scorers", _LEAD, export.origin(**own), [*reading.split("\n"), *lines])
+    return render_card(header, "Scorers", _LEAD, export.origin(**origin), [*reading.split("\n"), *lines])

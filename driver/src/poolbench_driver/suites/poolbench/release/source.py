@@ -93,6 +93,6 @@ def licence_of(what: str, config: ConceptsConfig) -> str:
 
 def model_folder(model: str) -> str:
     """Return the name that the published layouts have for a model, for others one made of its id."""
-    known = {each.preset: each.name for each in official_table().models}
+    folder_names = {official_model.preset: official_model.name for official_model in official_table().models}
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    return known.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
+    return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)

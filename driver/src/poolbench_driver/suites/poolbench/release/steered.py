@@ -68,7 +68,7 @@ def _write_concept(
     file: Path, concept: str, export: Export, stages: SteeringStages, scores: pa.Table
 ) -> list[dict[str, str]]:
     """Write one concept's file; return the parts that the run does not have."""
-    found, rows, missing = _scores_of(scores, concept), ReleaseTable(export.scope), []
+    text_scores, rows, missing = _scores_of(scores, concept), ReleaseTable(export.scope), []
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
         for source in sources(export.scope, stages, concept):
@@ -77,7 +77,7 @@ def _write_concept(
             except NotFoundError as error:
                 missing.append({"concept": concept, "strategy": source.strategy, "reason": str(error)})
             else:
-                writer.write_table(rows.of(concept, source.strategy, *tables, found))
+                writer.write_table(rows.of(concept, source.strategy, *tables, text_scores))
             export.on_part(1)
     return missing
 
@@ -92,8 +92,8 @@ def _scores_of(scores: pa.Table, concept: str) -> TextScores:
     """Return scores of a concept's texts and of the unsteered ones, by text id and scorer."""
     by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
     if scores.num_rows:
-        wanted = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
-        for row in scores.filter(wanted).select(["text_id", "scorer", "score"]).to_pylist():
+        mask = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
+        for row in scores.filter(mask).select(["text_id", "scorer", "score"]).to_pylist():
             by_text[row["text_id"]][row["scorer"]] = row["score"]
     return by_text
 

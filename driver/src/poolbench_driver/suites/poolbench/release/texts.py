@@ -86,8 +86,8 @@ class ReleaseTable:
         nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
         rows = []
         for row in texts.to_pylist():
-            found = scores.get(row["text_id"], {})
-            rows.append({**row, **self._common, **_steering(row), **_scores(concept, found)})
+            text_scores = scores.get(row["text_id"], {})
+            rows.append({**row, **self._common, **_steering(row), **_scores(concept, text_scores)})
             rows[-1] |= {"concept": concept, "strategy": strategy, "strategy_version": self._versions.get(strategy)}
             rows[-1] |= {"opening_id": row["prompt_id"], "opening": row["prompt"], "mean_nll": nll.get(row["text_id"])}
         return table_from_rows(rows, RELEASE)
@@ -106,7 +106,7 @@ def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"direction": row["direction_key"].rpartition("/")[2]}
 
 
-def _scores(concept: str, found: Mapping[str, float | None]) -> dict[str, Any]:
-    wanted = [name for name in sorted({*CONCEPTS.get(concept).neighbours}) if name in found and name != concept]
-    others = [{"scorer": name, "score": found[name]} for name in wanted]
-    return {"score": found.get(concept), "neighbour_scores": others}
+def _scores(concept: str, text_scores: Mapping[str, float | None]) -> dict[str, Any]:
+    scorers = [name for name in sorted({*CONCEPTS.get(concept).neighbours}) if name in text_scores and name != concept]
+    others = [{"scorer": name, "score": text_scores[name]} for name in scorers]
+    return {"score": text_scores.get(concept), "neighbour_scores": others}

@@ -110,9 +110,11 @@ def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
 
 def headline(found: Mapping[str, Best | None]) -> str:
     """Return the answer in one line; steering first, which is what most readers came for."""
-    known = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
-    said = [best.short() for best in known] + [limit for limit in dict.fromkeys(best.limit for best in known) if limit]
-    return " ".join(said) or "No two strategies have a value to compare."
+    answers = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
+    sentences = [best.short() for best in answers] + [
+        limit for limit in dict.fromkeys(best.limit for best in answers) if limit
+    ]
+    return " ".join(sentences) or "No two strategies have a value to compare."
 
 
 def _best(purpose: str, board: RankBoard) -> Best:
@@ -122,7 +124,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
     few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
     unsure = summary["reason"] if summary["critical_difference"] is None else ""
     limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
-    group = () if unsure or limit else next((each for each in summary["tie_groups"] if best in each), ())
+    group = () if unsure or limit else next((tie_group for tie_group in summary["tie_groups"] if best in tie_group), ())
     tied = tuple(name for name in board.entrants if name != best and name in group)
     means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
     equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
@@ -172,14 +174,14 @@ def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in cells:
         if row["status"] not in (Status.OK, Status.SCORER_INVALID):
             nulls.setdefault(row["status"], []).append(row)
-    for status, found in nulls.items():
+    for status, null_rows in nulls.items():
         metrics, strategies, where = (
-            list(dict.fromkeys(row[n] for row in found)) for n in ("metric", "strategy", "concept")
+            list(dict.fromkeys(row[n] for row in null_rows)) for n in ("metric", "strategy", "concept")
         )
         places = "" if set(where) == concepts else f" on {some(where, 'concepts')}"
         yield (
             f"{', '.join(metrics)} of {some(strategies, 'strategies')}{places} "
-            f"{'is' if len(found) == 1 else 'are'} null, {status}: {found[0]['reason']}"
+            f"{'is' if len(null_rows) == 1 else 'are'} null, {status}: {null_rows[0]['reason']}"
         )
 
 
@@ -196,13 +198,13 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     for row in rows:
         if row["metric"] == SEPARATION and row["strategy"]:
             values[row["concept"]][row["strategy"]].append(-inf if row["value"] is None else row["value"])
-    found = {}
+    by_concept = {}
     for concept, cells in values.items():
-        means = {name: fmean(own) for name, own in cells.items()}
+        means = {name: fmean(layer_values) for name, layer_values in cells.items()}
         best = max(means, key=means.__getitem__)
         if isfinite(means[best]):
-            found[concept] = {"strategy": some(equal_to(best, means), "strategies"), "value": means[best]}
-    return found
+            by_concept[concept] = {"strategy": some(equal_to(best, means), "strategies"), "value": means[best]}
+    return by_concept
 
 
 def some(names: Sequence[str], kind: str) -> str:

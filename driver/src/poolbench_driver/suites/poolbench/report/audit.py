@@ -30,10 +30,10 @@ class AuditView:
 
 def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditView:
     """Return the verdict on each concept."""
-    found: dict[str, dict[str | None, Row]] = defaultdict(dict)
+    by_concept: dict[str, dict[str | None, Row]] = defaultdict(dict)
     for row in rows or ():
-        found[row["concept"]][row["check"]] = row
-    return AuditView([_line(name, found.get(name, {})) for name in dict.fromkeys(concepts)])
+        by_concept[row["concept"]][row["check"]] = row
+    return AuditView([_line(name, by_concept.get(name, {})) for name in dict.fromkeys(concepts)])
 
 
 def _line(concept: str, checks: dict[str | None, Row]) -> Row:

@@ -47,9 +47,11 @@ class Board:
         """Return by metric and strategy the ends and the middle of a drawn interval, on the metric's common scale."""
         drawn = {}
         for metric in QUESTIONS:
-            found = {each.strategy: each.figures[metric] for each in self.entrants if metric in each.figures}
-            ends = bars([{"value": one.value, "ci_low": one.low, "ci_high": one.high} for one in found.values()])
-            drawn[metric] = {name: each for name, each in zip(found, ends, strict=True) if each is not None}
+            figures = {
+                entrant.strategy: entrant.figures[metric] for entrant in self.entrants if metric in entrant.figures
+            }
+            ends = bars([{"value": one.value, "ci_low": one.low, "ci_high": one.high} for one in figures.values()])
+            drawn[metric] = {name: bar for name, bar in zip(figures, ends, strict=True) if bar is not None}
         return drawn
 
 
@@ -70,13 +72,13 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
 
 
 def _figure(rows: Iterable[Row]) -> Figure | None:
-    known = [row for row in rows if row["value"] is not None]
-    if not known:
+    value_rows = [row for row in rows if row["value"] is not None]
+    if not value_rows:
         return None
-    value = fmean(row["value"] for row in known)
-    if any(row["ci_low"] is None for row in known):
+    value = fmean(row["value"] for row in value_rows)
+    if any(row["ci_low"] is None for row in value_rows):
         return Figure(value, value, value)
-    return Figure(value, *(fmean(row[name] for row in known) for name in ("ci_low", "ci_high")))
+    return Figure(value, *(fmean(row[name] for row in value_rows) for name in ("ci_low", "ci_high")))
 
 
 def _reason(rows: Iterable[Row]) -> str:

@@ -38,14 +38,14 @@ def family_marks() -> dict[str, tuple[str, str]]:
 
 def trade_off(board: Board) -> Markup | None:
     """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
-    points = [each for each in board.entrants if {SEPARATION, GAIN} <= set(each.figures)]
+    points = [entrant for entrant in board.entrants if {SEPARATION, GAIN} <= set(entrant.figures)]
     if len(points) < 2:
         return None
 
     def draw(axes: Any) -> None:
-        for each in points:
-            x, y = each.figures[SEPARATION], each.figures[GAIN]
-            marker, _, colour = FAMILY_MARKS.get(each.family, FAMILY_MARKS[""])
+        for entrant in points:
+            x, y = entrant.figures[SEPARATION], entrant.figures[GAIN]
+            marker, _, colour = FAMILY_MARKS.get(entrant.family, FAMILY_MARKS[""])
             ends = {"xerr": [[x.value - x.low], [x.high - x.value]], "yerr": [[y.value - y.low], [y.high - y.value]]}
             axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
             axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
@@ -57,17 +57,17 @@ def trade_off(board: Board) -> Markup | None:
 
 def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
     """Name the best strategy of each question, and show how far the best D1 reaches."""
-    by_name = {each.strategy: each for each in points}
+    by_name = {entrant.strategy: entrant for entrant in points}
     for metric in (SEPARATION, GAIN):
-        named = by_name.get(board.best.get(metric, ""))
-        if named is None:
+        best = by_name.get(board.best.get(metric, ""))
+        if best is None:
             continue
-        x, y = named.figures[SEPARATION], named.figures[GAIN]
+        x, y = best.figures[SEPARATION], best.figures[GAIN]
         if metric == SEPARATION:
             axes.axvspan(x.low, x.high, color=ACCENT, alpha=0.06, linewidth=0)
         right = x.value < sum(axes.get_xlim()) / 2
         axes.annotate(
-            named.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
+            best.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
             ha="left" if right else "right", fontweight="bold",
         )  # fmt: skip
 
@@ -151,9 +151,9 @@ def _draw_scale(axes: Any, num_strategies: int, difference: float) -> None:
     for rank in range(1, num_strategies + 1):
         axes.plot([rank, rank], [0, 0.18], color=INK, linewidth=1)
         axes.text(rank, 0.3, str(rank), ha="center", va="bottom", fontsize=8)
-    shown = min(difference, num_strategies - 1)
-    axes.plot([1, 1 + shown], [1.25, 1.25], color=ACCENT, linewidth=2)
-    note = " (more than all ranks)" if difference > shown else ""
+    length = min(difference, num_strategies - 1)
+    axes.plot([1, 1 + length], [1.25, 1.25], color=ACCENT, linewidth=2)
+    note = " (more than all ranks)" if difference > length else ""
     axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=ACCENT, fontsize=8)
 
 

@@ -62,8 +62,8 @@ def build_cosines(rows: Sequence[Row] | None, steered: int | None) -> CosinesVie
 
 
 def _first(boards: Mapping[Key, CosineBoard], steered: int | None) -> Key | None:
-    found = [key for key in boards if key[0] == PRIMARY]
-    return next((key for key in found if key[1] == steered), next(iter(found), None))
+    keys = [key for key in boards if key[0] == PRIMARY]
+    return next((key for key in keys if key[1] == steered), next(iter(keys), None))
 
 
 def _matrix(key: Key, board: CosineBoard) -> CosineMatrix:

@@ -46,12 +46,12 @@ def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[s
         neutral: Value without colour.
         order: Strategies, first on top.
     """
-    chosen = [row for row in rows if row["metric"] == metric]
-    concepts = sorted({row["concept"] for row in chosen})
-    values = [row["value"] for row in chosen if row["value"] is not None]
+    metric_rows = [row for row in rows if row["metric"] == metric]
+    concepts = sorted({row["concept"] for row in metric_rows})
+    values = [row["value"] for row in metric_rows if row["value"] is not None]
     paint = _painter(values, neutral)
     by_cell: dict[tuple[str, str], list[Row]] = {}
-    for row in chosen:
+    for row in metric_rows:
         by_cell.setdefault((row["strategy"], row["concept"]), []).append(row)
     strategies = [name for name in order if any((name, concept) in by_cell for concept in concepts)]
     lines = [(name, [_cell(by_cell.get((name, c), []), paint) for c in concepts]) for name in strategies]

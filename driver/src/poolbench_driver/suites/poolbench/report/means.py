@@ -78,8 +78,8 @@ def build_d1(rows: Iterable[Row], order: Sequence[str]) -> MeansTable | None:
 def _metrics(cells: Cells) -> list[str]:
     """Return the columns that the run has, in their order."""
     present = {metric for _, metric in cells}
-    known = [*D1_METRICS, *(FAMILY + name for name in DIRECTIONS)]
-    return [metric for metric in known if metric in present] + sorted(present - set(known))
+    standard = [*D1_METRICS, *(FAMILY + name for name in DIRECTIONS)]
+    return [metric for metric in standard if metric in present] + sorted(present - set(standard))
 
 
 def _text(cells: Cells, strategy: str, metric: str) -> str:
@@ -98,9 +98,9 @@ def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
         for metric in metrics
     }
     return [
-        f"{metric.removeprefix(FAMILY)}: layer{'s' if len(found) > 1 else ''} {', '.join(map(str, found))} only"
-        for metric, found in layers.items()
-        if found and found != layers[PRIMARY]
+        f"{metric.removeprefix(FAMILY)}: layer{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))} only"
+        for metric, numbers in layers.items()
+        if numbers and numbers != layers[PRIMARY]
     ]
 
 
@@ -136,12 +136,12 @@ def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order:
 
 def _readings(theirs: Cells, corrected: set[str]) -> Readings:
     """Return the published columns of each metric: D3 has one for each reading of SCP."""
-    found: Readings = {}
+    readings: Readings = {}
     for metric in PUBLISHED_METRICS:
         scps = dict.fromkeys(_scp(row) for (_, m), rows in theirs.items() if m == metric for row in rows)
         if scps and metric in corrected:
-            found[metric] = sorted(scps)
-    return found
+            readings[metric] = sorted(scps)
+    return readings
 
 
 def _scp(row: Row) -> str:

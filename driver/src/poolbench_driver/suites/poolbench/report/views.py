@@ -71,7 +71,7 @@ def build_view(tables: Mapping[str, pa.Table]) -> View:
         audit=verdicts,
         columns=[metric for metric in BOARD.shown if metric in measured],
         steered=any(metric.startswith("d2.") for metric in measured),
-        heat_maps=[each for each in maps if each.rows],
+        heat_maps=[picture for picture in maps if picture.rows],
         checks=concept_checks(rows, leaders(rows)),
         coverage=coverage(rows, order),
         sinks=sinks(rows),
@@ -113,8 +113,8 @@ def _order(rows: Iterable[Row]) -> list[str]:
     }
     registry = [spec.id for spec in STRATEGIES.all()]
     present = {row["strategy"] for row in rows if row["strategy"]}
-    known = [name for name in registry if name in present] + sorted(present - set(registry))
-    return sorted(known, key=lambda name: ranks.get(name, float("inf")))
+    strategies = [name for name in registry if name in present] + sorted(present - set(registry))
+    return sorted(strategies, key=lambda name: ranks.get(name, float("inf")))
 
 
 def _of(row: Row) -> tuple[str, str]:

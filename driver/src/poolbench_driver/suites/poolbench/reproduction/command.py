@@ -87,20 +87,20 @@ def _check(table: OfficialTable, show: Show) -> int:
     from poolbench_driver.suites.poolbench.reproduction.render import check_rows, disagreement_rows
 
     checks = check_table(table)
-    damaged = sum(len(each.disagreements) for each in checks if each.meaning == Meaning.COPY)
+    damaged = sum(len(check.disagreements) for check in checks if check.meaning == Meaning.COPY)
     show(
         [("checks", check_rows(checks)), ("disagreements", disagreement_rows(checks))],
         [f"{damaged} figures of the copy are damaged" if damaged else "the copy agrees with all means of the source"],
-        {"table": table.source["table"], "checks": [asdict(each) for each in checks]},
+        {"table": table.source["table"], "checks": [asdict(check) for check in checks]},
     )
     return Exit.FAILURES if damaged else Exit.DONE
 
 
 def _require_columns(table: OfficialTable, columns: list[str]) -> None:
-    known = [each.id for each in table.columns]
+    column_ids = [column.id for column in table.columns]
     for name in columns:
-        if name not in known:
-            raise UnknownNameError("column", name, known)
+        if name not in column_ids:
+            raise UnknownNameError("column", name, column_ids)
 
 
 def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
@@ -115,16 +115,16 @@ def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Pa
         return folder
     if model is None:
         raise ConfigError(f"give --model ({_models(table)}), --run, or --check for the arithmetic alone")
-    wanted = table.model(model)
+    official_model = table.model(model)
     for folder in list_runs(output):
-        if folder.file("results.parquet").is_file() and _is_of(table, folder, wanted):
+        if folder.file("results.parquet").is_file() and _is_of(table, folder, official_model):
             return folder
     return None
 
 
-def _is_of(table: OfficialTable, folder: RunFolder, wanted: OfficialModel) -> bool:
+def _is_of(table: OfficialTable, folder: RunFolder, official_model: OfficialModel) -> bool:
     try:
-        return table.model(folder.config().model) == wanted
+        return table.model(folder.config().model) == official_model
     except ConfigError:  # another model, or settings of another version
         return False
 
@@ -144,7 +144,7 @@ def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everyt
     model = table.model(config.model)
     run = RunRows(read_results(folder), _published(folder))
     cells = compare_cells(table, model, run, columns)
-    differs = [str(each) for each in other_settings(config)]
+    differs = [str(setting) for setting in other_settings(config)]
     show(
         [("cells", cell_rows(cells, everything=everything)), ("by column", summary_rows(cells))],
         [f"{folder.id} against {table.source['title']}, {model.preset} at layer {model.best_layer}", *differs],
@@ -187,7 +187,7 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []
-    options += [part for each in sets or [] for part in ("--set", each)]
+    options += [part for setting in sets or [] for part in ("--set", setting)]
     cluster = _cluster()
     needs = list(needs_of(config, cluster))
     nulls = [need for need in needs if need.nulls and not need.found]
@@ -232,10 +232,10 @@ def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, 
     again = shlex.join(["poolbench-driver", "reproduce", *cells.options])
     run = [f"poolbench-driver run {settings}{end}" for end in (" --dry-run", "")] if settings else []
     commands = [*run, *([f"poolbench-driver reproduce --model {model}"] if settings else [again])]
-    found = "dry run" if dry else f"no finished run of {model} in {output}"
+    state = "dry run" if dry else f"no finished run of {model} in {output}"
     amount = f"steers {texts:,} texts along strategies, and more along null directions" if texts else "steers nothing"
     size = f"{len(cells.config.strategies or ())} strategies, {len(cells.config.concepts)} concepts"
-    lines = [f"{found}: nothing to compare, and nothing was started", f"the run of {size} {amount}", *cells.left_out]
+    lines = [f"{state}: nothing to compare, and nothing was started", f"the run of {size} {amount}", *cells.left_out]
     rows = [{"needed": n.what, "found": "yes" if n.found else "no", "else": n.instead} for n in cells.needs]
     content = {"needs": [asdict(n) for n in cells.needs], "commands": commands}
     show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)

@@ -17,22 +17,22 @@ def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:
     """Return one row per column and protocol: how many cells are compared, and how far they lie apart."""
     rows = []
     for (column, protocol), group in groupby(cells, key=lambda cell: (cell.column, cell.protocol)):
-        found = list(group)
-        differences = [cell.difference for cell in found if cell.difference is not None]
-        sizes = [abs(each) for each in differences]
-        inside = [cell.inside for cell in found if cell.inside is not None]
+        group_cells = list(group)
+        differences = [cell.difference for cell in group_cells if cell.difference is not None]
+        sizes = [abs(difference) for difference in differences]
+        inside = [cell.inside for cell in group_cells if cell.inside is not None]
         rows.append(
             {
                 "column": column,
                 "protocol": protocol,
-                "metric": found[0].metric,
-                "cells": len(found),
+                "metric": group_cells[0].metric,
+                "cells": len(group_cells),
                 "compared": len(sizes),
                 "mean difference": _number(fmean(differences) if differences else None),
                 "median |difference|": _number(median(sizes) if sizes else None),
                 "largest": _number(max(sizes, default=None)),
                 "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
-                "mostly why not": _commonest(cell.reason for cell in found),
+                "mostly why not": _commonest(cell.reason for cell in group_cells),
             }
         )
     return rows
@@ -75,9 +75,9 @@ def check_rows(checks: Iterable[Check]) -> list[Row]:
 def disagreement_rows(checks: Iterable[Check]) -> list[Row]:
     """Return one row per disagreement, with both figures."""
     return [
-        {"figure": each.where, "theirs": shown(each.theirs), "recomputed": shown(each.ours), "why": each.why}
+        {"figure": figure.where, "theirs": shown(figure.theirs), "recomputed": shown(figure.ours), "why": figure.why}
         for check in checks
-        for each in check.disagreements
+        for figure in check.disagreements
     ]
 
 

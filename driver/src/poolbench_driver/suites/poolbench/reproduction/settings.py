@@ -17,12 +17,12 @@ def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) 
             concepts of the table are asked for.
     """
     metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
-    there = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
+    local_concepts = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
     return {
         "preset": "card",
         "model": model.preset,
         "metrics": sorted(metrics),
-        "concepts": there or list(table.concepts),
+        "concepts": local_concepts or list(table.concepts),
         "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
         "layers": [model.best_layer],
         "steering_layer": model.best_layer,

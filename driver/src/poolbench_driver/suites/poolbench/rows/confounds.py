@@ -43,8 +43,8 @@ class Confounds:
 
     def rows(self, probes: ConceptProbes) -> Iterator[Row]:
         """Yield `d1.excess_over_confound` of every strategy at every layer of one concept."""
-        scope, found = self.plan.scope, self.audits[probes.concept.id]
-        baseline = _baseline(found, scope.config.budget.num_bootstrap, scope.config.seed)
+        scope, concept_audit = self.plan.scope, self.audits[probes.concept.id]
+        baseline = _baseline(concept_audit, scope.config.budget.num_bootstrap, scope.config.seed)
         for spec, layer in product(scope.strategies, scope.layers):
             table = self.source.table(probes.scores[Cell(spec.id, layer)])
             try:
@@ -60,7 +60,7 @@ class Confounds:
 
     def table(self) -> pa.Table:
         """Return the audits as a table, one row per check; a concept without an audit has one row."""
-        rows = [row for name, found in self.audits.items() for row in _audit_rows(name, found)]
+        rows = [row for name, concept_audit in self.audits.items() for row in _audit_rows(name, concept_audit)]
         return pa.Table.from_pylist(rows, AUDIT_SCHEMA)
 
 
@@ -96,25 +96,25 @@ class _Baseline:
         return excess_over_confound(labels, scores, self.scores[at], folds, drawn, groups, confound=self.name, **counts)
 
 
-def _baseline(found: Audit | CellError, num_bootstrap: int, seed: int) -> _Baseline | CellError:
-    if isinstance(found, CellError):
-        return found
-    training, best = found.training, found.best
+def _baseline(concept_audit: Audit | CellError, num_bootstrap: int, seed: int) -> _Baseline | CellError:
+    if isinstance(concept_audit, CellError):
+        return concept_audit
+    training, best = concept_audit.training, concept_audit.best
     if training.error is not None:
         return training.error
     if best is None:
         return CellError(Status.TOO_FEW, "no confound of the corpus could be computed")
     weights_Rn = group_weights(training.groups, num_bootstrap, seed)
     position = {name: number for number, name in enumerate(training.ids)}
-    return _Baseline(found, best.name, best.scores, weights_Rn, seed, position)
+    return _Baseline(concept_audit, best.name, best.scores, weights_Rn, seed, position)
 
 
 def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit | CellError:
     """Return the audit of the passages that D1 reads."""
-    own, config = plan.vectors.concepts[name], plan.scope.config
+    vectors, config = plan.vectors.concepts[name], plan.scope.config
     tables = []
     for split in ("train", "test"):
-        table = source.table(own.passages[split])
+        table = source.table(vectors.passages[split])
         if isinstance(table, Failure):
             return table.error
         try:
@@ -123,11 +123,11 @@ def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit | CellErr
             return CellError(Status.FAILED, str(error))
         tables.append(table.replace_schema_metadata(None))
     passages = pa.concat_tables(tables)
-    return audit(own.concept, passages, seed=config.seed, num_bootstrap=config.budget.num_bootstrap)
+    return audit(vectors.concept, passages, seed=config.seed, num_bootstrap=config.budget.num_bootstrap)
 
 
-def _audit_rows(name: str, found: Audit | CellError) -> Iterable[Row]:
-    if isinstance(found, Audit):
-        return found.rows()
-    reason = {"status": found.status.value, "reason": str(found)}
+def _audit_rows(name: str, concept_audit: Audit | CellError) -> Iterable[Row]:
+    if isinstance(concept_audit, Audit):
+        return concept_audit.rows()
+    reason = {"status": concept_audit.status.value, "reason": str(concept_audit)}
     return [{"concept": name, "verdict": None, "verdict_reason": None, **reason}]

@@ -55,8 +55,8 @@ class SteeringRows:
         settings = self.scope.config.steering.changed()
         for spec in self.scope.strategies:
             identity, tables = self._identity(concept, spec), self.texts.tables(concept.id, spec.id)
-            found = self._published(concept, tables) if published else self._corrected(concept, spec, tables)
-            settled = (measure.with_fields(params={**settings, **measure.params}) for measure in found)
+            measures = self._published(concept, tables) if published else self._corrected(concept, spec, tables)
+            settled = (measure.with_fields(params={**settings, **measure.params}) for measure in measures)
             rows += [{**identity, **row} for row in to_rows(settled)]
         return rows
 
@@ -104,11 +104,11 @@ class SteeringRows:
         numbers: dict[str, int] = {}
         for row in rows:  # a number replaces the direction's key, which names the concept
             row["direction"] = numbers.setdefault(row.pop("direction_key"), len(numbers))
-        found = {row.pop("text_id"): row for row in rows}
+        origins = {row.pop("text_id"): row for row in rows}
         if not isinstance(fluency, Failure):
             for row in fluency.select(["text_id", "mean_nll"]).to_pylist():
-                found[row["text_id"]]["mean_nll"] = row["mean_nll"]
-        return found
+                origins[row["text_id"]]["mean_nll"] = row["mean_nll"]
+        return origins
 
     def scorer_rows(self) -> list[Row]:
         """Return training figures and gate of every scorer."""
@@ -116,8 +116,8 @@ class SteeringRows:
         for name, scorer in self.stages.scorers.concepts.items():
             for key, metric in ((scorer.training, "scorer.auroc"), (scorer.gate, "scorer.gate")):
                 table = self.source.table(key)
-                found = [missing(metric, table)] if isinstance(table, Failure) else table.to_pylist()
-                rows += [{"concept": name, "scorer": name, **row} for row in found]
+                measures = [missing(metric, table)] if isinstance(table, Failure) else table.to_pylist()
+                rows += [{"concept": name, "scorer": name, **row} for row in measures]
         return rows
 
     def _identity(self, concept: Concept, spec: StrategySpec) -> Row:
@@ -174,18 +174,18 @@ class SteeringRows:
 
     def _published(self, concept: Concept, tables: Tables | Failure) -> list[Measure]:
         """Return measures of the same texts by the card's definitions."""
-        own, measures = self.texts.scorers[concept.id], []
+        scorer, measures = self.texts.scorers[concept.id], []
         if "d2" in self.scope.config.metrics:
-            measures += published(tables, self.rules, self.direction, own)
+            measures += published(tables, self.rules, self.direction, scorer)
         if "d3" in self.scope.config.metrics:
             for relation, other in self._neighbours(concept):
-                measures += published(tables, self.rules, self.direction, own, other, relation)
+                measures += published(tables, self.rules, self.direction, scorer, other, relation)
         return measures
 
     def _rep(self, concept: Concept, spec: StrategySpec, neighbour: str, relation: str) -> Measure:
-        own, other = (directions_of(name, spec.id, self.plan, self.source) for name in (concept.id, neighbour))
-        for table in (own, other):
+        target, other = (directions_of(name, spec.id, self.plan, self.source) for name in (concept.id, neighbour))
+        for table in (target, other):
             if isinstance(table, Failure):
                 fields = {"neighbour": neighbour, "direction": self.direction}
                 return Measure.failed(f"d3.rep_{relation}", table.error, **fields)
-        return d3_rep_measure(own, other, neighbour=neighbour, relation=relation, direction=self.direction)
+        return d3_rep_measure(target, other, neighbour=neighbour, relation=relation, direction=self.direction)

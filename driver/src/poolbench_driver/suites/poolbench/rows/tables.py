@@ -30,11 +30,11 @@ from poolbench_driver.suites.poolbench.rows.steering_rows import SteeringRows
 def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
     """Return result rows and tables; `published`, if requested, has rows by the reference's definitions."""
     probes = plan.probes.concepts.values()
-    rows = [row for own in probes for row in d1_rows(plan.scope, own, source)]
-    rows += [row for own in probes for row in nested_rows(own, source)]
+    rows = [row for concept_probes in probes for row in d1_rows(plan.scope, concept_probes, source)]
+    rows += [row for concept_probes in probes for row in nested_rows(concept_probes, source)]
     rows += concept_check_rows(rows)
     confounds = Confounds.of(plan, source)
-    rows += [row for own in probes for row in confounds.rows(own)]
+    rows += [row for concept_probes in probes for row in confounds.rows(concept_probes)]
     rows += to_rows(layer_stability(rows, "d1.auroc", seed=plan.scope.config.seed))
     curves, text_scores = list[Row](), list[Row]()
     if plan.steering:
@@ -93,7 +93,7 @@ def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
     `params.differs` has the settings in which the run is not the reference's.
     """
     steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
-    differs = {each.name: each.ours for each in other_settings(plan.scope.config)}
+    differs = {setting.name: setting.ours for setting in other_settings(plan.scope.config)}
     for probes in plan.probes.concepts.values():
         rows = (published_d1_rows(probes, source), steering.rows(probes.concept, published=True) if steering else ())
         for row in chain(*rows):
