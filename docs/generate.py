@@ -33,10 +33,10 @@ _OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 
 def _board(name: str) -> str:
     """Return the heading of a board, with the number of its strategies, and their table."""
-    found = strategies_of(name)
+    specs = strategies_of(name)
     title = {"card": "Strategies of the card", "extended": "Strategies of the extended board"}[name]
     head = ("id", "version", "family", "definition", "needs", "parameters", "notes")
-    return f"## {title} ({len(found)})\n\n{table(head, map(_strategy_row, found))}"
+    return f"## {title} ({len(specs)})\n\n{table(head, map(_strategy_row, specs))}"
 
 
 def _strategy_row(spec: StrategySpec) -> Sequence[str]:
@@ -45,8 +45,8 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
         "constant after a BOS"
     ] * spec.collapses_with_bos
     notes += ["on request only"] * spec.on_request
-    said = "; ".join(notes)
-    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, said
+    remarks = "; ".join(notes)
+    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, remarks
 
 
 def _concept_row(concept: Concept) -> Sequence[str]:
@@ -77,7 +77,10 @@ def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = N
     head = ("column", "type", *(["role"] if role else []), "holds")
     return table(
         head,
-        ([f"`{each.name}`", str(each.type), *([role(each.name)] if role else []), texts[each.name]] for each in schema),
+        (
+            [f"`{field.name}`", str(field.type), *([role(field.name)] if role else []), texts[field.name]]
+            for field in schema
+        ),
     )
 
 
@@ -104,13 +107,13 @@ def _tasks() -> str:
 def _metrics() -> str:
     rows = (
         (
-            f"`{each.exported}`",
-            each.kind,
-            each.unit,
-            ", ".join(f"`{label.name}`" for label in each.labels),
-            each.summary,
+            f"`{instrument.exported}`",
+            instrument.kind,
+            instrument.unit,
+            ", ".join(f"`{label.name}`" for label in instrument.labels),
+            instrument.summary,
         )
-        for each in INSTRUMENTS
+        for instrument in INSTRUMENTS
     )
     return table(("name in Prometheus", "kind", "unit", "labels", "meaning"), rows)
 
@@ -138,23 +141,23 @@ def _checked_models() -> dict[str, str]:
 
     def figures(heads: Sequence[str], names: Sequence[str]) -> str:
         rows = (
-            (*key.split("/"), *(f"{found[name]:.1e}" if name in found else "-" for name in names))
-            for key, found in measured.items()
+            (*key.split("/"), *(f"{measures[name]:.1e}" if name in measures else "-" for name in names))
+            for key, measures in measured.items()
         )
         return table(("architecture", "weights", *heads), rows)
 
     refused = [
         (key.removesuffix("/random").replace("/", ", "), service, " ".join(message.split()))
-        for key, found in measured.items()
+        for key, measures in measured.items()
         for service in ("extractor", "steerer")
-        if (message := found.get(f"{service}_refuses"))
+        if (message := measures.get(f"{service}_refuses"))
     ]
     in_steerer = ("self_test", "rounding", *_OPERATIONS)
     return {
         "extractor": figures(("hidden states", "attention"), ("extractor_states", "extractor_inflow")),
         "steerer": figures(
-            ("self-test", "rounding", *(f"`{each}`" for each in _OPERATIONS)),
-            [f"steerer_{each}" for each in in_steerer],
+            ("self-test", "rounding", *(f"`{operation}`" for operation in _OPERATIONS)),
+            [f"steerer_{name}" for name in in_steerer],
         ),
         "refused": table(("architecture", "service", "message"), refused),
     }
@@ -165,7 +168,7 @@ PAGES: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "architecture.md": lambda: {"tasks": _tasks()},
     "observability.md": lambda: {"metrics": _metrics()},
     "operations/settings.md": lambda: {
-        "settings": _settings(*(each for each in Settings.models if each not in (GateSettings, SteererSettings))),
+        "settings": _settings(*(model for model in Settings.models if model not in (GateSettings, SteererSettings))),
         "settings of the steerer": _settings(SteererSettings),
         "settings of the gate": _settings(GateSettings),
     },

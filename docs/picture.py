@@ -24,8 +24,8 @@ WIDTH, HEIGHT = 1240, 930  # the leaderboard with its 19 strategies
 def find_browser() -> str:
     """Return the path of Chromium, or exit with a message that says how to install it."""
     for name in (os.environ.get("CHROMIUM"), *BROWSERS):
-        if name and (found := shutil.which(name)):
-            return found
+        if name and (path := shutil.which(name)):
+            return path
     sys.exit(f"no Chromium found; looked for {', '.join(BROWSERS)}. Install the package chromium, or set CHROMIUM")
 
 

@@ -24,8 +24,8 @@ def parts() -> dict[str, str]:
     """Return the parts of the page by name."""
     official = official_table()
     checks = check_table(official)
-    listed = [each for each in checks if each.meaning != Meaning.COPY and each.name != _MANY]
-    many = next(each for each in checks if each.name == _MANY)
+    listed = [check for check in checks if check.meaning != Meaning.COPY and check.name != _MANY]
+    many = next(check for check in checks if check.name == _MANY)
     compared = check_rows(checks)
     blocks = (
         "The means and the ranks follow from the cells. The tests of differences on D1 do not fit together. They use "
@@ -78,7 +78,7 @@ def _disagreements(checks: Iterable[Check], *names: str) -> str:
 
 def _ranks(official: OfficialTable) -> str:
     board, lines = d1_board(official), {line.strategy: line for line in official.leaderboard}
-    said = paragraph(
+    sentence = paragraph(
         "The leaderboard orders strategies by their mean D1 over concepts and models. We rank them within each concept "
         f"([why](../metrics.md#ranks)). The critical difference of {board.summary['num_blocks']} concepts is "
         f"{board.summary['critical_difference']:.3f}. Where most strategies lie below .5, a strategy that is always "
@@ -98,7 +98,7 @@ def _ranks(official: OfficialTable) -> str:
         ),
     )
     equal = ", ".join(f"{first} and {second} ({model})" for model, first, second in same_cells(official))
-    return "\n\n".join([said, ranks, paragraph(f"All figures of these strategies are equal: {equal}.")])
+    return "\n\n".join([sentence, ranks, paragraph(f"All figures of these strategies are equal: {equal}.")])
 
 
 def _leads(official: OfficialTable) -> str:
@@ -110,8 +110,10 @@ def _leads(official: OfficialTable) -> str:
         below = f"{sum(value < 0.5 for value in values)} of {len(values)}"
         rows.append((name, "yes" if matched[name] else "", f"{fmean(values):.3f}", below, f"{leads[name]:+.4f}"))
     share = sum(leads[name] for name in leads if matched[name]) / sum(leads.values())
-    said = f"The concepts with matched pairs make {100 * share:.0f} % of the lead of the first strategy over the mean."
-    return f"{table(('concept', 'matched pairs', 'mean D1', 'cells below .5', 'lead'), rows)}\n\n{paragraph(said)}"
+    sentence = (
+        f"The concepts with matched pairs make {100 * share:.0f} % of the lead of the first strategy over the mean."
+    )
+    return f"{table(('concept', 'matched pairs', 'mean D1', 'cells below .5', 'lead'), rows)}\n\n{paragraph(sentence)}"
 
 
 def _d1(official: OfficialTable, concept: str, strategy: str | None = None) -> list[float]:

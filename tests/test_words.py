@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,11 @@ LISTS = (
     "corpus/src/poolbench_corpora/real/rewriting/",
 )
 MAX_PROSE_COLUMNS = 100
+#: Names of variables that say that a thing was found, made or given, and not what it is.
+EMPTY_NAMES = {
+    *("found", "each", "own", "known", "said", "chosen", "kept", "made"),
+    *("shown", "named", "given", "wanted", "asked", "there"),
+}
 _TERM = re.compile(r"^\| ([^|]+?) \|", re.MULTILINE)
 
 
@@ -82,3 +88,20 @@ def test_glossary_defines_each_term_once() -> None:
     text = (REPOSITORY / "docs" / "glossary.md").read_text("utf-8")
     terms = [term for term in _TERM.findall(text) if term not in ("term", "---")]
     assert len(terms) == len(set(terms)) and len(terms) > 80
+
+
+def test_names_of_variables_say_what_a_thing_is() -> None:
+    """Fields of models and columns may have such a name, and so may parameters."""
+    wrong = []
+    for name, text in code():
+        if not name.endswith(".py") or "tests" in Path(name).parts or Path(name).name == "conftest.py":
+            continue
+        functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+        stored = {
+            (node.lineno, node.id)
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        wrong += [f"{name}:{line} {variable}" for line, variable in sorted(stored) if variable in EMPTY_NAMES]
+    assert not wrong, f"{len(wrong)} names: {', '.join(wrong[:20])}"

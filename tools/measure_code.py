@@ -64,7 +64,7 @@ def measure_docstrings(sources: Sequence[SourceFile], repository: Path) -> Measu
         for node in _public(source.tree.body):
             have["classes" if isinstance(node, ast.ClassDef) else "functions"].append(bool(ast.get_docstring(node)))
     wrong = count_not_imperative([str(source.path) for source in sources], repository)
-    shares = {f"documented_{kind}": _share(found) for kind, found in have.items()}
+    shares = {f"documented_{kind}": _share(documented) for kind, documented in have.items()}
     return shares | {"imperative_functions": round(1 - wrong / max(1, num_functions), 4), "not_imperative": wrong}
 
 

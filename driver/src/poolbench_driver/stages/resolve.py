@@ -20,7 +20,8 @@ def resolve(given: ConceptsConfig, session: Session, model: ModelInfo | None = N
         model: The model's properties; None asks for them.
     """
     if is_imported(given.model) and "metrics" not in given.model_fields_set:
-        given = given.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
+        d1_alone = given.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
+        return resolve(d1_alone, session, model)
     config, strategies = resolve_names(given)
     if is_imported(config.model):
         model = imported_model(config, session.artifacts)

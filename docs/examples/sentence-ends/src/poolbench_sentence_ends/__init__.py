@@ -19,5 +19,5 @@ def sentence_ends(context: TokenContext, *, num_words: int = 1) -> Weights:
     for index, number in enumerate(words.sentence):
         if words.upos[index] != "PUNCT":
             members.setdefault(int(number), []).append(index)
-    chosen = {index for indices in members.values() for index in indices[-num_words:]}
-    return context.mean_of(context.real_tokens_of([index in chosen for index in range(len(words.sentence))]))
+    word_indices = {index for indices in members.values() for index in indices[-num_words:]}
+    return context.mean_of(context.real_tokens_of([index in word_indices for index in range(len(words.sentence))]))
