@@ -71,7 +71,7 @@ def test_a_healthy_cluster_passes(
 ) -> None:
     code, checks = examined(monkeypatch, capsys)
     assert code == 0
-    expected = {*SERVICES, "conditional writes", "restricted artifacts", "clock of this machine", "model demo"}
+    expected = {*SERVICES, "conditional writes", "clock of this machine", "model demo"}
     assert all(checks[name][0] == "ok" for name in expected), checks
     assert not [check for check, (level, _) in checks.items() if level == "fail"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from dataclasses import replace
 from itertools import count
@@ -207,12 +206,10 @@ def test_garbage_among_the_messages_and_dead_letters_stops_no_run(bench: Bench) 
     for number, raw in enumerate([b"garbage", b"", b"\xff", b"[1,2]", b"null", b"{}", b"[" * 100_000]):
         for folder in ("messages", "dead"):
             (bench.root / "queue" / folder / f"00{number}.poolbench-prober.msg").write_bytes(raw)
-    os.mkfifo(bench.root / "queue" / "messages" / "00pipe.poolbench-prober.msg")
-    (bench.root / "queue" / "messages" / "00folder.poolbench-prober.msg").mkdir()
-    assert (bench.queue.depth("prober"), len(bench.queue.misunderstood("prober"))) == (9, 9)
+    assert (bench.queue.depth("prober"), len(bench.queue.misunderstood("prober"))) == (7, 7)
     loop = bench.loop(A, cancelled=lambda: len(bench.queue.waiting("prober")) > 0)
     assert loop.run() == {}  # it looks at the garbage while nobody takes it
     bench.consume()
     assert bench.loop(A, B, C).run() == {}
     assert bench.value("sum.c") == 6
-    assert bench.queue.num_dead_letters("prober") == len(bench.queue.dead_letters("prober")) == 16
+    assert bench.queue.num_dead_letters("prober") == len(bench.queue.dead_letters("prober")) == 14
