@@ -9,7 +9,7 @@ from poolbench_driver.contract.suite import Suite
 
 SUITES: Registry[Suite[Any, Any, Any]] = Registry(
     "suite",
-    Suite,
+    Suite,  # type: ignore[type-abstract]  # the items are instances of its subclasses
     group="poolbench.suites",
     built_in=tuple(
         f"poolbench_driver.suites.{module.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -132,7 +133,7 @@ class Recorded:
     notes: Sequence[str] = ()  # what could not be used, which the text says too
 
 
-class Suite(Generic[Config, Scope, Planned]):
+class Suite(ABC, Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
     A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
@@ -172,6 +173,7 @@ class Suite(Generic[Config, Scope, Planned]):
         """Return settings and model that a dry run can count with where something is missing, and what that is."""
         return config, None, []
 
+    @abstractmethod
     def resolve(self, config: Config, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return what is measured, with every name checked, and every source read that the plan depends on.
 
@@ -182,19 +184,18 @@ class Suite(Generic[Config, Scope, Planned]):
             UnknownNameError: With the nearest valid names.
             ConfigError: The run cannot be.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def plan(self, scope: Scope) -> Planned:
         """Return the plan of what `resolve` returned. It is a pure function."""
-        raise NotImplementedError
 
     def describe(self, plan: Planned) -> Description:
         """Return what a dry run says about a plan beside its tasks and costs."""
         return Description()
 
+    @abstractmethod
     def assemble(self, plan: Planned, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan and its failures."""
-        raise NotImplementedError
 
     def report(self, tables: Mapping[str, pa.Table], config: Config) -> Report | None:
         """Return the page of a run from its tables by name; None for a board of its entrants.
