@@ -98,7 +98,6 @@ def _use(table: pa.Table) -> None:
         if "vector" in table.column_names:
             tables.vector_matrix(table["vector"])
         tables.parts_of(table)
-        table.sort_by(table.column_names[0])
     except _OTHER_TYPES:
         return
 

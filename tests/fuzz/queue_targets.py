@@ -27,7 +27,7 @@ def _valid() -> bytes:
 
 def _make_message(rng: random.Random) -> bytes:
     if rng.random() < 0.4:
-        return hostile_message(rng.randrange(2**32), rng.randrange(10**6), files=False).raw
+        return hostile_message(rng.randrange(2**32), rng.randrange(10**6)).raw
     return mutated_json(_valid(), rng)
 
 
