@@ -17,7 +17,7 @@ def plain_report(title: str, rows: Sequence[Row], board: BoardSpec) -> Report:
     head = [board.entrant, "mean rank", *board.shown]
     answer = _answer(lines, rows, board)
     values = {"answer": answer, "head": head, "lines": lines, "primary": board.primary, "block": board.block}
-    section = Section("poolbench_driver.report", "plain.html.j2", values, "leaderboard", "Board")
+    section = Section("poolbench_driver.pages", "plain.html.j2", values, "leaderboard", "Board")
     text = table(head, lines)
     return Report(title, [section], f"{answer}\n\n{text}", f"{answer}\n\n{text}")
 
