@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -153,3 +154,13 @@ def test_threads_that_ask_at_once_see_everything(fruits: Any) -> None:
     for thread in threads:
         thread.join()
     assert seen == [["apple", "pear"]] * 8
+
+
+def test_strategies_keep_their_order_whatever_was_imported_before() -> None:
+    """Plans list strategies in this order, so that a run plans the same tasks in every process."""
+    show = "from poolbench.pooling.registry import STRATEGIES; print([one.id for one in STRATEGIES.all()])"
+    orders = {
+        subprocess.run([sys.executable, "-c", before + show], check=True, capture_output=True, text=True).stdout
+        for before in ("", "import poolbench.pooling.saliency, poolbench.pooling.linguistic; ")
+    }
+    assert len(orders) == 1

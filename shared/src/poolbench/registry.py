@@ -58,14 +58,19 @@ class Registry(Generic[T]):
         self.find: Callable[[str], T | None] | None = None
         self._by_id = by_id
         self._items: dict[str, T] = {}
+        self._modules: dict[str, str] = {}  # of each item, by id
         self._loaded_points: set[EntryPoint] = set()
         self._loaded, self._lock = False, RLock()
 
-    def add(self, item: T) -> T:
-        """Register one item and return it. Raise ConfigError if its id is taken."""
+    def add(self, item: T, module: str = "") -> T:
+        """Register one item and return it; one of a built-in module comes at that module's place.
+
+        Raise ConfigError if its id is taken.
+        """
         if item.id in self._items:
             raise ConfigError(f"{self.kind} {item.id!r} is registered twice; choose another id")
         self._items[item.id] = item
+        self._modules[item.id] = module
         return item
 
     def register(self, item_id: str, **metadata: Any) -> Callable[[Function], Function]:
@@ -76,7 +81,7 @@ class Registry(Generic[T]):
         """
 
         def decorate(function: Function) -> Function:
-            self.add(self._make(item_id, function, **metadata))
+            self.add(self._make(item_id, function, **metadata), function.__module__)
             return function
 
         return decorate
@@ -106,6 +111,10 @@ class Registry(Generic[T]):
             try:
                 for module in self._built_in:
                     import_module(module)
+                # A module that something imported before comes at its place all the same.
+                places = {module: place for place, module in enumerate(self._built_in)}
+                ordered = sorted(self._items, key=lambda item_id: places.get(self._modules[item_id], len(places)))
+                self._items = {item_id: self._items[item_id] for item_id in ordered}
                 for point in entry_points(group=self.group):
                     self._load_plugin(point)
             except BaseException:

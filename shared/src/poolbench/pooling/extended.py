@@ -128,7 +128,8 @@ for _k in (4, 8):
             function=partial(last_k, k=_k),
             reference="W2_last_k with a shorter window",
             board="extended",
-        )
+        ),
+        __name__,
     )
 
 
