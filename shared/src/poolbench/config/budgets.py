@@ -91,11 +91,11 @@ BUDGETS: dict[str, Budget] = {
             num_train=140,
             num_test=100,
             num_scorer=400,
-            # From a strength that a text hardly shows to one that breaks some texts. Of the strategies on smollm2-135m
-            # at half its depth, all stay fluent at .2, a fifth to nearly all at .35, by concept, and one in 17 at .5.
-            strengths=(0.2, 0.3, 0.4),
-            null_strengths=(0.3,),
-            reference_strength=0.3,
+            # From a strength that a text hardly shows to one that breaks some texts. On smollm2-135m at half its depth
+            # texts of every concept are fluent at .1 and those of most at .2; at .4 few are.
+            strengths=(0.1, 0.2, 0.3),
+            null_strengths=(0.2,),
+            reference_strength=0.2,
             num_openings=8,
             max_tokens=32,
             num_continuations=100,

@@ -25,8 +25,7 @@ DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 SMALL_MODEL = "smollm2-135m"
 SMALL_CONCEPTS = ("planning", "code_docs", "numerical_precision")
 SMALL_DEPTHS = (0.5, 0.75)
-#: Of the grammar, which writes as many as are asked for. With half of them, the scorer of code_docs takes shuffled
-#: words for code, and fails its gate.
+#: Of the grammar, which writes as many as are asked for; with half of them not every scorer passes its gate.
 SMALL_SCORER_PASSAGES = 800
 #: The card's strategies without those that need a backward pass, or a vector of every head.
 FORWARD_STRATEGIES = (
