@@ -35,7 +35,7 @@ SHARED = ("services/steerer/tests/", "services/scorer/tests/")
 #: Beginnings of files that share an S3 service.
 S3_FILES = (
     *("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_"),
-    *("tests/test_bad_input", "tests/test_bench_store", "driver/tests/test_backup"),
+    *("tests/clusters/test_bad_input", "tests/bench/test_bench_store", "driver/tests/test_backup"),
 )
 #: Files in these folders that share nothing, because they start engines of their own.
 ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steerer_deaths.py", "test_steerer_bounds.py")

@@ -78,7 +78,7 @@ def check(python: str, venv: Path) -> int:
         return 1
     _run([*pip, "install", "--quiet", *TOOLS])
     tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
-    served = [sys.executable, "-m", "pytest", "-q", "tests/test_client.py"]
+    served = [sys.executable, "-m", "pytest", "-q", "tests/clusters/test_client.py"]
     failed = [_tested(tests), _tested(served, CLIENT=str(client))]
     return int(any(failed))
 

@@ -12,7 +12,7 @@ from typing import Any
 from tests.fuzz.mutate import mutated, mutated_json
 from tests.fuzz.target import Target
 from tests.hostile.messages import message as hostile_message
-from tests.poison import QUEUE, echo
+from tests.queue.poison import QUEUE, echo
 
 from poolbench.errors import InputError
 from poolbench.queue import Broker

@@ -10,7 +10,7 @@ from pathlib import Path
 import redis
 from tests.hostile.messages import message
 from tests.hostile.settings import Settings
-from tests.poison import QUEUE, echo
+from tests.queue.poison import QUEUE, echo
 from tests.servers import redis as redis_server
 from tests.waiting import wait_until
 

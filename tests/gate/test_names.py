@@ -1,0 +1,109 @@
+"""Names that reach a loader or a file system are names: no path, no folder of the operator's, no artifact elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from poolbench.config import resolve_model
+from poolbench.errors import ModelError, UnknownModelError
+from poolbench.http.api import build_api
+from poolbench.models.folders import MODEL_FOLDERS, list_folder, requested_model
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_extractor.service import create as extractor
+from poolbench_pooler.service import create as pooler
+from poolbench_scorer.service import ScorerService
+
+DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo_lm"
+PIPELINES = ["../../x", "/", "/etc", str(DEMO.parent / "annotator"), "./annotator", "demo_lm", "spacy", "os", "x" * 200]
+MODELS = ["~nosuchuser", "~nosuchuser/x", "~", ".", "..", "../..", "/", "/etc", str(DEMO), "assets", "assets/demo_lm"]
+MODELS += ["a" * 999, "/" + "a" * 900, "a/../..", "asset:demo_lm", "no\\such", "a/b/c", "/proc/self/root/etc"]
+SCORERS = [
+    "../../x",
+    "scorer.../../../x",
+    "scorer./etc",
+    "restricted.../x",
+    "x" * 1_000,
+    "contrast@../..",
+    "/etc/passwd",
+]
+
+
+@pytest.fixture
+def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TestClient]:
+    monkeypatch.delenv(MODEL_FOLDERS, raising=False)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    artifacts = Artifacts(FolderStore(tmp_path / "store"))
+    headers = {"Authorization": "Bearer token"}
+    services = {"pooler": pooler(), "extractor": extractor(), "scorer": ScorerService(lambda: artifacts)}
+    return {
+        name: TestClient(build_api(service, "token"), headers=headers, raise_server_exceptions=False)  # type: ignore[arg-type]
+        for name, service in services.items()
+    }
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_pipelines_are_names(clients: dict[str, TestClient], name: str) -> None:
+    hidden = {"hidden_states": [[1.0]], "strategies": ["A1_mean"], "text": "a", "offsets": [[0, 1]]}
+    for path, body in (("/annotate", {"texts": ["a"]}), ("/pool", hidden)):
+        answer = clients["pooler"].post(path, json={**body, "pipeline": name})
+        assert answer.status_code == 404, answer.text
+        assert "annotator" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_requests_name_no_folder_of_the_operator(clients: dict[str, TestClient], name: str) -> None:
+    answers = [
+        clients["extractor"].get("/model", params={"model": name}),
+        clients["extractor"].post("/embed", json={"texts": ["a"], "model": name}),
+        clients["scorer"].post("/import", json={"concept": "contrast", "source": name}),
+        clients["scorer"].post("/import", json={"concept": "contrast", "source": "minilm", "tokenizer": name}),
+    ]
+    for answer in answers:
+        assert answer.status_code in (400, 404), answer.text
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_scorers_are_names_or_keys(clients: dict[str, TestClient], name: str) -> None:
+    answer = clients["scorer"].post("/score", json={"texts": ["a"], "scorer": name})
+    assert answer.status_code in (403, 404), answer.text
+
+
+def test_a_folder_is_allowed_where_the_operator_lists_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv(MODEL_FOLDERS, raising=False)
+    with pytest.raises(ModelError, match=MODEL_FOLDERS):
+        requested_model(str(DEMO))
+    monkeypatch.setenv(MODEL_FOLDERS, os.pathsep.join([str(tmp_path), str(DEMO.parent)]))
+    assert requested_model(str(DEMO)) == resolve_model(str(DEMO))
+    link = tmp_path / "link"
+    link.symlink_to("/etc")
+    with pytest.raises(ModelError):
+        requested_model(str(link))
+
+
+def test_what_the_driver_is_given_is_listed_for_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
+    monkeypatch.delenv(MODEL_FOLDERS, raising=False)
+    monkeypatch.chdir(DEMO.parent)
+    assert list_folder("demo_lm") == list_folder(str(DEMO)) == str(DEMO)
+    assert (tmp_path / "model-folders").read_text() == f"{DEMO}\n"
+    assert (tmp_path / "model-folders").stat().st_mode & 0o077 == 0
+    assert requested_model(str(DEMO)).source == str(DEMO)
+    assert list_folder("demo") == "demo" and list_folder("owner/model") == "owner/model"
+
+
+def test_ids_of_the_hub_are_not_looked_up_as_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
+    monkeypatch.chdir(DEMO.parents[1])
+    assert requested_model("meta-llama/Llama-3.1-8B").source == "meta-llama/Llama-3.1-8B"
+    for folder in ("assets/demo_lm", "shared/src"):
+        with pytest.raises(ModelError):
+            requested_model(folder)
+    with pytest.raises(UnknownModelError):
+        resolve_model("~nosuchuser")

@@ -1,0 +1,198 @@
+"""Every shuffle, split, subsample, bootstrap and permutation of the product, with the groups that it keeps whole.
+
+Matched pairs, and passages of one document, depend on one another. A draw that parts them lets a probe learn a passage
+from its twin, or makes an interval too narrow. So each draw in the code is listed here, by module and function. A new
+one fails the test until it is listed: with what it keeps whole, or with the reason why single rows do no harm.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poolbench.statistics import drawn_splits, group_weights
+from poolbench.statistics.folds import grouped_folds
+from poolbench_prober.tasks.compression import dealt_folds
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("shared/src", "corpus/src", "driver/src", *(f"services/{name}/src" for name in
+           ("extractor", "pooler", "prober", "steerer", "scorer")))  # fmt: skip
+#: Methods of random generators.
+METHODS = {
+    "permutation", "permuted", "shuffle", "sample", "choice", "choices", "integers", "randint", "normal",
+    "standard_normal", "random", "multinomial",
+}  # fmt: skip
+#: Functions that draw, ours and those of libraries.
+FUNCTIONS = {
+    "bootstrap_counts", "group_weights", "group_mean_resamples", "mean_interval", "grouped_folds", "drawn_splits",
+    "dealt_folds", "permuted_labels", "split_of", "thinned", "StratifiedKFold", "train_test_split", "randperm", "randn",
+}  # fmt: skip
+
+#: What stays together: groups are connected components of matched pair and document, unless said otherwise.
+KEEPS_GROUPS = {
+    "poolbench.directions.registry:permuted_labels": "matched pairs: labels are swapped inside a pair",
+    "poolbench.directions.registry:null_directions": "matched pairs, as permuted_labels",
+    "poolbench.statistics.bootstrap:group_mean_resamples": "the groups it is given",
+    "poolbench.statistics.folds:grouped_folds": "the groups it is given",
+    "poolbench.statistics.folds:drawn_splits": "the groups it is given",
+    "poolbench.statistics.resampling:group_weights": "the groups it is given",
+    "poolbench_corpora.audit.confounds:figures": "groups, the resamples of D1",
+    "poolbench_corpora.audit.training:Training.of": "groups, the folds of D1",
+    "poolbench_corpora.checks.rules:partition": "documents",
+    "poolbench_corpora.hub.build:_Stream.of": "documents",
+    "poolbench_corpora.own.forecast:_gate": "groups",
+    "poolbench_corpora.planted.build:_CorpusBuilder.rows": "documents",
+    "poolbench_corpora.planted.build:_CorpusBuilder._document_rows": "documents",
+    "poolbench_corpora.probing.choice:_order": "groups of the set",
+    "poolbench_corpora.probing.passages:as_passages": "groups of the set",
+    "poolbench_corpora.real.build:_FromArchives.by_domain": "documents",
+    "poolbench_corpora.real.build:_FromArchives._turns": "documents",
+    "poolbench_driver.suites.holmes.plan:resolve": "groups of the set",
+    "poolbench_driver.suites.holmes.rates:winning_rates": "phenomena",
+    "poolbench_driver.suites.holmes.recorded:ScoreTable.weights": "phenomena",
+    "poolbench_driver.suites.poolbench.rows.confounds:_baseline": "groups, the resamples of D1",
+    "poolbench_extractor.recovered:_Recovery._loss_recovered": "pairs of stories",
+    "poolbench_prober.contrast.figures:Figures._samples": "subjects",
+    "poolbench_prober.contrast.figures:Figures._quotients": "subjects",
+    "poolbench_prober.contrast.figures:Figures._of_halves.drawn": "subjects",
+    "poolbench_prober.contrast.subjects:held_out_share": "pairs of stories",
+    "poolbench_prober.d1.design:Design.build": "groups",
+    "poolbench_prober.d1.design:_labelings": "matched pairs, as permuted_labels; the folds keep groups",
+    "poolbench_prober.d1.design:_weights": "groups",
+    "poolbench_prober.d1.nested:_train": "groups",
+    "poolbench_prober.d1.reading:RowReader._fit": "groups",
+    "poolbench_prober.sparse:_Split.resamples": "groups",
+    "poolbench_prober.sparse:_folds": "groups",
+    "poolbench_prober.tasks.class_code:ClassSender.choose": "groups of the set",
+    "poolbench_prober.tasks.compression:send": "groups of the set",
+    "poolbench_prober.tasks.compression:dealt_folds": "groups of the set",
+    "poolbench_prober.tasks.outcomes:Outcome.of": "groups of the set",
+    "poolbench_prober.tasks.core:_test_weights": "groups of the set",
+    "poolbench_prober.tasks.targets:Targets.split": "groups of the set",
+    "poolbench_prober.tasks.value_code:ValueSender.__init__": "groups of the set",
+    "poolbench_prober.valence.figures:resample_weights": "words, or groups of passages along a direction",
+    "poolbench_scorer.gate:_degenerate_parts": "groups",
+    "poolbench_scorer.training.examples:build_examples": "couples of a positive and a negative, true pairs first",
+    "poolbench_scorer.training.examples:split_validation": "groups",
+    "poolbench_scorer.training.fit:couple_batches": "couples",
+    "poolbench_scorer.training.report:grouped_auroc": "groups",
+}
+#: What is drawn is a unit that nothing groups, or the group itself.
+DRAWS_UNITS = {
+    "poolbench.statistics.bootstrap:mean_interval": "concepts, each the mean over its cells",
+    "poolbench.statistics.paired:_num_reached": "signs of concepts, each the mean over its cells",
+    "poolbench.statistics.ranks:mean_rank_intervals": "concepts, each the mean over models",
+    "poolbench.statistics.resampling:bootstrap_counts": "the units that its caller names",
+    "poolbench.statistics.winning_rate:rank_resolution": "probing sets or concepts",
+    "poolbench_driver.comparison.changes:_value_row": "concepts, each the mean over its cells",
+    "poolbench_driver.comparison.changes:_rank_changes": "concepts",
+    "poolbench_driver.pages.boards.layer_stability:_pair": "concepts",
+    "poolbench_driver.pages.boards.parts:_agreement": "concepts",
+    "poolbench_driver.suites.ce_bench.agreement:_shares": "autoencoders",
+    "poolbench_driver.suites.ce_bench.claims:_exponent": "autoencoders of the same stories, model, hook, architecture",
+    "poolbench_driver.suites.ce_bench.claims:_order": "autoencoders of one architecture",
+    "poolbench_driver.suites.ce_bench.entrant:Entrant.beats": "subjects",
+    "poolbench_driver.suites.poolbench.measures.disentangle:Shifts.__init__": "openings",
+    "poolbench_driver.suites.poolbench.measures.response:halves": "openings",
+    "poolbench_driver.suites.poolbench.measures.steering:opening_weights": "openings, within each half",
+    "poolbench_prober.inputs.corpus:control_labels": "words of a control task",
+}
+#: Single rows are drawn, and why that parts nothing that matters.
+DRAWS_ROWS = {
+    "poolbench.directions.constructions:random_pairs": "C4 without true pairs: nothing is tested on them",
+    "poolbench.pooling.extended:random_half": "tokens of one passage",
+    "poolbench_corpora.hub.records:_local": "the order in which records are read; splits are of documents",
+    "poolbench_corpora.hub.records:drawn": "as _local",
+    "poolbench_corpora.hub.records:_online": "as _local",
+    "poolbench_corpora.probing.choice:some": "a cap on sentences, or on mentions of one document; nothing is split",
+    "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
+    "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
+    "poolbench_prober.tasks.published.training:train": "first weights of a probe",
+    "poolbench_prober.tasks.published.training:_pass": "order of an epoch, and dropout; splits are of groups",
+    "poolbench_prober.tasks.targets:control_values": "control labels have no meaning, and splits are of groups",
+    "poolbench_scorer.training.examples:couple_passages": "unpaired passages of train; true pairs come first",
+}
+#: Texts, vectors or pauses are made at random, and no data are divided.
+MAKES = {
+    "poolbench_corpora.planted.build:lm_documents", "poolbench_corpora.planted.grammar:",
+    "poolbench_corpora.planted.grammar:Writer.deal", "poolbench_corpora.planted.passages:_compose",
+    "poolbench_corpora.planted.passages:_plain_row", "poolbench_corpora.planted.passages:write_document",
+    "poolbench_corpora.planted.passages:write_members", "poolbench_corpora.planted.signals:_some",
+    "poolbench_corpora.probing.readers.grammar:read_grammar",
+    "poolbench_corpora.probing.readers.sentences:bigram_shift",
+    "poolbench_corpora.probing.readers.sentences:read_next_sentences",
+    "poolbench_corpora.stories.planted:planted_stories",
+    "poolbench_driver.cluster.connection:PatientTransport.handle_request",
+    "poolbench_driver.suites.holmes.controls:moved_span", "poolbench_driver.suites.planted.passages:_loud",
+    "poolbench_driver.suites.planted.passages:_one_of", "poolbench_driver.suites.planted.passages:_one_twin",
+    "poolbench_driver.suites.planted.passages:_templates", "poolbench_driver.suites.planted.passages:_xor",
+    "poolbench_driver.suites.planted.sentences:redrawn", "poolbench_driver.suites.planted.sentences:write",
+    "poolbench_driver.suites.planted.words:vector_of",
+    "poolbench_driver.suites.poolbench.measures.intervals:with_direction_spread",
+    "poolbench_extractor.features:random_twin", "poolbench_extractor.models.changes:shuffled",
+    "poolbench_prober.solver.kernel:RitzBasis.leading", "poolbench_scorer.gate:cut_passages",
+    "poolbench_scorer.models.windows:loop_words", "poolbench_scorer.models.windows:shuffle_words",
+    "poolbench_scorer.models.windows:training_windows", "poolbench_steerer.engine.selftest:_vectors",
+}  # fmt: skip
+
+
+def draws() -> set[str]:
+    """The module and function of every call that draws."""
+    return {
+        f"{'.'.join(path.relative_to(ROOT / source).with_suffix('').parts)}:{place}"
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.py")
+        for place in _places(ast.parse(path.read_text("utf-8")), "")
+    }
+
+
+def _places(node: ast.AST, place: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        is_scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if isinstance(child, ast.Call) and _is_draw(child.func):
+            yield place
+        yield from _places(child, f"{place}.{child.name}".lstrip(".") if is_scope else place)  # type: ignore[attr-defined]
+
+
+def _is_draw(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return called.attr in METHODS | FUNCTIONS and ast.unparse(called.value) != "self"
+    return isinstance(called, ast.Name) and called.id in FUNCTIONS
+
+
+def test_every_draw_is_listed_once_with_the_groups_that_it_keeps() -> None:
+    lists = (set(KEEPS_GROUPS), set(DRAWS_UNITS), set(DRAWS_ROWS), MAKES)
+    listed = set.union(*lists)
+    assert sum(map(len, lists)) == len(listed)
+    found = draws()
+    assert found - listed == set(), "a draw that is not listed: say what it keeps whole"
+    assert listed - found == set(), "listed, and no longer in the code"
+
+
+def test_calls_that_draw_are_found() -> None:
+    code = "def f(rng):\n    class C:\n        def g(self):\n            self.choice()\n            rng.shuffle([])\n"
+    assert list(_places(ast.parse(code), "")) == ["f.C.g"]
+    assert list(_places(ast.parse("x = group_weights(1, 2, 3)\ny = split(4)"), "")) == [""]
+
+
+Grouped = Callable[[np.ndarray, np.ndarray], np.ndarray]
+DIVISIONS: dict[str, Grouped] = {
+    "folds": lambda groups, codes: grouped_folds(groups, codes, 5, 0),
+    "splits": lambda groups, codes: drawn_splits(groups, 0),
+    "inner folds": lambda groups, codes: np.asarray(dealt_folds(codes, groups, 0)),
+    "resamples": lambda groups, codes: group_weights(groups, 20, 0).T,
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_what_divides_groups_keeps_them_whole(name: str) -> None:
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 6, 40)))
+    divided = DIVISIONS[name](groups, rng.integers(0, 2, len(groups)))
+    assert len(np.unique(divided, axis=0)) > 1
+    for group in range(40):
+        assert len(np.unique(divided[groups == group], axis=0)) == 1
