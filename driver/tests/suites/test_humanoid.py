@@ -24,7 +24,7 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, check, fine_tunes, plan
+from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import Line, View, arrows
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble
 from poolbench_driver.suites.humanoid.words import read_words
@@ -92,11 +92,10 @@ def test_texts_of_concepts_are_read_in_one_way_before_and_after(settings: dict[s
         suite="humanoid",
         after=("bed-high-0",),
         concepts=("hedging",),
-        strategies=("A1_mean",),
         num_random=0,
         **settings,
     )
-    names, strategies = resolve_names(config)
+    names, strategies = resolve_names(config.probing)
     probing = Scope(names, MODEL, tuple(strategies))
     made = plan(HumanoidScope(config, MODEL, read_words(None), tuple(fine_tunes(config)), probing))
     (task,) = (task for task in made.tasks.values() if "direction" in task.inputs)
@@ -312,8 +311,3 @@ def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None
         if folder.is_dir():
             settings = json.loads((folder / "adapter_config.json").read_text())
             assert settings["base_model_name_or_path"] == "demo"
-
-
-def test_steering_is_refused_because_the_suite_has_none() -> None:
-    with pytest.raises(ConfigError, match="--metrics d1,d2: this suite steers nothing"):
-        check(HumanoidConfig(suite="humanoid", metrics=("d1", "d2")))

@@ -103,20 +103,16 @@ class HumanoidPlan(Plan):
 
 def check(config: HumanoidConfig) -> None:
     """Raise ConfigError or UnknownNameError for words, fine-tunes or concepts that cannot be read."""
-    if config.metrics != ("d1",):
-        raise ConfigError(f"--metrics {','.join(config.metrics)}: this suite steers nothing; leave the option out")
     read_words(config.words)
     fine_tunes(config)
     if config.concepts:
-        check_names(config)
+        check_names(config.probing)
 
 
 def resolve(config: HumanoidConfig, session: Session, model: ModelInfo | None = None) -> HumanoidScope:
     """Return the scope of a run."""
     model = model or describe_model(config, session.services)
-    probing = None
-    if config.concepts:
-        probing = resolve_concepts(config.model_copy(update={"strategies": (POOLING,)}), session, model)
+    probing = resolve_concepts(config.probing, session, model) if config.concepts else None
     return HumanoidScope(config, model, read_words(config.words), tuple(fine_tunes(config)), probing)
 
 
