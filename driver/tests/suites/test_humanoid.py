@@ -72,16 +72,15 @@ def test_fine_tunes_that_cannot_be_are_refused(
         fine_tunes(HumanoidConfig(suite="humanoid", **{"null": NEUTRAL, **settings, "after": after}))
 
 
-def test_a_folder_named_as_the_model_before_is_refused_and_that_of_a_dot_has_its_name(
+def test_a_folder_may_be_named_before_and_that_of_a_dot_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors of the fine-tune would take the place of those of the model before it."""
+    """Vectors of the fine-tune do not take the place of those of the model before it."""
     for name in ("before", "my tüne"):
         (tmp_path / name).mkdir()
         for file in (asset_path("demo_personas") / "bed-high-0").iterdir():
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(ConfigError, match="before names the model without a fine-tune: rename the folder"):
-        fine_tunes(HumanoidConfig(suite="humanoid", after=(str(tmp_path / "before"),)))
+    assert _plan(after=(str(tmp_path / "before"),)).keys == _plan().keys
     monkeypatch.chdir(tmp_path / "my tüne")
     assert [tune.name for tune in fine_tunes(HumanoidConfig(suite="humanoid", after=(".",)))] == ["my tüne"]
 
