@@ -93,7 +93,7 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
         (concept, layer): concept_probes.measures[Cell(POOLING, layer)]
         for (concept, concept_probes), layer in product(probes.concepts.items(), probing.layers)
     }
-    return ConceptProbes(joined([vectors, probes, Stage(draft.done())]), d1, sparse)
+    return ConceptProbes(joined([vectors, probes, Stage(draft.work)]), d1, sparse)
 
 
 def plan_sparse(

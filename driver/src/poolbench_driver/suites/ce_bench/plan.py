@@ -264,7 +264,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             outputs = draft.add(prober.CONTRAST, params, inputs, roles)
             for name, at in entrants.items():
                 contrasts[at] = {part: outputs[role(numbers[name])] for part, role in families.items()}
-    return Contrasts(draft.done(), contrasts)
+    return Contrasts(draft.work, contrasts)
 
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
@@ -302,7 +302,7 @@ def _plan_recovered(scope: CeBenchScope) -> Recovered:
         for layer, saes in scope.by_layer.items():
             params = RecoveredParams(**scope.model.params, layer=layer, seed=seed, num_bootstrap=num_bootstrap)
             keys |= _of_entrants(draft, RECOVERED, params, key, saes)
-    return Recovered(draft.done(), keys)
+    return Recovered(draft.work, keys)
 
 
 def _distinct(stories: StoriesData, number: int) -> pa.Table:

@@ -188,7 +188,7 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
             Compared(tune.name, layer, reading): reading_keys
             for reading, reading_keys in _compare(draft, scope, tune, inputs, READINGS).items()
         }
-    return Shifts(draft.done(), keys)
+    return Shifts(draft.work, keys)
 
 
 def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, Shifts]:
@@ -210,7 +210,7 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
             }
             keys_by_reading = _compare(draft, scope, tune, inputs, ["direction"])
             keys[Compared(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
-    return vectors, directions, Shifts(draft.done(), keys)
+    return vectors, directions, Shifts(draft.work, keys)
 
 
 def _read(
