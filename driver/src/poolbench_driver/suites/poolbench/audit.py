@@ -22,7 +22,6 @@ from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.loop import Failure
 from poolbench_driver.suites.poolbench.d1 import identity_of
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
@@ -41,12 +40,20 @@ class Audits:
     @classmethod
     def of(cls, plan: PoolBenchPlan, source: RowSource) -> Audits:
         """Audit the train and test passages of each measured concept, which D1 reads."""
-        audits: dict[str, Audit | CellError] = {}
-        for name in plan.probes.concepts:
+        config, audits = plan.scope.config, dict[str, Audit | CellError]()
+        for name, vectors in plan.vectors.concepts.items():
             try:
-                audits[name] = _audit(plan, name, source)
+                tables = [source.required(vectors.passages[split]) for split in ("train", "test")]
+                for table in tables:
+                    require_columns(table, PASSAGES, "the passages")
             except CellError as error:
                 audits[name] = error
+            except InputError as error:
+                audits[name] = CellError(Status.FAILED, str(error))
+            else:
+                passages = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
+                num_bootstrap = config.budget.num_bootstrap
+                audits[name] = audit(vectors.concept, passages, seed=config.seed, num_bootstrap=num_bootstrap)
         return cls(plan, source, audits)
 
     def rows(self) -> Iterator[Row]:
@@ -56,10 +63,8 @@ class Audits:
         for name, probes in self.plan.probes.concepts.items():
             baseline = _baseline(self.by_concept[name], scope.config.budget.num_bootstrap, seed)
             for spec, layer in product(scope.strategies, scope.layers):
-                table = self.source.table(probes.scores[Cell(spec.id, layer)])
                 try:
-                    if isinstance(table, Failure):
-                        raise table.error
+                    table = self.source.required(probes.scores[Cell(spec.id, layer)])
                     if isinstance(baseline, CellError):
                         raise baseline
                     measure = baseline.excess(table).with_fields(seed=seed)
@@ -76,23 +81,6 @@ class Audits:
             else:
                 rows.append({"concept": name, "status": concept_audit.status.value, "reason": str(concept_audit)})
         return pa.Table.from_pylist(rows, AUDIT_SCHEMA)
-
-
-def _audit(plan: PoolBenchPlan, name: str, source: RowSource) -> Audit:
-    """Return the audit of the passages that D1 reads. Raise CellError if they cannot be read."""
-    vectors, config = plan.vectors.concepts[name], plan.scope.config
-    tables = []
-    for split in ("train", "test"):
-        table = source.table(vectors.passages[split])
-        if isinstance(table, Failure):
-            raise table.error
-        try:
-            require_columns(table, PASSAGES, "the passages")
-        except InputError as error:
-            raise CellError(Status.FAILED, str(error)) from None
-        tables.append(table.replace_schema_metadata(None))
-    passages = pa.concat_tables(tables)
-    return audit(vectors.concept, passages, seed=config.seed, num_bootstrap=config.budget.num_bootstrap)
 
 
 @dataclass(frozen=True)

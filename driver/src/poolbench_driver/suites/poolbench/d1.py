@@ -73,8 +73,10 @@ def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:
     for probes, layer in product(plan.probes.concepts.values(), scope.layers_with_steering):
         directions: dict[str, pa.Table | CellError] = {}
         for spec in scope.strategies:
-            table = source.table(probes.directions[Cell(spec.id, layer)])
-            directions[spec.id] = table.error if isinstance(table, Failure) else table
+            try:
+                directions[spec.id] = source.required(probes.directions[Cell(spec.id, layer)])
+            except CellError as error:
+                directions[spec.id] = error
         identity = {"model": scope.model.ref.id, "layer": layer, "concept": probes.concept.id}
         for construction in dict.fromkeys((*COMPARED, scope.config.steering.direction)):
             rows += ({**identity, **row} for row in cosine_rows(directions, construction))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -37,7 +37,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     perplexity_ratio,
 )
 from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
-from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell, SteeredTexts
+from poolbench_driver.suites.poolbench.steered import CellTexts
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
 EXCESS_CI_METHOD = "paired bootstrap over openings, expanded percentile, with the spread of null directions"
@@ -238,16 +238,6 @@ def published_values(grid: ResponseGrid, rules: SteeringRules) -> dict[str, floa
     """Return the card's statistics of a curve by metric."""
     ones = np.ones((1, len(grid.openings)))
     return {metric: float(statistic(grid, ones, rules)[0]) for metric, statistic in PUBLISHED_STATISTICS.items()}
-
-
-def curve_rows(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Row]:
-    """Yield the response curve of one (concept, strategy) for `curves.parquet`; nothing if it has no texts."""
-    if not isinstance(cell.texts, CellError):
-        scope = steered.plan.scope
-        identity = {"concept": cell.concept.id, "strategy": cell.strategy.id, "layer": scope.steering_layer}
-        identity["alpha_unit"] = scope.config.budget.alpha_unit
-        for row in response_curve(cell.texts, steered.scorers[cell.concept.id], steered.rules):
-            yield {**identity, **row}
 
 
 def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) -> list[Row]:

@@ -63,12 +63,6 @@ def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
         yield measure.with_fields(neighbour=pair.neighbour.concept, direction=construction)
 
 
-def all_published_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
-    """Yield D3 of one (concept, strategy) against each neighbour as the card defines it."""
-    for pair in scorer_pairs(steered, cell.concept):
-        yield from published_d3(cell.texts, pair, steered.rules)
-
-
 def scorer_pairs(steered: SteeredTexts, concept: Concept) -> Iterator[ScorerPair]:
     """Yield a concept's scorer with that of each neighbour that it names."""
     for relation, name in RELATIONS.items():

@@ -95,7 +95,7 @@ class SteeredTexts:
     def _texts(self, concept: Concept, strategy: StrategySpec) -> CellTexts:
         """Return the texts of a strategy. Raise CellError if it has none, or if D1 or its direction is null."""
         at = Cell(strategy.id, self.plan.scope.steering_layer)
-        measures = self._table(self.plan.probes.concepts[concept.id].measures[at]).to_pylist()
+        measures = self.source.required(self.plan.probes.concepts[concept.id].measures[at]).to_pylist()
         d1 = next((row for row in measures if row["metric"] == "d1.auroc"), None)
         if d1 and d1["status"] in UNUSABLE:
             raise error_of(d1, f"D1 is {d1['status']}")
@@ -112,18 +112,14 @@ class SteeredTexts:
             raise CellError(Status.NO_SCORER, scope.absent[concept])
         at = Cell(strategy, scope.steering_layer)
         is_measured = concept in probes
-        return self._table(
+        return self.source.required(
             probes[concept].directions[at] if is_measured else self.stages.neighbour_directions.concepts[concept][at]
         )
 
     def _tables(self, keys: Texts, scores: str) -> SteeredTables:
-        return SteeredTables(self._table(keys.texts), self._table(scores), self._table(keys.fluency))
-
-    def _table(self, key: str) -> pa.Table:
-        table = self.source.table(key)
-        if isinstance(table, Failure):
-            raise table.error
-        return table
+        return SteeredTables(
+            self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
+        )
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
         """Yield measures as rows; `params` has the generation settings that differ from the defaults."""

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from poolbench.concepts import stay
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure, to_rows
+from poolbench.errors import CellError
 from poolbench.storage import directions
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.pages.boards.layer_stability import layer_stability
 from poolbench_driver.suites.poolbench.audit import Audits
 from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
-from poolbench_driver.suites.poolbench.d2 import curve_rows, d2_measures, published_d2
-from poolbench_driver.suites.poolbench.d3 import all_d3, all_published_d3
+from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve
+from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
 from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeredTexts
@@ -33,12 +34,17 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
     curves, published = list[Row](), list[Row]()
     for probes in plan.probes.concepts.values():
         published += published_d1_rows(probes, source)
-        if steered is not None:
-            for cell in steered.cells(probes.concept):
-                rows += steered.rows(cell, _measures(steered, cell))
-                curves += curve_rows(steered, cell)
-                if config.protocol == "published":
-                    published += steered.rows(cell, _published_measures(steered, cell))
+        if steered is None:
+            continue
+        for cell in steered.cells(probes.concept):
+            rows += steered.rows(cell, _measures(steered, cell))
+            if config.protocol == "published":
+                published += steered.rows(cell, _published_measures(steered, cell))
+            if isinstance(cell.texts, CellError):
+                continue
+            at = {"concept": cell.concept.id, "strategy": cell.strategy.id, "layer": plan.scope.steering_layer}
+            curve = response_curve(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+            curves += ({**at, "alpha_unit": config.budget.alpha_unit, **row} for row in curve)
     if published and (settings := other_settings(config)):  # in which the run is not the reference's
         differs = {setting.name: setting.ours for setting in settings}
         for row in published:
@@ -68,7 +74,8 @@ def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Me
     if "d2" in metrics:
         yield from published_d2(cell.texts, steered.scorers[cell.concept.id], steered.rules)
     if "d3" in metrics:
-        yield from all_published_d3(steered, cell)
+        for pair in scorer_pairs(steered, cell.concept):
+            yield from published_d3(cell.texts, pair, steered.rules)
 
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
