@@ -61,7 +61,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         ),
         (("run", "--suite", "holmes", "--metrics", "d2"), 2, "unknown setting of holmes 'metrics'"),
         (("run", "--suite", "holmes", "--keep-activations"), 2, "unknown setting of holmes 'keep_activations'"),
-        (("run", "--suite", "holmes", "--scorers", "bert"), 2, "unknown setting of holmes 'scorer_base'"),
+        (("run", "--suite", "holmes", "--scorers", "bert"), 2, "the suite holmes trains no scorers"),
         (("run", "--suite", "holmes", "--scorer-texts", "real"), 2, "unknown setting of holmes 'corpus.scorer_texts'"),
         (("run", "--suite", "holmes", "--limit", "60"), 2, "the suite holmes reads no passages of concepts"),
         (("run", "--suite", "humanoid", "--strategies", "A2_max"), 2, "unknown setting of humanoid 'strategies'"),

@@ -103,17 +103,17 @@ class _Planner:
             extracted: dict[str, str] = {}
             for layer in layers:
                 if params is None:
-                    kept = scope.model.imported[concept.id, split, layer]
+                    states_key = scope.model.imported[concept.id, split, layer]
                 else:
-                    kept = steps.EXTRACT.key(steps.STATES(layer), params, inputs)
-                keys = self._keys(concept, layer, kept, params, inputs)
-                pooled = self._pool(concept, layer, kept, keys, inputs)
+                    states_key = steps.EXTRACT.key(steps.STATES(layer), params, inputs)
+                keys = self._keys(concept, layer, states_key, params, inputs)
+                pooled = self._pool(concept, layer, states_key, keys, inputs)
                 extracted |= {steps.VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in pooled}
                 if params is not None and scope.keeps_states:
-                    extracted[steps.STATES(layer)] = kept
-                states[split, layer] = kept
+                    extracted[steps.STATES(layer)] = states_key
+                states[split, layer] = states_key
                 vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
-                vectors |= {SplitCell(split, spec.id, layer): kept for spec in scope.state_readers}
+                vectors |= {SplitCell(split, spec.id, layer): states_key for spec in scope.state_readers}
             if params is not None and extracted:
                 draft.add(steps.EXTRACT, params, inputs, extracted)
         return ConceptVectors(concept, passages, annotations, vectors, states)
