@@ -24,8 +24,8 @@ def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("concpts: [contrast]", "unknown setting 'concpts'; did you mean concepts"),
-        ("budget: {num_tran: 10}", "unknown setting 'budget.num_tran'; did you mean budget.num_train"),
+        ("concpts: [contrast]", "unknown setting of poolbench 'concpts'; did you mean concepts"),
+        ("budget: {num_tran: 10}", "unknown setting of poolbench 'budget.num_tran'; did you mean budget.num_train"),
         ("metrics: [d4]", "metrics.0: Input should be 'd1', 'd2' or 'd3', got 'd4'"),
         ("metrics: []", "metrics"),
         ("seed: many", "got 'many'"),
@@ -123,7 +123,7 @@ def test_single_settings_win_over_flags_and_the_file(tmp_path: Path) -> None:
         ("budget.max_new_tokens=100", UnknownNameError, "did you mean budget.max_tokens"),
         ("max_tokens=100", UnknownNameError, "did you mean budget.max_tokens"),
         ("concpts=[contrast]", UnknownNameError, "did you mean concepts"),
-        ("model.name=x", UnknownNameError, "unknown setting 'model.name'"),
+        ("model.name=x", UnknownNameError, "unknown setting of poolbench 'model.name'"),
         ("budget", ConfigError, "write it as path=value"),
         ("layers=[1", ConfigError, "the value is not YAML"),
         ("budget.max_tokens=many", ConfigError, "budget.max_tokens: Input should be a valid integer.*got 'many'"),
@@ -135,6 +135,61 @@ def test_single_settings_win_over_flags_and_the_file(tmp_path: Path) -> None:
 def test_a_wrong_single_setting_is_named(text: str, error: type, expected: str) -> None:
     with pytest.raises(error, match=expected):
         _set(text)
+
+
+@pytest.mark.parametrize(
+    ("suite", "path", "value", "nearest"),
+    [
+        ("holmes", "concepts", ["hedging"], "corpus"),
+        ("holmes", "metrics", ["d2"], "did you mean"),
+        ("holmes", "keep_activations", True, "did you mean"),
+        ("holmes", "budget.num_train", 70, "budget.num_bootstrap"),
+        ("holmes", "corpus.seed", 4, "corpus.source"),
+        ("humanoid", "strategies", ["A1_mean"], "did you mean"),
+        ("humanoid", "scorer_mode", "full", "did you mean"),
+        ("humanoid", "budget.num_bootstrap", 5, "num_test"),
+        ("ce-bench", "layers", [2], "layer"),
+        ("ce-bench", "corpus.scorer_texts", "real", "corpus.source"),
+    ],
+)
+def test_a_setting_that_a_suite_does_not_read_is_refused(suite: str, path: str, value: Any, nearest: str) -> None:
+    section, _, name = path.rpartition(".")
+    settings = {section: {name: value}} if section else {name: value}
+    with pytest.raises(ConfigError, match=f"unknown setting of {suite} '{path}'; .*{nearest}"):
+        load_run_config(None, {"suite": suite, "preset": "demo", **settings})
+    with pytest.raises(UnknownNameError, match=f"unknown setting of {suite} '{path}'"):
+        _set(f"{path}={value}", suite=suite)
+
+
+def test_a_limit_of_passages_is_refused_where_none_of_concepts_are_read() -> None:
+    with pytest.raises(ConfigError, match="limit 60: the suite holmes reads no passages of concepts"):
+        load_run_config(None, {"suite": "holmes", "preset": "demo", "limit": 60})
+    assert load_run_config(None, {"suite": "humanoid", "limit": 60}).budget.num_train == 30
+
+
+@pytest.mark.parametrize(
+    ("suite", "settings", "config_hash"),
+    [
+        ("holmes", {}, "53aff8f891761984"),
+        ("holmes", {"seed": 3, "layers": [2]}, "2d6077d8ecae1617"),
+        ("holmes", {"corpus": {"source": "real"}}, "bcde644432097dc9"),
+        ("holmes", {"sets": ["planted-pos"]}, "7e81f529de48a917"),
+        ("holmes", {"control": ["word_order"]}, "e70d68c6ed048dc0"),
+        ("humanoid", {}, "2c54252c2d896327"),
+        ("humanoid", {"seed": 3, "layers": [2]}, "40a7c05cd54692ab"),
+        ("humanoid", {"limit": 60}, "4e796df6e31c3e21"),
+        ("humanoid", {"corpus": {"source": "real"}}, "bc3e4c5cd663bb5e"),
+        ("humanoid", {"concepts": ["hedging"]}, "f19ae60e1118bfad"),
+        ("ce-bench", {}, "7e99801f8dc6f828"),
+        ("ce-bench", {"limit": 60}, "496d0011e37dea26"),
+        ("ce-bench", {"corpus": {"source": "real"}}, "c6e7496a49d9e20c"),
+        ("ce-bench", {"concepts": ["hedging"]}, "28e0a4b5bb203228"),
+        ("ce-bench", {"sets": ["planted-pos"]}, "5bc08635c5720278"),
+    ],
+)
+def test_settings_that_went_leave_the_hashes_of_runs(suite: str, settings: dict[str, Any], config_hash: str) -> None:
+    """Recorded while every suite of concepts had the settings of all."""
+    assert load_run_config(None, {"suite": suite, "preset": "demo", **settings}).config_hash() == config_hash
 
 
 def test_a_single_setting_is_given_once() -> None:

@@ -54,7 +54,7 @@ KEEPS_GROUPS = {
     "poolbench_driver.suites.holmes.plan:resolve": "groups of the set",
     "poolbench_driver.suites.holmes.rates:winning_rates": "phenomena",
     "poolbench_driver.suites.holmes.recorded:ScoreTable.weights": "phenomena",
-    "poolbench_driver.suites.poolbench.rows.confounds:_baseline": "groups, the resamples of D1",
+    "poolbench_driver.suites.poolbench.audit:_baseline": "groups, the resamples of D1",
     "poolbench_extractor.recovered:_Recovery._loss_recovered": "pairs of stories",
     "poolbench_prober.contrast.figures:Figures._samples": "subjects",
     "poolbench_prober.contrast.figures:Figures._quotients": "subjects",
@@ -96,9 +96,9 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.ce_bench.claims:_exponent": "autoencoders of the same stories, model, hook, architecture",
     "poolbench_driver.suites.ce_bench.claims:_order": "autoencoders of one architecture",
     "poolbench_driver.suites.ce_bench.entrant:Entrant.beats": "subjects",
-    "poolbench_driver.suites.poolbench.measures.disentangle:Shifts.__init__": "openings",
+    "poolbench_driver.suites.poolbench.d3:Shifts.__init__": "openings",
     "poolbench_driver.suites.poolbench.measures.response:halves": "openings",
-    "poolbench_driver.suites.poolbench.measures.steering:opening_weights": "openings, within each half",
+    "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
     "poolbench_prober.inputs.corpus:control_labels": "words of a control task",
 }
 #: Single rows are drawn, and why that parts nothing that matters.

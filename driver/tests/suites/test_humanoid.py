@@ -24,7 +24,7 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, check, fine_tunes, plan
+from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import Line, View, arrows
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble
 from poolbench_driver.suites.humanoid.words import read_words
@@ -72,16 +72,15 @@ def test_fine_tunes_that_cannot_be_are_refused(
         fine_tunes(HumanoidConfig(suite="humanoid", **{"null": NEUTRAL, **settings, "after": after}))
 
 
-def test_a_folder_named_as_the_model_before_is_refused_and_that_of_a_dot_has_its_name(
+def test_a_folder_may_be_named_before_and_that_of_a_dot_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors of the fine-tune would take the place of those of the model before it."""
+    """Vectors of the fine-tune do not take the place of those of the model before it."""
     for name in ("before", "my tüne"):
         (tmp_path / name).mkdir()
         for file in (asset_path("demo_personas") / "bed-high-0").iterdir():
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(ConfigError, match="before names the model without a fine-tune: rename the folder"):
-        fine_tunes(HumanoidConfig(suite="humanoid", after=(str(tmp_path / "before"),)))
+    assert _plan(after=(str(tmp_path / "before"),)).keys == _plan().keys
     monkeypatch.chdir(tmp_path / "my tüne")
     assert [tune.name for tune in fine_tunes(HumanoidConfig(suite="humanoid", after=(".",)))] == ["my tüne"]
 
@@ -92,11 +91,10 @@ def test_texts_of_concepts_are_read_in_one_way_before_and_after(settings: dict[s
         suite="humanoid",
         after=("bed-high-0",),
         concepts=("hedging",),
-        strategies=("A1_mean",),
         num_random=0,
         **settings,
     )
-    names, strategies = resolve_names(config)
+    names, strategies = resolve_names(config.probing)
     probing = Scope(names, MODEL, tuple(strategies))
     made = plan(HumanoidScope(config, MODEL, read_words(None), tuple(fine_tunes(config)), probing))
     (task,) = (task for task in made.tasks.values() if "direction" in task.inputs)
@@ -312,8 +310,3 @@ def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None
         if folder.is_dir():
             settings = json.loads((folder / "adapter_config.json").read_text())
             assert settings["base_model_name_or_path"] == "demo"
-
-
-def test_steering_is_refused_because_the_suite_has_none() -> None:
-    with pytest.raises(ConfigError, match="--metrics d1,d2: this suite steers nothing"):
-        check(HumanoidConfig(suite="humanoid", metrics=("d1", "d2")))

@@ -6,7 +6,7 @@ import pytest
 from poolbench.contracts.measures import Measure
 from poolbench.statistics import group_weights
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.confounds import excess_over_confound
+from poolbench_driver.suites.poolbench.audit import excess_over_confound
 
 
 def drawn(num_groups: int = 30, seed: int = 0) -> dict[str, np.ndarray]:
@@ -24,7 +24,7 @@ def drawn(num_groups: int = 30, seed: int = 0) -> dict[str, np.ndarray]:
 
 def excess(case: dict[str, np.ndarray], num_resamples: int = 200) -> Measure:
     weights = group_weights(case["groups"], num_resamples, 0)
-    return excess_over_confound(**case, weights_Rn=weights, confound="length", seed=0)
+    return excess_over_confound(**case, weights_Rn=weights, confound="length")
 
 
 def counted(case: dict[str, np.ndarray], scores: np.ndarray, copies: np.ndarray) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,11 +10,12 @@ from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, table_from_rows
 from poolbench.statistics.resampling import bootstrap_counts
+from poolbench_driver.suites.poolbench.d2 import d2_measures, excess_measures, published_d2
+from poolbench_driver.suites.poolbench.d3 import ScorerPair, published_d3
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, response_grids
-from poolbench_driver.suites.poolbench.measures.published import published_d2, published_d3
 from poolbench_driver.suites.poolbench.measures.response import halves
 from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
-from poolbench_driver.suites.poolbench.measures.steering import d2_measures, excess_measures
+from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 CURVE = ("d2.scp", "d2.scp_1", "d2.response_area", "d2.best_gain")
@@ -74,7 +73,7 @@ def figures_of(rows_PS: np.ndarray) -> dict[str, float]:
 def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
     rules = SteeringRules(num_bootstrap=200, seed=3)
     score_PS, steered, unsteered = random_curves(7, seed=1)
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=GatedScorer("x"), rules=rules))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered), GatedScorer("x"), rules))
     drawn: dict[str, list[float]] = {metric: [] for metric in figures_of(score_PS)}
     first, second = halves(7, rules.seed)
     counts = [bootstrap_counts(len(h), 200, rules.seed + n) for n, h in enumerate((first, second))]
@@ -98,7 +97,7 @@ def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
 def test_the_gain_by_loops() -> None:
     rules = SteeringRules(num_bootstrap=200, seed=3)
     score_PS, steered, unsteered = random_curves(8, seed=2)
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=GatedScorer("x"), rules=rules))["d2.best_gain"]
+    found = by_metric(d2_measures(CellTexts(steered, unsteered), GatedScorer("x"), rules))["d2.best_gain"]
     choose, read = halves(8, rules.seed)
     best = max(range(5), key=lambda s: score_PS[choose, s].mean())
     assert found.value == pytest.approx(score_PS[read, best].mean() - score_PS[read, 0].mean())
@@ -129,9 +128,9 @@ def test_an_opening_that_lacks_one_sample_s_score_is_incomplete() -> None:
     assert grid.openings == ("p01", "p02", "p03", "p04")
 
 
-def two_scorers(own: float, other: float) -> tuple[SteeredTables, SteeredTables]:
+def two_scorers(own: float, other: float) -> CellTexts:
     cells = {("C1", p, s): {"x": 0.3 + own * s, "y": 0.4 + other * s} for p in range(5) for s in STRENGTHS}
-    return tables(cells), tables({("unsteered", p, 0.0): {"x": 0.3, "y": 0.4} for p in range(5)})
+    return CellTexts(tables(cells), tables({("unsteered", p, 0.0): {"x": 0.3, "y": 0.4} for p in range(5)}))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +141,8 @@ def test_published_d3_is_the_plain_ratio_whatever_its_sign(
     own: float, other: float, by_correlation: float, by_gain: float
 ) -> None:
     """Where the target falls the ratio still gives a number: why the corrected D3 does not use it."""
-    scorers: dict[str, Any] = {"target": GatedScorer("x", "scorer_invalid", "b"), "neighbour": GatedScorer("y")}
-    found = published_d3(*two_scorers(own, other), **scorers, relation="ld")
+    pair = ScorerPair(GatedScorer("x", "scorer_invalid", "b"), GatedScorer("y"), "ld")
+    found = published_d3(two_scorers(own, other), pair)
     assert {m.params["scp"]: m.value for m in found} == {
         "d2.scp": pytest.approx(by_correlation),
         "d2.scp_1": pytest.approx(by_gain),
@@ -153,11 +152,11 @@ def test_published_d3_is_the_plain_ratio_whatever_its_sign(
 
 def test_published_figures_without_scorer_or_effect_are_null() -> None:
     steered = two_scorers(0.0, 0.1)
-    found = published_d3(*steered, target=GatedScorer("x"), neighbour=GatedScorer("y"), relation="lc")
+    found = published_d3(steered, ScorerPair(GatedScorer("x"), GatedScorer("y"), "lc"))
     assert {measure.status for measure in found} == {"no_effect"}
-    absent = published_d3(*steered, target=GatedScorer("x"), neighbour=GatedScorer("y", "no_scorer"), relation="lc")
+    absent = published_d3(steered, ScorerPair(GatedScorer("x"), GatedScorer("y", "no_scorer"), "lc"))
     assert {measure.status for measure in absent} == {"no_scorer"}
-    flat = by_metric(published_d2(*steered, scorer=GatedScorer("x")))
+    flat = by_metric(published_d2(steered, GatedScorer("x")))
     assert (flat["d2.scp"].status, flat["d2.scp_1"].value) == ("no_effect", 0.0)
 
 
@@ -186,7 +185,7 @@ def excesses(metric: str, drift: float, effect: float, times: int) -> tuple[np.n
     covered, ranks = [], []
     for _ in range(times):
         own, *nulls = simulated(rng, 12, drift, effect)
-        excess, rank, _ = excess_measures(metric, CURVE_STATISTICS[metric], own, nulls, rules, {})
+        excess, rank, _ = excess_measures(metric, CURVE_STATISTICS[metric], own, nulls, rules)
         assert excess.ci_low is not None and excess.ci_high is not None
         covered.append(excess.ci_low <= 0 <= excess.ci_high)
         ranks.append(rank.value)

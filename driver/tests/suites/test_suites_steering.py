@@ -17,12 +17,11 @@ from poolbench.contracts.tables import (
     vector_column,
 )
 from poolbench.errors import CellError, InputError
-from poolbench_driver.suites.poolbench.measures.cosines import d3_rep_measure
-from poolbench_driver.suites.poolbench.measures.curves import curve_rows
-from poolbench_driver.suites.poolbench.measures.disentangle import blank_d3, d3_measures
+from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures, response_curve
+from poolbench_driver.suites.poolbench.d3 import ScorerPair, blank_d3, d3_measures, d3_rep_measure
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
-from poolbench_driver.suites.poolbench.measures.steering import blank_d2, d2_measures
+from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 NULL_STRENGTHS = STRENGTHS[:3]
@@ -81,7 +80,7 @@ def by_metric(measures):
 
 def test_figures_of_a_straight_line(unsteered):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered), SCORER, RULES))
     assert found["d2.scp"].value == pytest.approx(1)
     assert found["d2.scp_1"].value == pytest.approx(0.8 * 0.125)
     assert found["d2.response_area"].value == pytest.approx(0.8 * 0.5 / 2)
@@ -97,7 +96,7 @@ def test_figures_of_a_straight_line(unsteered):
 def test_scp_is_the_spearman_of_the_prompt_mean(unsteered):
     bumpy = {0.06: 0.3, 0.125: 0.1, 0.25: 0.5, 0.5: 0.4}
     steered = make_tables(["C1"], STRENGTHS, lambda key, opening, strength, scorer: bumpy[strength])
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered), SCORER, RULES))
     expected = stats.spearmanr([0, *STRENGTHS], [0.235, *bumpy.values()]).statistic
     assert found["d2.scp"].value == pytest.approx(expected)
 
@@ -111,7 +110,7 @@ def test_gain_is_read_where_it_was_not_chosen(unsteered):
     def score(key, opening, strength, scorer):
         return 0.2 + 0.01 * opening + noise[opening, columns[strength]]
 
-    found = by_metric(d2_measures(make_tables(["C1"], STRENGTHS, score), unsteered, None, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, score), unsteered), SCORER, RULES))
     order = np.random.default_rng(RULES.seed).permutation(8)
     choose, read = order[:4], order[4:]
     means = noise[choose].mean(axis=0)
@@ -129,14 +128,14 @@ def test_gain_is_read_where_it_was_not_chosen(unsteered):
 )
 def test_best_gain_leaves_out_strengths_that_are_not_fluent(unsteered, nll, repeated):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8), nll, repeated)
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered), SCORER, RULES))
     assert found["d2.best_strength"].value == 0.25
     assert found["d2.best_gain"].value == pytest.approx(0.2)
 
 
 def test_where_no_strength_is_fluent_there_is_no_best_one(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8), lambda s: 2.0 + (np.log(1.6) if s else 0))
-    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
     unknown = {name for name, measure in found.items() if measure.status == "not_fluent"}
     gains = {f"d2.best_gain{suffix}" for suffix in ("", ".excess", ".null_rank", ".null_p95")}
     assert unknown == {*gains, "d2.best_strength"}
@@ -149,7 +148,7 @@ def test_a_null_direction_without_a_fluent_strength_gains_nothing(unsteered, nul
         [f"null_{number:03d}" for number in range(20)], NULL_STRENGTHS, noisy_null, lambda s: 2.0 + (1.0 if s else 0)
     )
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
-    found = by_metric(d2_measures(steered, unsteered, broken, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, broken), SCORER, RULES))
     details = found["d2.best_gain.excess"].details
     assert details["null_mean"] == details["null_sd"] == 0
     assert found["d2.best_gain.excess"].value == details["value_at_null_strengths"] > 0
@@ -159,21 +158,19 @@ def test_two_points_have_no_correlation(unsteered, nulls):
     """With one null strength every null direction would correlate by 1 or -1."""
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
     rules = SteeringRules(num_bootstrap=200, null_strengths=(0.0, 0.125))
-    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=rules))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, rules))
     assert found["d2.scp"].value == pytest.approx(1)
     for suffix in (".excess", ".null_rank", ".null_p95"):
         assert found[f"d2.scp{suffix}"].status == "too_few"
         assert found[f"d2.scp{suffix}"].reason == "the curve has 2 strengths, with 0; a correlation needs 3"
     assert found["d2.scp_1.excess"].value is not None
     steered = make_tables(["C1"], (0.125,), linear(0.8))
-    one = by_metric(d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES))
+    one = by_metric(d2_measures(CellTexts(steered, unsteered), SCORER, RULES))
     assert one["d2.scp"].status == "too_few" and one["d2.scp_1"].value is not None
 
 
 def test_a_falling_curve_is_best_left_unsteered(unsteered):
-    found = by_metric(
-        d2_measures(make_tables(["C1"], STRENGTHS, linear(-0.3)), unsteered, None, scorer=SCORER, rules=RULES)
-    )
+    found = by_metric(d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(-0.3)), unsteered), SCORER, RULES))
     assert found["d2.best_strength"].value == 0
     assert found["d2.best_gain"].value == 0
     assert found["d2.scp"].value == pytest.approx(-1)
@@ -181,7 +178,7 @@ def test_a_falling_curve_is_best_left_unsteered(unsteered):
 
 def test_excess_uses_the_null_strengths_on_both_sides(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
-    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
     excess = found["d2.best_gain.excess"]
     assert excess.details["value_at_null_strengths"] == pytest.approx(0.8 * 0.25)
     assert excess.value == pytest.approx(0.2 - excess.details["null_mean"])
@@ -194,25 +191,23 @@ def test_excess_uses_the_null_strengths_on_both_sides(unsteered, nulls):
 
 def test_a_null_direction_has_no_excess(unsteered, nulls):
     steered = make_tables(["null_777"], STRENGTHS, noisy_null)
-    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=RULES))
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
     assert abs(found["d2.scp_1.excess"].value) < 0.03
     assert found["d2.scp.null_rank"].value > 1
 
 
 def test_invalid_scorer_makes_every_figure_null(unsteered):
     scorer = GatedScorer("causation", "scorer_invalid", "AUROC .6 on cut texts")
-    measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=scorer)
+    measures = d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), unsteered), scorer)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
-    assert len(measures) == len(blank_d2(CellError("collapsed", "x")))
+    assert [measure.metric for measure in measures] == list(D2_METRICS)
     upside_down = GatedScorer("causation", positive_mean=0.4, negative_mean=0.5)
-    measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=upside_down)
+    measures = d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), unsteered), upside_down)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
 
 
 def test_flat_curve_has_no_correlation(unsteered):
-    found = by_metric(
-        d2_measures(make_tables(["C1"], STRENGTHS, linear(0.0)), unsteered, None, scorer=SCORER, rules=RULES)
-    )
+    found = by_metric(d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(0.0)), unsteered), SCORER, RULES))
     assert found["d2.scp"].status == "no_effect"
     assert found["d2.scp_1"].value == 0
 
@@ -223,29 +218,27 @@ def test_openings_with_gaps_are_left_out_and_too_few_is_typed():
 
     unsteered = make_tables(["unsteered"], (0.0,), linear(0.0), openings=6)
     steered = make_tables(["C1"], STRENGTHS, score, openings=6)
-    assert d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES)[0].n == 5
+    assert d2_measures(CellTexts(steered, unsteered), SCORER, RULES)[0].n == 5
     few = make_tables(["C1"], STRENGTHS, linear(1), openings=3)
     unsteered = make_tables(["unsteered"], (0.0,), linear(0.0), openings=3)
-    assert {m.status for m in d2_measures(few, unsteered, None, scorer=SCORER, rules=RULES)} == {"too_few"}
+    assert {m.status for m in d2_measures(CellTexts(few, unsteered), SCORER, RULES)} == {"too_few"}
 
 
 def test_missing_reference_strength_is_a_clear_error(unsteered):
     steered = make_tables(["C1"], (0.06, 0.25), linear(1))
     with pytest.raises(InputError, match=r"no texts at strength 0.125; the curve has 0, 0.06, 0.25"):
-        d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES)
+        d2_measures(CellTexts(steered, unsteered), SCORER, RULES)
 
 
-def test_several_directions_need_a_key(unsteered):
+def test_texts_along_several_directions_are_refused(unsteered):
     steered = make_tables(["C1", "C3"], STRENGTHS, linear(0.5))
     with pytest.raises(InputError, match="C1, C3"):
-        d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES)
-    found = d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES, direction_key="C3")
-    assert found[0].status == "ok"
+        d2_measures(CellTexts(steered, unsteered), SCORER, RULES)
 
 
 def test_no_texts_at_all_is_typed(unsteered):
     empty = SteeredTables(TEXTS.empty_table(), SCORES.empty_table(), FLUENCY.empty_table())
-    assert d2_measures(empty, unsteered, None, scorer=SCORER, rules=RULES)[0].status == "too_few"
+    assert d2_measures(CellTexts(empty, unsteered), SCORER, RULES)[0].status == "too_few"
 
 
 def two_concepts(own, other):
@@ -258,9 +251,7 @@ def d3(own, other, nulls=None, nll=lambda s: 2.0):
     scorers = ("causation", "contrast")
     steered = make_tables(["C1"], STRENGTHS, two_concepts(own, other), nll, scorers=scorers)
     unsteered = make_tables(["unsteered"], (0.0,), two_concepts(0, 0), scorers=scorers)
-    return by_metric(
-        d3_measures(steered, unsteered, nulls, target=SCORER, neighbour=NEIGHBOUR, relation="lc", rules=RULES)
-    )
+    return by_metric(d3_measures(CellTexts(steered, unsteered, nulls), ScorerPair(SCORER, NEIGHBOUR, "lc"), RULES))
 
 
 def test_d3_in_units_of_each_scorer():
@@ -293,7 +284,7 @@ def test_d3_reversed_where_the_chosen_strength_lowers_the_target():
     scorers = ("causation", "contrast")
     steered = make_tables(["C1"], STRENGTHS, score, scorers=scorers)
     unsteered = make_tables(["unsteered"], (0.0,), score, scorers=scorers)
-    found = d3_measures(steered, unsteered, None, target=SCORER, neighbour=NEIGHBOUR, relation="ld", rules=RULES)
+    found = d3_measures(CellTexts(steered, unsteered), ScorerPair(SCORER, NEIGHBOUR, "ld"), RULES)
     assert found[0].status == "reversed"
     assert found[0].metric == "d3.ld"
 
@@ -321,12 +312,8 @@ def test_d3_is_null_where_no_strength_is_fluent():
 
 def test_d3_with_an_invalid_neighbour_scorer_is_null():
     found = d3_measures(
-        make_tables(["C1"], STRENGTHS, linear(1)),
-        make_tables(["unsteered"], (0.0,), linear(0)),
-        None,
-        target=SCORER,
-        neighbour=GatedScorer("contrast", "no_scorer", "none"),
-        relation="ld",
+        CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), make_tables(["unsteered"], (0.0,), linear(0))),
+        ScorerPair(SCORER, GatedScorer("contrast", "no_scorer", "none"), "ld"),
     )
     assert {measure.status for measure in found} == {"no_scorer"}
     assert len(found) == len(blank_d3("ld", CellError("failed", "x")))
@@ -344,15 +331,17 @@ def direction_table(vectors, status=None):
 
 def test_d3_rep_is_a_cosine():
     first, second = direction_table([[1.0, 0.0]]), direction_table([[0.6, 0.8]])
-    found = d3_rep_measure(first, second, neighbour="contrast", relation="lc")
+    found = d3_rep_measure(first, second, "lc")
     assert found.value == pytest.approx(0.6, abs=1e-7)
     collapsed = direction_table([[0.0, 0.0]], status="collapsed")
-    assert d3_rep_measure(first, collapsed, neighbour="contrast", relation="lc").status == "collapsed"
+    with pytest.raises(CellError) as caught:
+        d3_rep_measure(first, collapsed, "lc")
+    assert caught.value.status == "collapsed"
 
 
 def test_curve_rows(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8), lambda s: 2 + s)
-    rows = curve_rows(steered, unsteered, nulls, scorer=SCORER, rules=RULES)
+    rows = response_curve(CellTexts(steered, unsteered, nulls), SCORER, RULES)
     assert [row["strength"] for row in rows] == [0, *STRENGTHS]
     assert rows[2]["gain"] == pytest.approx(0.1)
     assert rows[2]["perplexity_ratio"] == pytest.approx(np.exp(0.125))
@@ -364,7 +353,7 @@ def test_curve_rows(unsteered, nulls):
 
 def test_measures_fit_the_result_schema(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
-    rows = to_rows(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=RULES))
+    rows = to_rows(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
     table = result_table([{**row, "suite": "poolbench"} for row in rows])
     assert len(set(table["cell_id"].to_pylist())) == len(rows)
 

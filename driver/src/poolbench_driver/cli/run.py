@@ -165,7 +165,10 @@ def run(
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
     from poolbench_driver.config import scorer_settings
+    from poolbench_driver.contract.registry import SUITES
 
+    if scorers and suite and not reads(SUITES.get(suite), "scorer_mode"):
+        raise typer.BadParameter(f"--scorers {scorers}: the suite {suite} trains no scorers; leave the option out")
     flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}

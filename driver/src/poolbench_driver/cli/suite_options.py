@@ -39,7 +39,7 @@ def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str
 
 def reads(suite: Suite[Any, Any, Any], name: str) -> bool:
     """Return whether a suite has a setting and reads it."""
-    return name in suite.config.model_fields and name not in suite.config.unread
+    return name in suite.config.model_fields
 
 
 def help_rows(
@@ -66,7 +66,7 @@ def help_rows(
         default, value = described.get("default"), started.get(name, described.get("default"))
         if section:
             values = {**(default or {}), **(value if isinstance(value, dict) else {})}
-            inner = [setting for setting in section if f"{name}.{setting}" not in of.unread]
+            inner = list(section)
             if option in shown and "source" in inner:  # `--corpus` names the source of a corpus
                 inner.remove("source")
                 yield shown[option], _text(described, values.get("source"))

@@ -3,11 +3,14 @@
 from poolbench_driver.config.assignments import Assignment, read_assignments
 from poolbench_driver.config.concepts import (
     NO_FOLDER,
-    OF_STEERING,
     SCORERS,
     ConceptsConfig,
     CorpusConfig,
+    CorpusSource,
+    PassagesSource,
+    ReadingConfig,
     SaeConfig,
+    as_concepts,
     of_concepts,
     scorer_settings,
 )
@@ -16,13 +19,16 @@ from poolbench_driver.config.run import DEFAULT_SUITE, RunConfig
 __all__ = [
     "DEFAULT_SUITE",
     "NO_FOLDER",
-    "OF_STEERING",
     "SCORERS",
     "Assignment",
     "ConceptsConfig",
     "CorpusConfig",
+    "CorpusSource",
+    "PassagesSource",
+    "ReadingConfig",
     "RunConfig",
     "SaeConfig",
+    "as_concepts",
     "of_concepts",
     "read_assignments",
     "scorer_settings",

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from poolbench.config import StrictModel
-from poolbench.errors import ConfigError, UnknownNameError, shown
+from poolbench.errors import ConfigError, shown
 
 #: Settings of a file that are no field of a run: they change others.
 BESIDE_FIELDS = ("preset", "limit")
@@ -41,14 +41,6 @@ def setting_paths(of: type[StrictModel]) -> list[str]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, StrictModel):
             paths += [f"{name}.{inner}" for inner in field.annotation.model_fields]
     return paths
-
-
-def require_known(named: Iterable[Assignment], of: type[StrictModel]) -> None:
-    """Raise UnknownNameError for a path that a configuration does not have, with the nearest ones."""
-    paths = setting_paths(of)
-    for assignment in named:
-        if assignment.path not in paths:
-            raise UnknownNameError("setting", assignment.path, paths)
 
 
 def read_assignments(texts: Iterable[str]) -> list[Assignment]:

@@ -1,10 +1,10 @@
-"""The settings of suites that read the passages of concepts, pool and probe them, steer and score."""
+"""The settings of suites that read a corpus, and of the stages that probe, steer and score concepts."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from poolbench.config import LayerChoice, StrictModel
+from poolbench.config import BUDGETS, Budget, LayerChoice, StrictModel, completed
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.config.run import RunConfig
@@ -12,15 +12,6 @@ from poolbench_driver.config.run import RunConfig
 D2_DEPTH = 0.5
 #: Sources of passages that are not a folder.
 NO_FOLDER = ("planted", "real")
-#: Settings that only D2 and D3 read.
-OF_STEERING = frozenset(
-    (
-        *("metrics", "steering", "steering_layer", "scorer_base", "scorer_mode", "scorer_layers", "scorer_revision"),
-        *("scorer_subfolder", "scorer_positive_label", "corpus.scorer_texts", "budget.num_scorer", "budget.strengths"),
-        *("budget.alpha_unit", "budget.null_strengths", "budget.reference_strength", "budget.num_openings"),
-        *("budget.opening_set", "budget.max_tokens", "budget.num_nulls", "budget.num_continuations"),
-    )
-)
 #: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
 SCORERS: dict[str, dict[str, Any]] = {
     "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
@@ -33,17 +24,27 @@ SCORERS: dict[str, dict[str, Any]] = {
 }
 
 
-class CorpusConfig(StrictModel):
-    """Where passages come from: `planted` (the grammar), `real` (archives) or a folder of JSONL files."""
+class CorpusSource(StrictModel):
+    """Where texts come from: `planted` (the grammar), `real` (archives) or a folder."""
 
     source: str = "planted"
     """`planted`, `real`, or the folder."""
-    scorer_texts: str | None = None
-    """Source of texts that train scorers, where a folder has none of a concept."""
+
+
+class PassagesSource(CorpusSource):
+    """Where passages of concepts come from; a folder holds JSONL files."""
+
     window: tuple[int, int] | None = None
     """Fewest and most tokens of a passage; by default those of the source."""
     seed: int = 0
     """Seed of the passages that are written or drawn."""
+
+
+class CorpusConfig(PassagesSource):
+    """Where passages come from, and texts that train scorers."""
+
+    scorer_texts: str | None = None
+    """Source of texts that train scorers, where a folder has none of a concept."""
 
 
 class SteeringConfig(StrictModel):
@@ -78,8 +79,36 @@ class SaeConfig(StrictModel):
     num_features: int = Field(default=10, ge=1, le=10_000)  # number of features that the direction is made of
 
 
-class ConceptsConfig(RunConfig):
-    """Settings of a suite that reads the passages of concepts: what the stages need."""
+class ReadingConfig(RunConfig):
+    """Settings of a suite that pools what a model reads of a corpus."""
+
+    corpus: CorpusSource = CorpusSource()
+    """Where texts come from: `planted`, `real`, or a folder."""
+    layers: tuple[LayerChoice, ...] | None = None
+    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
+    annotator: str = "annotator"
+    """spaCy pipeline that annotates passages."""
+    include_bos: bool = False
+    """Whether a BOS counts as a real token."""
+    add_bos: bool = False
+    """Whether every text begins with the BOS that the tokenizer defines and does not add."""
+    sinks: Literal["exclude", "include"] = "exclude"
+    """`exclude` leaves attention sinks out of every strategy but those that name a position."""
+    sink_ratio: SinkRatio = SINK_RATIO
+    """A token is a sink if its norm exceeds this many times the median of its passage."""
+
+    @property
+    def sink_settings(self) -> dict[str, Any]:
+        """Return what is done with attention sinks, as far as it differs from the corrected protocol."""
+        settings = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
+        return {name: value for name, value in settings.items() if value != type(self).model_fields[name].default}
+
+
+class ConceptsConfig(ReadingConfig):
+    """Settings of the stages that read the passages of concepts, pool and probe them, steer and score."""
+
+    budget: Budget = BUDGETS["demo"]
+    """How much is measured; result rows hold its name."""
 
     concepts: tuple[str, ...] = ()
     """Concept ids, or `all`; neighbours need only their scorer, which the plan adds."""
@@ -87,8 +116,6 @@ class ConceptsConfig(RunConfig):
     """Strategy ids, or `card` and `extended` for what these boards run by default; by default the card. Strategies
     that run on request only must be named.
     """
-    layers: tuple[LayerChoice, ...] | None = None
-    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
     layer_choice: Literal["reported", "nested"] = "reported"
     """`reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the training folds."""
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
@@ -118,16 +145,6 @@ class ConceptsConfig(RunConfig):
     """Folder of a concept's classifier; `{concept}` stands for the concept's id."""
     scorer_positive_label: str | None = None
     """Label (or its index) that means the concept in a published classifier; `{concept}` as above."""
-    annotator: str = "annotator"
-    """spaCy pipeline that annotates passages."""
-    include_bos: bool = False
-    """Whether a BOS counts as a real token."""
-    add_bos: bool = False
-    """Whether every text begins with the BOS that the tokenizer defines and does not add."""
-    sinks: Literal["exclude", "include"] = "exclude"
-    """`exclude` leaves attention sinks out of every strategy but those that name a position."""
-    sink_ratio: SinkRatio = SINK_RATIO
-    """A token is a sink if its norm exceeds this many times the median of its passage."""
     keep_activations: bool = False
     """Whether the hidden states of all tokens are stored too."""
 
@@ -150,12 +167,6 @@ class ConceptsConfig(RunConfig):
         return self
 
     @property
-    def sink_settings(self) -> dict[str, Any]:
-        """Return what is done with attention sinks, as far as it differs from the corrected protocol."""
-        settings = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
-        return {name: value for name, value in settings.items() if value != type(self).model_fields[name].default}
-
-    @property
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names."""
         return self.concepts
@@ -172,6 +183,12 @@ class ConceptsConfig(RunConfig):
             if section[name] is None:  # a later field
                 del section[name]
         return settings
+
+
+def as_concepts(config: RunConfig, **settings: Any) -> ConceptsConfig:
+    """Return the settings of the stages for another suite: what it has in common, and defaults for all else."""
+    shared = {name: value for name, value in config.model_dump().items() if name in ConceptsConfig.model_fields}
+    return ConceptsConfig.model_validate({**shared, "budget": completed(config.budget), **settings})
 
 
 def scorer_settings(name: str | None) -> dict[str, Any]:

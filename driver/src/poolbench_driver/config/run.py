@@ -1,8 +1,8 @@
 """The settings of one run that every suite has. Settings of the deployment come from the environment instead."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from poolbench.config import BUDGETS, Budget, StrictModel
+from poolbench.config import NamedBudget, StrictModel, amounts
 from poolbench.contracts.bounds import Seed
 from poolbench.contracts.keys import digest
 
@@ -11,13 +11,7 @@ DEFAULT_SUITE = "poolbench"
 
 
 class RunConfig(StrictModel):
-    """One run. What is not named here, or in the settings of its suite, has no influence on results.
-
-    Attributes:
-        unread: Paths of inherited settings that a suite does not read; its help leaves them out.
-    """
-
-    unread: ClassVar[frozenset[str]] = frozenset()
+    """One run. What is not named here, or in the settings of its suite, has no influence on results."""
 
     suite: str = DEFAULT_SUITE
     """What is measured; its settings are a subclass of these."""
@@ -25,8 +19,8 @@ class RunConfig(StrictModel):
     """`published` also makes rows by the reference's own definitions, beside the corrected ones, in a table of their
     own that is never ranked. The run then begins with the reference's way to measure.
     """
-    budget: Budget = BUDGETS["demo"]
-    """How much is measured; result rows hold its name."""
+    budget: NamedBudget = NamedBudget(name="demo")
+    """How much is measured; result rows hold its name. Each suite has the amounts that it reads."""
     model: str = "demo"
     """Preset id, folder, Hugging Face id, or `import:NAME`."""
     model_revision: str | None = None
@@ -35,6 +29,11 @@ class RunConfig(StrictModel):
     """Number type of the model's weights, such as `bfloat16`; by default what the model says."""
     seed: Seed = 0
     """Seed of everything that is drawn at random."""
+
+    @classmethod
+    def amounts(cls, preset: str) -> dict[str, Any]:
+        """Return the amounts of a preset that the suite reads."""
+        return amounts(type(cls.model_fields["budget"].default), preset).model_dump(mode="json")
 
     @property
     def concept_ids(self) -> tuple[str, ...]:

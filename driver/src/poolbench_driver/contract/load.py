@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from poolbench.config import BUDGETS, StrictModel, limited, read_yaml
+from poolbench.config import BUDGETS, PassagesBudget, StrictModel, limited, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 from poolbench_driver.config import DEFAULT_SUITE, Assignment, RunConfig
-from poolbench_driver.config.assignments import BESIDE_FIELDS, require_known
+from poolbench_driver.config.assignments import BESIDE_FIELDS, setting_paths
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Suite
 
 _MAX_ISSUES = 20
 
@@ -31,7 +32,10 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     ]
     settings = {field: value for layer in layers for field, value in layer.items()}
     suite, name = SUITES.get(str(settings.get("suite", DEFAULT_SUITE))), settings.get("preset")
-    require_known(assignments, suite.config)
+    paths = setting_paths(suite.config)
+    for assignment in assignments:
+        if assignment.path not in paths:
+            raise UnknownNameError(f"setting of {suite.id}", assignment.path, paths)
     merged = suite.preset(_known(name), settings) if name else {}
     merged |= suite.settings()
     way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
@@ -39,7 +43,7 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
         below = merged.get(field)
         if field == "budget" and isinstance(value, str):  # it names amounts, not how to measure
-            merged[field] = BUDGETS[_known(value)].model_dump(mode="json") | way.get(field, {})
+            merged[field] = suite.config.amounts(_known(value)) | way.get(field, {})
         elif field in sections and isinstance(value, dict):
             merged[field] = {**(below if isinstance(below, dict) else sections[field].model_dump(mode="json")), **value}
         else:
@@ -49,10 +53,14 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     try:
         config = suite.config.model_validate(merged)
     except ValidationError as error:
-        lines = [_describe(issue, suite.config) for issue in error.errors()]
+        lines = [_describe(issue, suite) for issue in error.errors()]
         more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
-    return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
+    if limit is None:
+        return config
+    if not isinstance(config.budget, PassagesBudget):
+        raise ConfigError(f"limit {limit}: the suite {suite.id} reads no passages of concepts; leave it out")
+    return config.model_copy(update={"budget": limited(config.budget, limit)})
 
 
 def _known(name: Any) -> str:
@@ -73,13 +81,14 @@ def _limit(value: Any) -> int | None:
     raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
-def _describe(issue: Any, of: type[RunConfig]) -> str:
+def _describe(issue: Any, suite: Suite[Any, Any, Any]) -> str:
     """Return one line on a wrong field: its path, what is wrong, the value received."""
+    of: type[RunConfig] = suite.config
     place = [str(part) for part in issue["loc"]]
     if issue["type"] == "extra_forbidden":
         section = _sections(of).get(place[0]) if len(place) > 1 else None
         return unknown_name_message(
-            "setting", ".".join(place), _field_names(type(section) if section else of, place[:-1])
+            f"setting of {suite.id}", ".".join(place), _field_names(type(section) if section else of, place[:-1])
         )
     received = "" if isinstance(issue["input"], dict) else f", got {shown(issue['input'])}"
     return f"{'.'.join(place)}: {issue['msg']}{received}"

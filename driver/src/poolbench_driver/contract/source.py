@@ -47,6 +47,13 @@ class RowSource:
             self.damaged[key] = error
             return Failure("", "", Status.FAILED, str(error))
 
+    def required(self, key: str) -> pa.Table:
+        """Return the table under a key. Raise CellError with the reason if there is none."""
+        table = self.table(key)
+        if isinstance(table, Failure):
+            raise table.error
+        return table
+
     def timings(self, key: str) -> Row:
         """Return the cost columns of a row, from the manifest of its artifact."""
         try:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from poolbench.config import BUDGETS
 from poolbench.errors import ConfigError
 from poolbench_driver.config import RunConfig
 
@@ -152,7 +151,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""
-        return {"budget": BUDGETS[name].model_dump(mode="json")}
+        return {"budget": self.config.amounts(name)}
 
     def settings(self) -> Mapping[str, Any]:
         """Return the settings that all of its runs start from."""

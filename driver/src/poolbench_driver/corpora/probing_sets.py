@@ -7,7 +7,7 @@ from typing import Protocol
 
 from poolbench.errors import CorpusError
 from poolbench_corpora.probing import ProbingSet, ProbingSets
-from poolbench_driver.config import NO_FOLDER, CorpusConfig
+from poolbench_driver.config import NO_FOLDER, CorpusSource
 
 
 class NamesSets(Protocol):
@@ -18,7 +18,7 @@ class NamesSets(Protocol):
         """Return ids, or patterns such as `blimp-*`."""
 
     @property
-    def corpus(self) -> CorpusConfig:
+    def corpus(self) -> CorpusSource:
         """Return the corpus: planted, real or a folder of definitions."""
 
 

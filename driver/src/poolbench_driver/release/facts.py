@@ -7,7 +7,7 @@ from typing import Any
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench_driver.config import ConceptsConfig, RunConfig
+from poolbench_driver.config import ReadingConfig, RunConfig
 from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.records import RunFolder
 
@@ -44,5 +44,5 @@ def origin(model: str, config: RunConfig, command: str, licence: str, own: Mappi
 def passages_source(config: RunConfig) -> str:
     """Return where passages come from; the setting says it only of concepts that bring none."""
     has_corpus = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
-    source = config.corpus.source if isinstance(config, ConceptsConfig) else config.data_name
+    source = config.corpus.source if isinstance(config, ReadingConfig) else config.data_name
     return OWN if has_corpus and all(has_corpus) else f"{source}+{OWN}" if any(has_corpus) else source

@@ -65,7 +65,7 @@ def plan_components(scope: Scope, vectors: Vectors) -> Components:
             }
             outputs = draft.add(steps.COMPONENT_OF_ALL, NoParams(), inputs, [steps.COMMON_COMPONENT()])
             keys[of.cell] = outputs[steps.COMMON_COMPONENT()]
-    return Components(draft.done(), keys)
+    return Components(draft.work, keys)
 
 
 def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
@@ -75,17 +75,19 @@ def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probe
         name: _Planner(scope, draft, concept_vectors, components).plan()
         for name, concept_vectors in vectors.concepts.items()
     }
-    return Probes(draft.done(), concepts)
+    return Probes(draft.work, concepts)
 
 
 def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
-    """Plan the directions of concepts that are neighbours only, at the steering layer."""
-    draft = Draft()
-    directions = {
-        name: _Planner(scope, draft, concept_vectors, components).plan_directions(scope.steering_layer)
-        for name, concept_vectors in vectors.concepts.items()
-    }
-    return Directions(draft.done(), directions)
+    """Plan the directions of concepts that are neighbours only, at the steering layer, from the train split."""
+    draft, directions = Draft(), dict[str, Mapping[Cell, str]]()
+    for name, concept_vectors in vectors.concepts.items():
+        params = steps.ProbeParams(concept=name, seed=scope.config.seed, **scope.config.sink_settings)
+        planner = _Planner(scope, draft, concept_vectors, components)
+        directions[name] = planner.each(
+            steps.CONCEPT_DIRECTIONS, params, steps.DIRECTIONS, [scope.steering_layer], ("train",)
+        )
+    return Directions(draft.work, directions)
 
 
 @dataclass(frozen=True)
@@ -98,46 +100,41 @@ class _Planner:
     components: Components
 
     def plan(self) -> ConceptProbes:
-        """Plan all of the concept's D1: measures, directions and scores of every strategy at every layer."""
+        """Plan all of the concept's D1: measures, directions and scores of every strategy at every layer.
+
+        If requested, D1 by the reference's own definition, which fixes folds and seeds itself, and D1 at the layer that
+        each training fold chooses.
+        """
+        scope, concept, config = self.scope, self.vectors.concept, self.scope.config
         parts: dict[str, dict[Cell, str]] = {part: {} for part in steps.PARTS}
-        for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
+        for layer, specs in product(scope.layers_with_steering, scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             inputs = self._inputs(specs, [layer])
-            if (sae := self.scope.saes.get(layer)) is not None:
+            if (sae := scope.saes.get(layer)) is not None:
                 inputs[steps.SAE(layer)] = sae.key
             roles = [role(*cell) for cell in cells for role in steps.PARTS.values()]
-            outputs = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
+            outputs = self.draft.add(steps.PROBE, probe_params(scope, concept.id, layer), inputs, roles)
             for cell, part in product(cells, steps.PARTS):
                 parts[part][cell] = outputs[steps.PARTS[part](*cell)]
-        return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
+        published: dict[Cell, str] = {}
+        if config.protocol == "published":
+            params = steps.ProbeParams(
+                concept=concept.id,
+                num_bootstrap=config.budget.num_bootstrap,
+                protocol="published",
+                **config.sink_settings,
+            )
+            published = self.each(steps.PROBE, params, steps.MEASURES, scope.layers)
+        nested: dict[str, str] = {}
+        if config.layer_choice == "nested" and len(scope.layers) > 1:
+            for specs in scope.strategy_groups:
+                names = {spec.id: steps.NESTED_MEASURES(spec.id) for spec in specs}
+                inputs = self._inputs(specs, scope.layers)
+                outputs = self.draft.add(steps.LAYERS, probe_params(scope, concept.id), inputs, names.values())
+                nested |= {strategy: outputs[name] for strategy, name in names.items()}
+        return ConceptProbes(concept, **parts, published=published, nested=nested)
 
-    def _published(self) -> dict[Cell, str]:
-        """Plan D1 by the reference's own definition, if requested; it fixes folds and seeds itself."""
-        if self.scope.config.protocol != "published":
-            return {}
-        budget, concept = self.scope.config.budget, self.vectors.concept.id
-        sinks = self.scope.config.sink_settings
-        params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published", **sinks)
-        return self._each(steps.PROBE, params, steps.MEASURES, self.scope.layers)
-
-    def _nested(self) -> dict[str, str]:
-        """Plan D1 at the layer that each training fold chooses, if requested."""
-        layers, keys = self.scope.layers, dict[str, str]()
-        if self.scope.config.layer_choice != "nested" or len(layers) < 2:
-            return keys
-        for specs in self.scope.strategy_groups:
-            roles = {spec.id: steps.NESTED_MEASURES(spec.id) for spec in specs}
-            outputs = self.draft.add(steps.LAYERS, self._params(), self._inputs(specs, layers), roles.values())
-            keys |= {name: outputs[role] for name, role in roles.items()}
-        return keys
-
-    def plan_directions(self, layer: int) -> dict[Cell, str]:
-        """Plan directions alone, from the train split."""
-        config = self.scope.config
-        params = steps.ProbeParams(concept=self.vectors.concept.id, seed=config.seed, **config.sink_settings)
-        return self._each(steps.CONCEPT_DIRECTIONS, params, steps.DIRECTIONS, [layer], ("train",))
-
-    def _each(
+    def each(
         self,
         step: Step[steps.ProbeParams],
         params: steps.ProbeParams,
@@ -152,9 +149,6 @@ class _Planner:
             outputs = self.draft.add(step, params, self._inputs(specs, [layer], splits), roles.values())
             keys |= {cell: outputs[name] for cell, name in roles.items()}
         return keys
-
-    def _params(self, layer: int | None = None) -> steps.ProbeParams:
-        return probe_params(self.scope, self.vectors.concept.id, layer)
 
     def _inputs(
         self, specs: Iterable[StrategySpec], layers: Sequence[int], splits: Sequence[Split] = SPLITS

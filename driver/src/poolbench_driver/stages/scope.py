@@ -125,6 +125,11 @@ class Scope:
         """Return the task parameters that name the model, and how it reads text."""
         return self.model.params | ({"add_bos": True} if self.config.add_bos else {})
 
+    @property
+    def reading_params(self) -> dict[str, Any]:
+        """Return the model and how it reads its input, which every key of vectors and states depends on."""
+        return {**self.model_params, "include_bos": self.config.include_bos, **self.config.sink_settings}
+
     @cached_property
     def passage_tokens(self) -> float:
         """Return the expected tokens of a passage: the middle of the window of the corpus."""

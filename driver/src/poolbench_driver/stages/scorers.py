@@ -46,10 +46,32 @@ class Scores(Stage):
 
 
 def plan_scorers(scope: Scope) -> Scorers:
-    """Plan training and gate of every scorer."""
-    draft = Draft()
-    concepts = {concept.id: _plan_scorer(scope, draft, concept) for concept in scope.scored_concepts}
-    return Scorers(draft.done(), concepts)
+    """Plan training and gate of every scorer.
+
+    Part (b) of the gate reads the model's own continuations of passage halves.
+    """
+    draft, config, budget = Draft(), scope.config, scope.config.budget
+    concepts: dict[str, ScorerKeys] = {}
+    for concept in scope.scored_concepts:
+        test = draft.add_local(passages_step(config, concept, "test"))
+        params = steps.TrainParams(
+            concept=concept.id, mode=config.scorer_mode, seed=config.seed, **_base_params(config, concept)
+        )
+        inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
+        trained = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
+        generation = ContinueParams(
+            **scope.model_params, num_passages=budget.num_continuations, max_tokens=budget.max_tokens
+        )
+        continuations = draft.add(CONTINUE, generation, {PASSAGES(): test}, [CONTINUED()])[CONTINUED()]
+        gate_inputs = {
+            steps.SCORER(): trained[steps.SCORER()],
+            steps.TEST_PASSAGES(): test,
+            steps.CONTINUATIONS(): continuations,
+        }
+        gate_params = steps.GateParams(num_tokens=budget.max_tokens, seed=config.seed)
+        gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
+        concepts[concept.id] = ScorerKeys(trained[steps.SCORER()], trained[steps.MEASURES()], continuations, gate)
+    return Scorers(draft.work, concepts)
 
 
 def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
@@ -62,51 +84,24 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
         for batch in [[NULLS], *scope.strategy_batches]:
             texts = {strategy: concept_texts.texts[strategy].texts for strategy in batch}
             concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, texts)
-    return Scores(draft.done(), base, concepts)
+    return Scores(draft.work, base, concepts)
 
 
-def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
-    config = scope.config
-    test = draft.add_local(passages_step(config, concept, "test"))
-    layers = {} if config.scorer_layers is None else {"num_layers": config.scorer_layers}
-    base_fields = layers | _published(config, concept)
-    params = steps.TrainParams(
-        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **base_fields
-    )
-    inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
-    outputs = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
-    continuations = _plan_continuations(scope, draft, test)
-    gate_inputs = {
-        steps.SCORER(): outputs[steps.SCORER()],
-        steps.TEST_PASSAGES(): test,
-        steps.CONTINUATIONS(): continuations,
-    }
-    gate_params = steps.GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
-    gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
-    return ScorerKeys(outputs[steps.SCORER()], outputs[steps.MEASURES()], continuations, gate)
+def _base_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
+    """Return what identifies the base of a scorer: its name, layers, revision, and a published classifier's place.
 
-
-def _base(config: ConceptsConfig) -> str:
-    """Return the base's name; for a folder its absolute path, because the service runs elsewhere."""
-    folder = Path(config.scorer_base).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else config.scorer_base
-
-
-def _published(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
-    """Return what else identifies a base: its revision (of a folder a hash), and a published classifier's place."""
-    imports = config.scorer_mode == "import"
+    A folder is named by its absolute path, because the service runs elsewhere, and its revision is a hash.
+    """
+    imports, folder = config.scorer_mode == "import", Path(config.scorer_base).expanduser()
+    params: dict[str, Any] = {"base": str(folder.resolve()) if folder.is_dir() else config.scorer_base}
+    if config.scorer_layers is not None:
+        params["num_layers"] = config.scorer_layers
     subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""
-    folder = Path(_base(config)) / subfolder
-    revision = folder_revision(folder) if folder.is_dir() else config.scorer_revision
-    fields = {} if revision is None else {"revision": revision}
-    return {**fields, "subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else fields
-
-
-def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
-    """Plan the model's own continuations of passage halves, for part (b) of the gate."""
-    budget = scope.config.budget
-    params = ContinueParams(**scope.model_params, num_passages=budget.num_continuations, max_tokens=budget.max_tokens)
-    return draft.add(CONTINUE, params, {PASSAGES(): passages}, [CONTINUED()])[CONTINUED()]
+    place = Path(params["base"]) / subfolder
+    revision = folder_revision(place) if place.is_dir() else config.scorer_revision
+    if revision is not None:
+        params["revision"] = revision
+    return params | ({"subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else {})
 
 
 def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:

@@ -35,11 +35,12 @@ class Stage:
 
 
 class Draft:
-    """Collects the work of one stage while it is planned."""
+    """Collects the work of one stage while it is planned, in `work`."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
         self._local: dict[str, LocalStep] = {}
+        self.work = PlannedWork(self._tasks, self._local)
 
     def add(self, step: Step[Params], params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> dict[str, str]:
         """Add a task and return the keys of its outputs by role; `outputs` are roles, or keys by role."""
@@ -51,10 +52,6 @@ class Draft:
         """Add a step that the driver executes itself, and return its key."""
         self._local[step.key] = step
         return step.key
-
-    def done(self) -> PlannedWork:
-        """Return what was collected."""
-        return PlannedWork(dict(self._tasks), dict(self._local))
 
 
 def committed_keys(artifacts: Artifacts) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from poolbench.concepts import Concept
 from poolbench.contracts.wire import NULLS, UNSTEERED
@@ -19,7 +19,7 @@ from poolbench_driver.corpora.sources import calibration_step, openings_step
 from poolbench_driver.stages.probes import Probes
 from poolbench_driver.stages.scope import NULL_BASE, Scope
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.stages.vectors import ConceptVectors, Vectors
+from poolbench_driver.stages.vectors import Vectors
 
 
 class Texts(NamedTuple):
@@ -53,29 +53,6 @@ class SteeredTexts(Stage):
     concepts: Mapping[str, ConceptTexts]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Directions at several strengths (in the budget's unit); without `direction_ids` all of the direction tables."""
-
-    strengths: Sequence[float]
-    direction_ids: Sequence[str] | None = None
-
-    def params(self, scope: Scope) -> GenerateParams:
-        """Return the parameters; options at their default stay unset, so that they move no key."""
-        budget = scope.config.budget
-        direction_ids: Any = "all" if self.direction_ids is None else tuple(self.direction_ids)
-        return GenerateParams(
-            **scope.model_params,
-            layer=scope.steering_layer,
-            strengths=tuple(self.strengths),
-            max_tokens=budget.max_tokens,
-            alpha_unit=budget.alpha_unit,
-            direction_ids=direction_ids,
-            seed=scope.config.seed,
-            **scope.config.steering.changed(),
-        )
-
-
 def plan_unsteered(scope: Scope) -> Unsteered:
     """Plan the openings, the unsteered texts and, as unit of strength, the calibration norm."""
     draft, budget = Draft(), scope.config.budget
@@ -84,38 +61,56 @@ def plan_unsteered(scope: Scope) -> Unsteered:
         inputs = {PASSAGES(): draft.add_local(calibration_step())}
         params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
         shared |= draft.add(CALIBRATE, params, inputs, [CALIBRATION()])
-    texts = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
-    return Unsteered(draft.done(), shared, texts[UNSTEERED])
+    texts = _generate(scope, draft, shared, {UNSTEERED: None}, [0.0])
+    return Unsteered(draft.work, shared, texts[UNSTEERED])
 
 
 def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
-    """Plan the texts of every strategy and of each concept's null directions, at the steering layer."""
+    """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
+
+    Null directions are those of permuted labels, from the vectors of one strategy.
+    """
     draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
+    base = SplitCell("train", NULL_BASE, scope.steering_layer)
+    null_params = NullParams(num_nulls=budget.num_nulls, seed=scope.config.seed)
     concepts: dict[str, ConceptTexts] = {}
     for name, concept_vectors in vectors.concepts.items():
-        nulls, directions = _plan_nulls(scope, draft, concept_vectors), probes.concepts[name].directions
-        texts = _generate(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
+        inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"]}
+        inputs[VECTORS(*base)] = concept_vectors.vectors[base]
+        nulls = draft.add(NULL_DIRECTIONS, null_params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
+        texts = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths)
         for batch in scope.strategy_batches:
+            directions = probes.concepts[name].directions
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
-            sweep = Sweep(budget.strengths, [scope.config.steering.direction])
-            texts |= _generate(scope, draft, shared, keys, sweep)
+            texts |= _generate(scope, draft, shared, keys, budget.strengths, (scope.config.steering.direction,))
         concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts)
-    return SteeredTexts(draft.done(), concepts)
-
-
-def _plan_nulls(scope: Scope, draft: Draft, concept_vectors: ConceptVectors) -> str:
-    """Plan directions of permuted labels, from the vectors of one strategy."""
-    base = SplitCell("train", NULL_BASE, scope.steering_layer)
-    inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"], VECTORS(*base): concept_vectors.vectors[base]}
-    params = NullParams(num_nulls=scope.config.budget.num_nulls, seed=scope.config.seed)
-    return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
+    return SteeredTexts(draft.work, concepts)
 
 
 def _generate(
-    scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, str | None], sweep: Sweep
+    scope: Scope,
+    draft: Draft,
+    shared: Keys,
+    directions: Mapping[str, str | None],
+    strengths: Sequence[float],
+    direction_ids: tuple[str, ...] | Literal["all"] = "all",
 ) -> dict[str, Texts]:
-    """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name."""
+    """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name.
+
+    Strengths are in the budget's unit. Options at their default stay unset, so that they move no key.
+    """
+    budget = scope.config.budget
+    params = GenerateParams(
+        **scope.model_params,
+        layer=scope.steering_layer,
+        strengths=tuple(strengths),
+        max_tokens=budget.max_tokens,
+        alpha_unit=budget.alpha_unit,
+        direction_ids=direction_ids,
+        seed=scope.config.seed,
+        **scope.config.steering.changed(),
+    )
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
-    outputs = draft.add(GENERATE, sweep.params(scope), inputs, roles)
+    outputs = draft.add(GENERATE, params, inputs, roles)
     return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in directions}

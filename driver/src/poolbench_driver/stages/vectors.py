@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
@@ -38,16 +37,27 @@ class Vectors(Stage):
 
 
 def plan_vectors(scope: Scope) -> Vectors:
-    """Plan vectors of the measured concepts: both splits, every strategy, all layers."""
-    draft = Draft()
+    """Plan vectors of the measured concepts: both splits, every strategy, all layers.
+
+    Tokens are counted in the train passages of all concepts, if a strategy needs it.
+    """
+    draft, frequencies = Draft(), ""
     for sae in scope.saes.values():
         if sae.step is not None:
             draft.add_local(sae.step)
-    frequencies = _plan_frequencies(scope, draft)
+    if not scope.model.imported and any(spec.reads_counts for spec in scope.pooled):
+        inputs = {
+            steps.CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
+            for concept in scope.concepts
+        }
+        parameters = steps.ReadingParams.model_fields.keys() - {"dtype"}  # tokens have no dtype
+        reading = {name: value for name, value in scope.reading_params.items() if name in parameters}
+        outputs = draft.add(steps.COUNT, steps.ReadingParams(**reading), inputs, [steps.FREQUENCIES()])
+        frequencies = outputs[steps.FREQUENCIES()]
     planner = _Planner(scope, draft, frequencies)
     layers = scope.layers_with_steering
     concepts = {concept.id: planner.plan(concept, ("train", "test"), layers) for concept in scope.concepts}
-    return Vectors(draft.done(), concepts, frequencies)
+    return Vectors(draft.work, concepts, frequencies)
 
 
 def plan_neighbour_vectors(scope: Scope, measured: Vectors) -> Vectors:
@@ -56,20 +66,7 @@ def plan_neighbour_vectors(scope: Scope, measured: Vectors) -> Vectors:
     planner = _Planner(scope, draft, measured.frequencies)
     others = [concept for concept in scope.scored_concepts if concept.id not in measured.concepts]
     concepts = {concept.id: planner.plan(concept, ("train",), [scope.steering_layer]) for concept in others}
-    return Vectors(draft.done(), concepts, measured.frequencies)
-
-
-def _plan_frequencies(scope: Scope, draft: Draft) -> str:
-    """Count tokens in the train passages of all concepts, if a strategy needs them."""
-    if scope.model.imported or not any(spec.reads_counts for spec in scope.pooled):
-        return ""
-    inputs = {
-        steps.CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
-        for concept in scope.concepts
-    }
-    parameters = steps.ReadingParams.model_fields.keys() - {"dtype"}  # tokens have no dtype
-    reading = {name: value for name, value in _reading(scope).items() if name in parameters}
-    return draft.add(steps.COUNT, steps.ReadingParams(**reading), inputs, [steps.FREQUENCIES()])[steps.FREQUENCIES()]
+    return Vectors(draft.work, concepts, measured.frequencies)
 
 
 @dataclass(frozen=True)
@@ -81,112 +78,90 @@ class _Planner:
     frequencies: str
 
     def plan(self, concept: Concept, splits: Sequence[Split], layers: Sequence[int]) -> ConceptVectors:
-        """Plan one concept. Document frequencies come from the train passages alone."""
-        passages = {"train": self._passages(concept, "train")} | {
-            split: self._passages(concept, split) for split in splits
-        }
+        """Plan one concept. Document frequencies come from the train passages alone.
+
+        Each split is read by the extractor in one pass over the model, but for the layers whose kept states suffice.
+        """
+        scope, draft = self.scope, self.draft
+        passages: dict[str, str] = {}
+        for name in ("train", *splits):
+            passages[name] = draft.add_local(passages_step(scope.config, concept, name))
         annotations: dict[str, str] = {}
         vectors: dict[SplitCell, str] = {}
         states: dict[tuple[Split, int], str] = {}
         for split in splits:
             inputs: dict[str, str] = {}
-            if not self.scope.model.imported:
-                annotations[split] = self._annotations(passages[split], passages["train"])
+            params = None  # of imported states, which no model is needed for
+            if not scope.model.imported:
+                annotate = AnnotateParams(pipeline=scope.config.annotator, pipeline_version=scope.annotator_version)
+                texts = {steps.PASSAGES(): passages[split], IDF_PASSAGES(): passages["train"]}
+                annotations |= {split: draft.add(ANNOTATE, annotate, texts, [steps.ANNOTATIONS()])[steps.ANNOTATIONS()]}
                 inputs = {steps.PASSAGES(): passages[split], steps.ANNOTATIONS(): annotations[split]}
+                params = extract_params(scope, concept.triggers, layers)
             if self.frequencies:
                 inputs[steps.FREQUENCIES()] = self.frequencies
-            params = None if self.scope.model.imported else extract_params(self.scope, concept.triggers, layers)
-            states |= {(split, layer): self._states(concept, split, layer, params, inputs) for layer in layers}
-            vectors |= self._split(concept, split, params, inputs, {layer: states[split, layer] for layer in layers})
+            extracted: dict[str, str] = {}
+            for layer in layers:
+                if params is None:
+                    states_key = scope.model.imported[concept.id, split, layer]
+                else:
+                    states_key = steps.EXTRACT.key(steps.STATES(layer), params, inputs)
+                keys = self._keys(concept, layer, states_key, params, inputs)
+                pooled = self._pool(concept, layer, states_key, keys, inputs)
+                extracted |= {steps.VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in pooled}
+                if params is not None and scope.keeps_states:
+                    extracted[steps.STATES(layer)] = states_key
+                states[split, layer] = states_key
+                vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
+                vectors |= {SplitCell(split, spec.id, layer): states_key for spec in scope.state_readers}
+            if params is not None and extracted:
+                draft.add(steps.EXTRACT, params, inputs, extracted)
         return ConceptVectors(concept, passages, annotations, vectors, states)
 
-    def _passages(self, concept: Concept, split: str) -> str:
-        return self.draft.add_local(passages_step(self.scope.config, concept, split))
-
-    def _annotations(self, passages: str, train: str) -> str:
-        version = self.scope.annotator_version
-        params = AnnotateParams(pipeline=self.scope.config.annotator, pipeline_version=version)
-        inputs = {steps.PASSAGES(): passages, IDF_PASSAGES(): train}
-        return self.draft.add(ANNOTATE, params, inputs, [steps.ANNOTATIONS()])[steps.ANNOTATIONS()]
-
-    def _states(
-        self, concept: Concept, split: Split, layer: int, params: steps.ExtractParams | None, inputs: Keys
-    ) -> str:
-        """Return the key of the states of one split and layer; `params` is None where they are imported."""
-        if params is None:
-            return self.scope.model.imported[concept.id, split, layer]
-        return steps.EXTRACT.key(steps.STATES(layer), params, inputs)
-
-    def _split(
-        self,
-        concept: Concept,
-        split: Split,
-        params: steps.ExtractParams | None,
-        inputs: Keys,
-        states_of: Mapping[int, str],
-    ) -> Mapping[SplitCell, str]:
-        """Plan one split: from kept states where they suffice, else by the extractor in one pass over the model."""
-        vectors: dict[SplitCell, str] = {}
-        extracted: dict[str, str] = {}
-        for layer, states in states_of.items():
-            if params is None:
-                keys = self._imported_keys(concept, layer, states)
-            else:
-                keys = {
-                    spec: steps.EXTRACT.key(steps.VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled
-                }
-            served = {spec: key for spec, key in keys.items() if self._serves(states, spec, key)}
-            if served:
-                self._pool(concept, layer, states, served, inputs)
-            extracted |= {steps.VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in served}
-            vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
-            vectors |= {SplitCell(split, spec.id, layer): states for spec in self.scope.state_readers}
-            if self.scope.keeps_states and params is not None:
-                extracted[steps.STATES(layer)] = states
-        if params is not None and extracted:
-            self.draft.add(steps.EXTRACT, params, inputs, extracted)
-        return vectors
-
-    def _imported_keys(self, concept: Concept, layer: int, states: str) -> dict[StrategySpec, str]:
-        params = steps.ImportedParams(
-            **_reading(self.scope), strategies=_strategies(concept.triggers, self.scope.pooled)
-        )
-        inputs = {steps.STATES(layer): states}
-        return {
-            spec: steps.IMPORTED_VECTORS.key(steps.VECTORS(spec.id, layer), params, inputs)
-            for spec in self.scope.pooled
-        }
-
-    def _serves(self, states: str, spec: StrategySpec, vectors: str) -> bool:
-        """Return whether kept states give these vectors: always if there is no model besides them."""
-        missing = states in self.scope.present and vectors not in self.scope.present
-        return bool(self.scope.model.imported) or (missing and spec.served_by_kept_states)
+    def _keys(
+        self, concept: Concept, layer: int, states: str, params: steps.ExtractParams | None, inputs: Keys
+    ) -> dict[StrategySpec, str]:
+        """Return the keys of the vectors of one layer; `params` is None where states are imported."""
+        roles = {spec: steps.VECTORS(spec.id, layer) for spec in self.scope.pooled}
+        if params is not None:
+            return {spec: steps.EXTRACT.key(role, params, inputs) for spec, role in roles.items()}
+        strategies = _strategies(concept.triggers, self.scope.pooled)
+        imported = steps.ImportedParams(**self.scope.reading_params, strategies=strategies)
+        read = {steps.STATES(layer): states}
+        return {spec: steps.IMPORTED_VECTORS.key(role, imported, read) for spec, role in roles.items()}
 
     def _pool(
-        self, concept: Concept, layer: int, states: str, served: Mapping[StrategySpec, str], inputs: Keys
-    ) -> None:
-        """Plan vectors from the kept states of one layer; the model is not loaded."""
-        read = {steps.STATES(layer): states}
-        if steps.ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
-            read[steps.ANNOTATIONS()] = inputs[steps.ANNOTATIONS()]
-        outputs = {steps.VECTORS(spec.id, layer): key for spec, key in served.items()}
-        params = PoolParams(strategies=_strategies(concept.triggers, served), **self.scope.config.sink_settings)
-        self.draft.add(POOL, params, read, outputs)
+        self, concept: Concept, layer: int, states: str, keys: Mapping[StrategySpec, str], inputs: Keys
+    ) -> Mapping[StrategySpec, str]:
+        """Plan the vectors that come from the kept states of one layer, without the model; return their keys.
+
+        These are all, if there is no model, or those that are missing beside states that are present.
+        """
+        present, served = self.scope.present, dict(keys)
+        if not self.scope.model.imported:
+            served = {
+                spec: key
+                for spec, key in keys.items()
+                if states in present and key not in present and spec.served_by_kept_states
+            }
+        if served:
+            read = {steps.STATES(layer): states}
+            if steps.ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
+                read[steps.ANNOTATIONS()] = inputs[steps.ANNOTATIONS()]
+            outputs = {steps.VECTORS(spec.id, layer): key for spec, key in served.items()}
+            params = PoolParams(strategies=_strategies(concept.triggers, served), **self.scope.config.sink_settings)
+            self.draft.add(POOL, params, read, outputs)
+        return served
 
 
 def extract_params(scope: Scope, triggers: Sequence[str], layers: Sequence[int]) -> steps.ExtractParams:
     """Return how passages are read: by all strategies of a run; `triggers` are the words of their concept."""
     return steps.ExtractParams(
-        **_reading(scope),
+        **scope.reading_params,
         strategies=_strategies(triggers, scope.pooled),
         layers=list(layers),
         keep_activations=scope.keeps_states,
     )
-
-
-def _reading(scope: Scope) -> dict[str, Any]:
-    """Return the model and how it reads its input, which every key of vectors and states depends on."""
-    return {**scope.model_params, "include_bos": scope.config.include_bos, **scope.config.sink_settings}
 
 
 def _strategies(triggers: Sequence[str], specs: Iterable[StrategySpec]) -> list[StrategyParam]:

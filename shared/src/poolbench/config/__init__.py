@@ -1,7 +1,17 @@
 """Configuration: models, budgets, and the base of every section."""
 
 from poolbench.config.base import StrictModel
-from poolbench.config.budgets import BUDGETS, Budget, limited
+from poolbench.config.budgets import (
+    BUDGETS,
+    Budget,
+    NamedBudget,
+    PassagesBudget,
+    ProbesBudget,
+    ResampledBudget,
+    amounts,
+    completed,
+    limited,
+)
 from poolbench.config.concept import ConceptSettings
 from poolbench.config.contents import content_hash
 from poolbench.config.models import (
@@ -45,10 +55,16 @@ __all__ = [
     "ConceptSettings",
     "LayerChoice",
     "ModelRef",
+    "NamedBudget",
+    "PassagesBudget",
+    "ProbesBudget",
+    "ResampledBudget",
     "StrictModel",
+    "amounts",
     "asset_path",
     "assets_folder",
     "change_revision",
+    "completed",
     "content_hash",
     "files_revision",
     "folder_revision",

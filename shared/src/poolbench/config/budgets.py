@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -10,15 +10,36 @@ from poolbench.config.base import StrictModel
 from poolbench.errors import ConfigError
 
 
-class Budget(StrictModel):
-    """How much is measured; a named preset that every row carries."""
+class NamedBudget(StrictModel):
+    """How much is measured, by name; each suite has the amounts that it reads."""
 
     name: str
     """What result rows call it."""
+
+
+class ResampledBudget(NamedBudget):
+    """Amounts of a suite that resamples."""
+
+    num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    """Resamples of intervals."""
+
+
+class PassagesBudget(NamedBudget):
+    """Amounts of a suite that reads passages of concepts."""
+
     num_train: int = Field(gt=0)
     """Train passages per concept, both classes together."""
     num_test: int = Field(gt=0)
     """Test passages per concept."""
+
+
+class ProbesBudget(PassagesBudget, ResampledBudget):
+    """Amounts of a suite that probes concepts."""
+
+
+class Budget(ProbesBudget):
+    """Amounts of a suite that steers as well: all that a preset names."""
+
     num_scorer: int = Field(gt=0)
     """Passages per concept that its scorer is trained on."""
     strengths: tuple[float, ...]
@@ -37,8 +58,6 @@ class Budget(StrictModel):
     """New tokens of a steered text."""
     num_nulls: int = Field(default=20, ge=20, le=10_000)
     """Null directions per concept."""
-    num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
-    """Resamples of intervals."""
     num_continuations: int = Field(default=100, gt=0, le=1_000_000)
     """Passages that the model continues, to check the scorer on its own texts."""
 
@@ -52,7 +71,10 @@ class Budget(StrictModel):
         return self
 
 
-def limited(budget: Budget, num_passages: int) -> Budget:
+AnyPassagesBudget = TypeVar("AnyPassagesBudget", bound=PassagesBudget)
+
+
+def limited(budget: AnyPassagesBudget, num_passages: int) -> AnyPassagesBudget:
     """Return the budget with at most `num_passages` passages per concept, with the same shares of train and test."""
     total = budget.num_train + budget.num_test
     if num_passages >= total:
@@ -110,3 +132,17 @@ BUDGETS: dict[str, Budget] = {
         ),
     )
 }  # fmt: skip
+
+
+def completed(budget: NamedBudget) -> Budget:
+    """Return all amounts of a suite that reads some: the others are those of the preset that its name begins with."""
+    preset = next((preset for name, preset in BUDGETS.items() if budget.name.startswith(name)), BUDGETS["demo"])
+    return preset.model_copy(update=budget.model_dump())
+
+
+Amounts = TypeVar("Amounts", bound=NamedBudget)
+
+
+def amounts(of: type[Amounts], name: str) -> Amounts:
+    """Return the amounts of a preset that a suite reads."""
+    return of.model_validate(BUDGETS[name].model_dump(include=set(of.model_fields)))

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from poolbench.config import BUDGETS
+from poolbench.config import ProbesBudget, amounts
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.config import PassagesSource, ReadingConfig, as_concepts
 from poolbench_driver.contract.source import RowSource, measured
 from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, Tables
 from poolbench_driver.models import ModelInfo
@@ -22,9 +22,15 @@ from poolbench_driver.stages.vectors import plan_vectors
 AUROC = "best_layer.auroc"
 
 
-class Settings(ConceptsConfig):
-    """What every suite of concepts can be asked, and one more setting."""
+class Settings(ReadingConfig):
+    """What is read and how, and the settings that this suite adds."""
 
+    budget: ProbesBudget = amounts(ProbesBudget, "demo")
+    """How much is measured; result rows hold its name."""
+    concepts: tuple[str, ...] = ()
+    """Concept ids, or `all`."""
+    corpus: PassagesSource = PassagesSource()
+    """Where passages come from: `planted`, `real`, or a folder of JSONL files."""
     pooling: str = "A1_mean"
     """Pooling strategy whose vectors are probed."""
 
@@ -48,12 +54,12 @@ class BestLayer(Suite[Settings, Scope, LayersPlan]):
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the amounts of a preset, for two concepts at all quarters of the model's depth."""
-        budget = BUDGETS[name].model_dump(mode="json")
-        return {"budget": budget, "concepts": ["causation", "contrast"], "layers": [0.25, 0.5, 0.75, 1.0]}
+        concepts, layers = ["causation", "contrast"], [0.25, 0.5, 0.75, 1.0]
+        return super().preset(name, given) | {"concepts": concepts, "layers": layers}
 
     def resolve(self, config: Settings, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return concepts, model and the one strategy, checked."""
-        return resolve(config.model_copy(update={"strategies": (config.pooling,), "metrics": ("d1",)}), session, model)
+        return resolve(as_concepts(config, strategies=(config.pooling,), metrics=("d1",)), session, model)
 
     def plan(self, scope: Scope) -> LayersPlan:
         """Join the stages: passages to vectors, vectors to probes."""

@@ -13,7 +13,7 @@ from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import ConceptsConfig, RunConfig
+from poolbench_driver.config import as_concepts
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import SaeInput
@@ -58,15 +58,14 @@ def probing_scope(
     """
     if not config.concepts and not config.sets:
         return None
-    shared = {name: getattr(config, name) for name in RunConfig.model_fields if name != "protocol"}
-    settings = ConceptsConfig(
-        **shared,
-        concepts=config.concepts,
+    settings = as_concepts(
+        config,
+        protocol="corrected",
         strategies=(POOLING,),
         layers=tuple(autoencoders),
         metrics=("d1",),
-        corpus=config.corpus,
         fold_seeds=_fold_seeds(config.seed),
+        saes=(),
     )
     saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
     scope = (
@@ -94,7 +93,7 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
         (concept, layer): concept_probes.measures[Cell(POOLING, layer)]
         for (concept, concept_probes), layer in product(probes.concepts.items(), probing.layers)
     }
-    return ConceptProbes(joined([vectors, probes, Stage(draft.done())]), d1, sparse)
+    return ConceptProbes(joined([vectors, probes, Stage(draft.work)]), d1, sparse)
 
 
 def plan_sparse(

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from poolbench.config.models import LayerChoice
-from poolbench_driver.config import OF_STEERING, CorpusConfig, RunConfig
+from poolbench.config import LayerChoice, ProbesBudget, amounts, completed
+from poolbench_driver.config import PassagesSource, RunConfig
 
 
 class CeBenchConfig(RunConfig):
     """What a run of CE-Bench is asked."""
 
-    unread = OF_STEERING
-
+    budget: ProbesBudget = amounts(ProbesBudget, "demo")
+    """How much of `concepts` and `sets` is measured; result rows hold its name."""
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     """Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several."""
     stories: str = "planted"
@@ -31,7 +31,7 @@ class CeBenchConfig(RunConfig):
     """Concepts that features are compared with pooled directions on, from `corpus`."""
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     """Ids or patterns of probing sets that they are compared on as well: whole texts with two labels."""
-    corpus: CorpusConfig = CorpusConfig()
+    corpus: PassagesSource = PassagesSource()
     """Where passages of `concepts` and probing sets of `sets` come from: `planted`, `real`, or a folder."""
 
     @property
@@ -46,5 +46,6 @@ class CeBenchConfig(RunConfig):
 
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of."""
-        settings = super().hashed()
+        settings = super().hashed() | {"budget": completed(self.budget).model_dump(mode="json")}
+        settings["corpus"]["scorer_texts"] = None  # a setting of earlier versions that nothing read
         return settings if self.sets else {name: value for name, value in settings.items() if name != "sets"}

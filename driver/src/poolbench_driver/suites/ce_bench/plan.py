@@ -122,7 +122,7 @@ class Compared(NamedTuple):
     @property
     def entrant(self) -> str:
         """Return the name of the entrant in rows."""
-        return f"{self.sae} random" if self.kind == "random" else self.sae
+        return null_of(self.sae) if self.kind == "random" else self.sae
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _usable(config: CeBenchConfig, model: ModelInfo) -> tuple[tuple[Autoencoder,
             if isinstance(sae, InputError):
                 raise sae
             layer = _layer_of(sae, path, config, model)
-            entrant_names = {name, f"{name} random"}
+            entrant_names = {name, null_of(name)}
             if entrant_names & names or name == coordinates_of(layer):
                 raise InputError(
                     f"{path}: {name} or its random twin has the name of another entrant; rename the folder"
@@ -221,6 +221,11 @@ def _layer_of(sae: SparseAutoencoder, path: Path, config: CeBenchConfig, model: 
         raise InputError(f"{path}: {error}") from None
 
 
+def null_of(autoencoder: str) -> str:
+    """Return the name of the random directions that an autoencoder is compared with, as an entrant."""
+    return f"{autoencoder} random"
+
+
 def coordinates_of(layer: int) -> str:
     """Return the name of the coordinates of a layer, as an entrant."""
     return f"coordinates {layer}"
@@ -245,7 +250,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
             for sae in saes.values():
                 entrants[sae.name] = Compared(sae.name, "autoencoder", layer, protocol)
-                entrants[f"{sae.name} random"] = Compared(sae.name, "random", layer, protocol)
+                entrants[null_of(sae.name)] = Compared(sae.name, "random", layer, protocol)
             read = [_read_shard(scope, draft, key, layer, saes, protocol) for key in shards]
             numbers = {entrant: str(n) for n, entrant in enumerate(entrants)}
             inputs = {prober.STORIES(): stories}
@@ -259,7 +264,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             outputs = draft.add(prober.CONTRAST, params, inputs, roles)
             for name, at in entrants.items():
                 contrasts[at] = {part: outputs[role(numbers[name])] for part, role in families.items()}
-    return Contrasts(draft.done(), contrasts)
+    return Contrasts(draft.work, contrasts)
 
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
@@ -282,7 +287,7 @@ def _of_entrants(
     inputs = {PASSAGES(): passages} | {AUTOENCODER(n): draft.add_local(sae.step) for n, sae in saes.items()}
     roles = {coordinates_of(params.layer): COORDINATES()}
     for number, sae in saes.items():
-        roles |= {sae.name: FEATURES(number), f"{sae.name} random": RANDOM_FEATURES(number)}
+        roles |= {sae.name: FEATURES(number), null_of(sae.name): RANDOM_FEATURES(number)}
     keys = draft.add(step, params, inputs, roles.values())
     return {name: keys[role] for name, role in roles.items()}
 
@@ -297,7 +302,7 @@ def _plan_recovered(scope: CeBenchScope) -> Recovered:
         for layer, saes in scope.by_layer.items():
             params = RecoveredParams(**scope.model.params, layer=layer, seed=seed, num_bootstrap=num_bootstrap)
             keys |= _of_entrants(draft, RECOVERED, params, key, saes)
-    return Recovered(draft.done(), keys)
+    return Recovered(draft.work, keys)
 
 
 def _distinct(stories: StoriesData, number: int) -> pa.Table:

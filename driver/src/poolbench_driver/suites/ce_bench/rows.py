@@ -35,15 +35,16 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
 
 
 def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
-    is_autoencoder = at.kind == "autoencoder" and sae is not None
+    trained = sae if at.kind == "autoencoder" else None
     return {
         "entrant": at.entrant,
         "kind": at.kind,
         "layer": at.layer,
-        "architecture": sae.architecture if is_autoencoder and sae else None,
-        "autoencoder": sae.id if is_autoencoder and sae else None,
-        "family": sae.family if is_autoencoder and sae else None,
-        "seed": sae.seed if is_autoencoder and sae else None,
+        "null_of": at.sae if at.kind == "random" else None,  # the autoencoder that random directions stand beside
+        "architecture": trained and trained.architecture,
+        "autoencoder": trained and trained.id,
+        "family": trained and trained.family,
+        "seed": trained and trained.seed,
     }
 
 

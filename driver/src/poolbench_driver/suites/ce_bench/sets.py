@@ -85,7 +85,7 @@ def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> C
             keys = draft.add(steps.PROBE, probe_params(probing, name, layer), inputs, [measures])
             d1[name, layer] = keys[measures]
             sparse |= plan_sparse(draft, probing, name, passages, layer, read)
-    return ConceptProbes(draft.done(), d1, sparse)
+    return ConceptProbes(draft.work, d1, sparse)
 
 
 def _plan_vectors(draft: Draft, probing: Scope, passages: str) -> dict[int, str]:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from poolbench.config import FINAL, LayerChoice
-from poolbench_driver.config import NO_FOLDER, OF_STEERING, ConceptsConfig, CorpusConfig
+from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
+from poolbench_driver.config import NO_FOLDER, CorpusSource, ReadingConfig, as_concepts
 
 #: Fields that came later, with their defaults.
 _LATER: dict[str, Any] = {"control": [], "recipe": "released"}
@@ -20,17 +20,14 @@ def _fraction(value: Any) -> Any:
         raise ValueError("a share such as 1/32 is needed") from None
 
 
-class HolmesConfig(ConceptsConfig):
+class HolmesConfig(ReadingConfig):
     """What a run of linguistic probing is asked."""
 
-    unread = OF_STEERING | {
-        *("concepts", "layer_choice", "fold_seeds", "saes", "keep_activations"),
-        *("budget.num_train", "budget.num_test", "corpus.window", "corpus.seed"),
-    }
-
+    budget: ResampledBudget = amounts(ResampledBudget, "demo")
+    """How much is measured; result rows hold its name."""
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     """Ids of probing sets, or patterns such as `blimp-*`; without any, all sets of the corpus."""
-    corpus: CorpusConfig = CorpusConfig()
+    corpus: CorpusSource = CorpusSource()
     """Where the sets come from: `planted`, `real` (the archives), or a folder of definitions."""
     strategies: tuple[str, ...] | None = ("A1_mean",)
     """Pooling strategies, each at every layer an entrant of its own."""
@@ -56,6 +53,10 @@ class HolmesConfig(ConceptsConfig):
         return f"{self.suite}-{source if source in NO_FOLDER else 'folder'}"
 
     def hashed(self) -> dict[str, Any]:
-        """Return what the hash of the configuration is made of."""
-        settings = super().hashed()
+        """Return what the hash of the configuration is made of.
+
+        Earlier versions had settings of concepts too, which nothing read. At their defaults they stay in the hash, so
+        that runs keep their names.
+        """
+        settings = {**super().hashed(), **as_concepts(self).hashed()}
         return {name: value for name, value in settings.items() if value != _LATER.get(name, ...)}

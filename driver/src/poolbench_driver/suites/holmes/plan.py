@@ -158,7 +158,7 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
                 outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
                 draft.add(steps.TASK, params, inputs, outputs)
                 probe_keys |= {Probed(name, *cell, control): part_keys for cell, part_keys in cell_keys.items()}
-    return Probes(draft.done(), keys, published)
+    return Probes(draft.work, keys, published)
 
 
 def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:

@@ -45,7 +45,7 @@ def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
     predictions = [row for at, keys in plan.probes.items() for row in _predictions(scope, at, keys, source)]
     sets = _sets(scope, rows)
     others = {"sets": sets, "predictions": predictions, "notes": [{"note": note} for note in scope.notes]}
-    others |= _of_leader(plan, rows, sets, predictions)
+    others |= {"entrants": _entrants(plan)} | _of_leader(plan, rows, sets, predictions)
     published = [row for at, keys in plan.published.items() for row in _measures(scope, at, keys["measures"], source)]
     others["seeds"] = pa.Table.from_pylist([*_seeds(rows, "corrected"), *_seeds(published, "published")], SEEDS)
     published += list(published_rates(published))
@@ -111,9 +111,27 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
 
 def entrant_of(scope: HolmesScope, at: Probed) -> str:
     """Return the name of an entrant: model with its control, strategy and layer."""
-    names = {EMBEDDING_INDEX: EMBEDDING, scope.model.num_blocks: FINAL}
     model = f"{scope.model.ref.id}/{at.control}" if at.control else scope.model.ref.id
-    return f"{model} {at.strategy} {names.get(at.layer, at.layer)}"
+    return f"{model} {at.strategy} {_layer_name(scope, at)}"
+
+
+def _layer_name(scope: HolmesScope, at: Probed) -> str:
+    return {EMBEDDING_INDEX: EMBEDDING, scope.model.num_blocks: FINAL}.get(at.layer, str(at.layer))
+
+
+def _entrants(plan: HolmesPlan) -> list[Row]:
+    """Return what each entrant is, by its name."""
+    entrants = {
+        entrant_of(plan.scope, at): {
+            "model": plan.scope.model.ref.id,
+            "control": at.control or None,
+            "strategy": at.strategy,
+            "layer": at.layer,
+            "layer_name": _layer_name(plan.scope, at),
+        }
+        for at in plan.probes
+    }
+    return [{"entrant": name, **columns} for name, columns in entrants.items()]
 
 
 def _identity(scope: HolmesScope, at: Probed) -> Row:

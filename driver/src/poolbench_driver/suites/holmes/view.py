@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
@@ -16,6 +16,7 @@ from poolbench_corpora.probing import suite_sets
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
 from poolbench_driver.pages.markdown import listed
 from poolbench_driver.suites.holmes.comparisons import compared
+from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.rates import winning_rates
@@ -206,7 +207,7 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
         entrants += _entrants(scored, _seeds(run.tables, "corrected"))
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
-    config = runs[0].config
+    config = cast(HolmesConfig, runs[0].config)
     joined = winning_rates(
         scores,
         {name: row["phenomenon"] for name, row in sets.items()},

@@ -1,20 +1,23 @@
 """The settings of a run of preference shift."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from poolbench.config import FINAL, LayerChoice
-from poolbench_driver.config import OF_STEERING, ConceptsConfig
+from poolbench.config import FINAL, LayerChoice, PassagesBudget, amounts
+from poolbench_driver.config import ConceptsConfig, PassagesSource, ReadingConfig, as_concepts
 
 #: The strategy whose vectors are compared, as the reference pools the tokens of a word.
 POOLING = "A1_mean"
 
 
-class HumanoidConfig(ConceptsConfig):
+class HumanoidConfig(ReadingConfig):
     """What a run of preference shift is asked."""
 
-    unread = OF_STEERING | {"strategies"}
+    protocol: Literal["corrected"] = "corrected"
+    """Every run has the reading of the reference beside the corrected one."""
+    budget: PassagesBudget = amounts(PassagesBudget, "demo")
+    """How many passages of `concepts` are read; result rows hold its name."""
 
     after: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     """Fine-tunes of the model: folders of checkpoints or LoRA adapters, or names of shipped ones. Without any, the
@@ -31,11 +34,32 @@ class HumanoidConfig(ConceptsConfig):
     """Resamples of the words."""
     concepts: tuple[str, ...] = ()
     """Concepts whose direction the same shift is measured along."""
+    corpus: PassagesSource = PassagesSource()
+    """Where passages of `concepts` come from: `planted`, `real`, or a folder of JSONL files."""
+    keep_activations: bool = False
+    """Whether the hidden states of all tokens of `concepts` are stored too."""
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
     """Layers to read: block indices, depths, `embedding` or `final` (the states after the last norm)."""
-    metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1",), min_length=1)
+
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names."""
+        return self.concepts
+
+    @property
+    def probing(self) -> ConceptsConfig:
+        """Return the settings of the stages that make the directions of its concepts."""
+        return as_concepts(self, strategies=(POOLING,), metrics=("d1",))
 
     @property
     def data_name(self) -> str:
         """Return the suite's name: it brings its words."""
         return self.suite
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash of the configuration is made of.
+
+        Earlier versions had settings of concepts too, which nothing read. At their defaults they stay in the hash, so
+        that runs keep their names.
+        """
+        return {**super().hashed(), **as_concepts(self, metrics=("d1",)).hashed()}

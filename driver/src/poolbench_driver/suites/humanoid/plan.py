@@ -18,7 +18,7 @@ from poolbench.steps.extractor import ChangeParams
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.models import ModelInfo, describe_model
-from poolbench_driver.stages.changes import BEFORE, read_states
+from poolbench_driver.stages.changes import State, read_states
 from poolbench_driver.stages.names import check_names
 from poolbench_driver.stages.probes import Components, plan_neighbour_directions
 from poolbench_driver.stages.resolve import resolve as resolve_concepts
@@ -103,20 +103,16 @@ class HumanoidPlan(Plan):
 
 def check(config: HumanoidConfig) -> None:
     """Raise ConfigError or UnknownNameError for words, fine-tunes or concepts that cannot be read."""
-    if config.metrics != ("d1",):
-        raise ConfigError(f"--metrics {','.join(config.metrics)}: this suite steers nothing; leave the option out")
     read_words(config.words)
     fine_tunes(config)
     if config.concepts:
-        check_names(config)
+        check_names(config.probing)
 
 
 def resolve(config: HumanoidConfig, session: Session, model: ModelInfo | None = None) -> HumanoidScope:
     """Return the scope of a run."""
     model = model or describe_model(config, session.services)
-    probing = None
-    if config.concepts:
-        probing = resolve_concepts(config.model_copy(update={"strategies": (POOLING,)}), session, model)
+    probing = resolve_concepts(config.probing, session, model) if config.concepts else None
     return HumanoidScope(config, model, read_words(config.words), tuple(fine_tunes(config)), probing)
 
 
@@ -144,8 +140,6 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
             f"--after and --null: {', '.join(twice)} is named twice, or two have one name: name each fine-tune once, "
             "and rename a folder"
         )
-    if BEFORE in counts:
-        raise ConfigError(f"--after and --null: {BEFORE} names the model without a fine-tune: rename the folder")
     changes = {
         name: ChangeParams(source=str(folder), revision=change_revision(folder)) for name, folder in folders.items()
     }
@@ -194,7 +188,7 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
             Compared(tune.name, layer, reading): reading_keys
             for reading, reading_keys in _compare(draft, scope, tune, inputs, READINGS).items()
         }
-    return Shifts(draft.done(), keys)
+    return Shifts(draft.work, keys)
 
 
 def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, Shifts]:
@@ -207,7 +201,7 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
         # Vectors before are those of the probes, so sinks are left out of the others as they are of these.
         reading = {**_reading(scope), **scope.config.sink_settings}
         states = _read(draft, scope, reading, concept_vectors.passages["test"], [layer], random=0)
-        states[BEFORE] = {layer: concept_vectors.vectors[SplitCell("test", POOLING, layer)]}
+        states[State()] = {layer: concept_vectors.vectors[SplitCell("test", POOLING, layer)]}
         for tune in scope.tunes:
             inputs = {
                 steps.WORD_TEXTS(): concept_vectors.passages["test"],
@@ -216,18 +210,18 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
             }
             keys_by_reading = _compare(draft, scope, tune, inputs, ["direction"])
             keys[Compared(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
-    return vectors, directions, Shifts(draft.done(), keys)
+    return vectors, directions, Shifts(draft.work, keys)
 
 
 def _read(
     draft: Draft, scope: HumanoidScope, reading: Mapping[str, Any], texts: str, layers: Sequence[int], *, random: int
-) -> dict[str, dict[int, str]]:
+) -> dict[State, dict[int, str]]:
     """Plan the reading of texts by all states of the model."""
-    changes: dict[str, ChangeParams | None] = {BEFORE: None}
+    changes: dict[State, ChangeParams | None] = {State(): None}
     for tune in scope.tunes:
-        changes[tune.name] = tune.change
+        changes[State(tune.name)] = tune.change
         for seed in range(0 if tune.neutral else random):
-            changes[f"{tune.name}/{seed}"] = tune.change.model_copy(update={"random_seed": scope.config.seed + seed})
+            changes[State(tune.name, seed)] = tune.change.model_copy(update={"random_seed": scope.config.seed + seed})
     return read_states(draft, texts, reading, layers, changes, POOLING)
 
 
@@ -237,12 +231,13 @@ def _reading(scope: HumanoidScope) -> dict[str, Any]:
     return {**scope.model.params, **add_bos, "include_bos": scope.config.include_bos}
 
 
-def _compared(states: Mapping[str, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:
+def _compared(states: Mapping[State, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:
     """Return the vectors of one fine-tune by role: before, after, and after random changes."""
-    names = {BEFORE: BEFORE, tune.name: "after"}
-    prefix = f"{tune.name}/"
-    names |= {name: f"random/{name.removeprefix(prefix)}" for name in states if name.startswith(prefix)}
-    return {steps.STATE_VECTORS(role): states[name][layer] for name, role in names.items()}
+    roles = {State(): "before", State(tune.name): "after"}
+    for state in states:
+        if state.tune == tune.name and state.random_seed is not None:
+            roles[state] = f"random/{state.random_seed}"
+    return {steps.STATE_VECTORS(role): states[state][layer] for state, role in roles.items()}
 
 
 def _compare(

@@ -95,7 +95,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan."""
-        from poolbench_driver.suites.poolbench.rows.tables import assemble
+        from poolbench_driver.suites.poolbench.tables import assemble
 
         return assemble(plan, source)
 

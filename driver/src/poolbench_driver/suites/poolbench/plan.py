@@ -52,19 +52,17 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
     vectors = plan_vectors(scope)
     components = plan_components(scope, vectors)
     probes = plan_probes(scope, vectors, components)
-    steering = _plan_d2_and_d3(scope, vectors, components, probes) if scope.steers else None
-    stages: list[Stage] = [vectors, components, probes, *(steering or ())]
+    stages: list[Stage] = [vectors, components, probes]
+    steering = None
+    if scope.steers:
+        unsteered, scorers = plan_unsteered(scope), plan_scorers(scope)
+        texts = plan_steering(scope, vectors, probes, unsteered)
+        scores = plan_scores(scope, scorers, unsteered, texts)
+        neighbours = plan_neighbour_vectors(scope, vectors)
+        directions = plan_neighbour_directions(scope, neighbours, components)
+        steering = SteeringStages(unsteered, scorers, texts, scores, neighbours, directions)
+        stages += steering
     return PoolBenchPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
-
-
-def _plan_d2_and_d3(scope: Scope, vectors: Vectors, components: Components, probes: Probes) -> SteeringStages:
-    unsteered = plan_unsteered(scope)
-    scorers = plan_scorers(scope)
-    texts = plan_steering(scope, vectors, probes, unsteered)
-    scores = plan_scores(scope, scorers, unsteered, texts)
-    neighbours = plan_neighbour_vectors(scope, vectors)
-    directions = plan_neighbour_directions(scope, neighbours, components)
-    return SteeringStages(unsteered, scorers, texts, scores, neighbours, directions)
 
 
 def num_texts(scope: Scope) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Cosines of directions: of two strategies, and of a concept and its neighbour (D3 of representations)."""
+"""Cosines of the directions of two strategies."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,24 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import error_of, vector_matrix
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-
-
-def d3_rep_measure(
-    directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
-) -> Measure:
-    """Return the cosine of the directions of a concept and its neighbour, by one construction, strategy and layer."""
-    metric = f"d3.rep_{relation}"
-    fields: dict[str, Any] = {"neighbour": neighbour, "direction": direction}
-    try:
-        first = direction_vector(directions, direction)
-        second = direction_vector(neighbour_directions, direction)
-    except CellError as error:
-        return Measure.failed(metric, error, **fields)
-    return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
 
 
 def direction_vector(table: pa.Table, direction: str) -> np.ndarray:

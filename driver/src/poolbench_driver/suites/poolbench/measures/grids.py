@@ -79,21 +79,17 @@ def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str
     return {direction: _grid(cells, direction, scorer) for direction, cells in sorted(by_direction.items())}
 
 
-def single_grid(
-    steered: SteeredTables, unsteered: SteeredTables, scorer: str, direction_key: str | None = None
-) -> ResponseGrid:
-    """Return the grid of one direction; the key is optional if the tables hold only one.
+def single_grid(steered: SteeredTables, unsteered: SteeredTables, scorer: str) -> ResponseGrid:
+    """Return the grid of texts along one direction.
 
-    Raise InputError for a missing or ambiguous key, CellError `too_few` without texts or complete openings.
+    Raise CellError `too_few` without texts or complete openings, InputError for texts along several directions.
     """
     grids = response_grids(steered, unsteered, scorer)
     if not grids:
         raise CellError(Status.TOO_FEW, "there are no steered texts")
-    if direction_key is None and len(grids) == 1:
-        return next(iter(grids.values()))
-    if direction_key not in grids:
-        raise InputError(f"direction key {direction_key!r} is not among the steered texts: {', '.join(grids)}")
-    return grids[direction_key]
+    if len(grids) > 1:
+        raise InputError(f"the steered texts are of several directions: {', '.join(grids)}; one is needed")
+    return next(iter(grids.values()))
 
 
 def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:

@@ -120,3 +120,6 @@ CURVE_STATISTICS: dict[str, CurveStatistic] = {
     "d2.response_area": response_area,
     "d2.best_gain": best_gain,
 }
+
+#: The figures of the card: it defines SCP as the correlation, and its code divides gains at one strength for D3.
+PUBLISHED_STATISTICS: dict[str, CurveStatistic] = {"d2.scp": scp, "d2.scp_1": scp_1}

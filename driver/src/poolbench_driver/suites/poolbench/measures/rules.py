@@ -15,3 +15,4 @@ class SteeringRules:
     num_bootstrap: int = 1000  # paired resamples of the openings
     seed: int = 0  # seed of the resamples and of the halves of the openings
     level: float = 0.95  # level of the intervals
+    direction: str = "C1"  # construction method of the steering directions

@@ -1,0 +1,278 @@
+"""D3: does steering move its own concept and leave the neighbour alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.concepts import Concept
+from poolbench.contracts.gates import GatedScorer
+from poolbench.contracts.measures import Measure
+from poolbench.errors import CellError
+from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statuses import Status
+from poolbench_driver.suites.poolbench.d2 import or_zeros, published_values
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
+from poolbench_driver.suites.poolbench.measures.grids import (
+    ResponseGrid,
+    align_openings,
+    response_grids,
+    single_grid,
+)
+from poolbench_driver.suites.poolbench.measures.intervals import opening_interval, with_direction_spread
+from poolbench_driver.suites.poolbench.measures.response import PUBLISHED_STATISTICS, best_column, gain_at, halves
+from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell, SteeredTexts
+
+CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
+EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"
+#: Metric suffix of D3 by the neighbour's relation in the concept registry.
+RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}
+
+
+@dataclass(frozen=True)
+class ScorerPair:
+    """The scorers of a steered concept and of its neighbour; `relation` is a key of `RELATIONS`."""
+
+    target: GatedScorer
+    neighbour: GatedScorer
+    relation: str
+
+
+def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
+    """Yield D3 of one (concept, strategy) against each neighbour; null for relations that name no neighbour."""
+    concept, construction = cell.concept, steered.rules.direction
+    for relation, name in RELATIONS.items():
+        if getattr(concept.neighbours, name) is None:
+            reason = f"concept {concept.id} names no {name.replace('_', ' ')} neighbour"
+            error = CellError(Status.NO_SCORER, reason)
+            for measure in blank_d3(relation, error):
+                yield measure.with_fields(scorer=concept.id, direction=construction)
+            yield Measure.failed(f"d3.rep_{relation}", error, direction=construction)
+    for pair in scorer_pairs(steered, concept):
+        yield from d3_measures(cell.texts, pair, steered.rules)
+        try:  # needs no texts
+            tables = [steered.directions(name, cell.strategy.id) for name in (concept.id, pair.neighbour.concept)]
+            measure = d3_rep_measure(tables[0], tables[1], pair.relation, construction)
+        except CellError as error:
+            measure = Measure.failed(f"d3.rep_{pair.relation}", error)
+        yield measure.with_fields(neighbour=pair.neighbour.concept, direction=construction)
+
+
+def scorer_pairs(steered: SteeredTexts, concept: Concept) -> Iterator[ScorerPair]:
+    """Yield a concept's scorer with that of each neighbour that it names."""
+    for relation, name in RELATIONS.items():
+        if (neighbour := getattr(concept.neighbours, name)) is not None:
+            yield ScorerPair(steered.scorers[concept.id], steered.scorers[neighbour], relation)
+
+
+class Shifts:
+    """Shifts of target and neighbour at the target's best strength.
+
+    The strength is chosen on one half of the openings, the shifts are read on the other (`num_read` openings). Entry 0
+    of a shift is the value, the rest are resamples [1 + R]. Raise CellError `not_fluent` as `best_column` does.
+    """
+
+    def __init__(
+        self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
+    ) -> None:
+        choose, read = halves(len(target.openings), rules.seed)
+        column = best_column(target.at_openings(choose), rules)
+        weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
+        self.strength = float(target.strengths[column])
+        self.num_read = len(read)
+        self.target = gain_at(target.at_openings(read), column, weights) / units[0]
+        self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
+
+    def robust(self) -> np.ndarray:
+        """Return dA - |dB|."""
+        return self.target - np.abs(self.neighbour)
+
+    def details(self) -> dict[str, float]:
+        """Return the chosen strength and the two shifts."""
+        return {
+            "strength": self.strength,
+            "target_shift": float(self.target[0]),
+            "neighbour_shift": float(self.neighbour[0]),
+        }
+
+
+def d3_measures(
+    texts: CellTexts | CellError,
+    pair: ScorerPair,
+    rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
+) -> list[Measure]:
+    """Return D3 of one (concept, strategy) against one neighbour: the index, and the robust difference.
+
+    A shift dX is the gain of X's scorer at the target's best strength, in units of that scorer's range on
+    held-out passages. The strength is chosen on one half of the openings, the shifts are read on the other.
+
+    Args:
+        texts: Texts with SCORES of both scorers; or why there are none, which makes every figure null. The null
+            directions serve `d3.robust_*.excess`.
+        pair: The scorers of the steered concept and its neighbour.
+        rules: Settings.
+
+    Returns:
+        `d3.<relation>`: 1 - dB / dA if the lower limit of dA is above 0, else null with `no_effect`, or with
+        `reversed` if the upper limit is below 0. `d3.robust_<relation>`: dA minus the size of dB, and its excess. All
+        are null with `not_fluent` if no strength is fluent.
+    """
+    metric, units = f"d3.robust_{pair.relation}", (pair.target.score_range, pair.neighbour.score_range)
+    try:
+        if isinstance(texts, CellError):
+            raise texts
+        pair.target.require_valid()
+        pair.neighbour.require_valid()
+        grids = grid_pair(texts, pair)
+        shifts = Shifts(*grids, units, rules)
+    except CellError as error:
+        measures, seed = blank_d3(pair.relation, error), None
+    else:
+        measures, seed = [_index(f"d3.{pair.relation}", shifts, rules)], rules.seed
+        measures.append(_robust(metric, shifts.robust(), shifts, rules))
+        if null_pairs := _null_pairs(texts, pair):
+            measures.append(_robust_excess(f"{metric}.excess", grids, null_pairs, units, rules))
+    return [
+        measure.with_fields(
+            direction=rules.direction, scorer=pair.target.concept, neighbour=pair.neighbour.concept, seed=seed
+        )
+        for measure in measures
+    ]
+
+
+def blank_d3(relation: str, error: CellError) -> list[Measure]:
+    """Return every steered D3 figure of one relation as a null."""
+    names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
+    return [Measure.failed(name, error) for name in names]
+
+
+def grid_pair(texts: CellTexts, pair: ScorerPair) -> tuple[ResponseGrid, ResponseGrid]:
+    """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
+    scorers = (pair.target.concept, pair.neighbour.concept)
+    target, neighbour = align_openings([single_grid(texts.steered, texts.unsteered, scorer) for scorer in scorers])
+    return target, neighbour
+
+
+def _null_pairs(texts: CellTexts, pair: ScorerPair) -> list[tuple[ResponseGrid, ResponseGrid]]:
+    """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
+    neighbour = pair.neighbour.concept
+    if texts.nulls is None or neighbour not in set(texts.nulls.scores["scorer"].to_pylist()):
+        return []
+    target_grids = response_grids(texts.nulls, texts.unsteered, pair.target.concept)
+    neighbour_grids = response_grids(texts.nulls, texts.unsteered, neighbour)
+    return [(target_grids[key], neighbour_grids[key]) for key in target_grids if key in neighbour_grids]
+
+
+def _index(metric: str, shifts: Shifts, rules: SteeringRules) -> Measure:
+    value = float(shifts.target[0])
+    low, high = opening_interval(shifts.target[1:], shifts.num_read, level=rules.level) or (0.0, 0.0)
+    if high < 0:
+        reason = f"steering lowers the target's score: shift {value:.3f}, upper limit {high:.3f}"
+        measure = Measure.null(metric, Status.REVERSED, reason)
+    elif low <= 0:
+        reason = f"the target's shift {value:.3f} has the lower limit {low:.3f}, which is not above 0"
+        measure = Measure.null(metric, Status.NO_EFFECT, reason)
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            index = np.where(shifts.target > 0, 1 - shifts.neighbour / shifts.target, np.nan)
+        interval = opening_interval(index[1:], shifts.num_read, level=rules.level)
+        measure = Measure.of(metric, index[0], interval, ci_method=CI_METHOD)
+    return measure.with_fields(n=shifts.num_read, num_groups=shifts.num_read, details=shifts.details())
+
+
+def _robust(
+    metric: str, values: np.ndarray, shifts: Shifts, rules: SteeringRules, ci_method: str = CI_METHOD
+) -> Measure:
+    interval = opening_interval(values[1:], shifts.num_read, level=rules.level)
+    measure = Measure.of(metric, values[0], interval, ci_method=ci_method)
+    return measure.with_fields(n=shifts.num_read, num_groups=shifts.num_read, details=shifts.details())
+
+
+def _robust_excess(
+    metric: str,
+    grids: tuple[ResponseGrid, ResponseGrid],
+    null_pairs: list[tuple[ResponseGrid, ResponseGrid]],
+    units: tuple[float, float],
+    rules: SteeringRules,
+) -> Measure:
+    """Return dA - |dB| minus its mean over the null directions, at the null strengths on the same openings."""
+    flat = align_openings([*grids, *(grid for null_pair in null_pairs for grid in null_pair)])
+    cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
+
+    def robust(at: int) -> np.ndarray:
+        return Shifts(cut[at], cut[at + 1], units, rules).robust()
+
+    try:
+        shifts = Shifts(cut[0], cut[1], units, rules)
+    except CellError as error:
+        return Measure.failed(metric, error)
+    others = [or_zeros(partial(robust, at), rules.num_bootstrap + 1) for at in range(2, len(cut), 2)]
+    nulls_NR = np.array(others)
+    excess = shifts.robust() - nulls_NR.mean(axis=0)
+    spread = with_direction_spread(excess, nulls_NR, shifts.num_read, 1, rules.seed, rules.level)
+    measure = _robust(metric, spread, shifts, rules, EXCESS_CI_METHOD)
+    details = {**measure.details, "null_mean": float(nulls_NR[:, 0].mean()), "num_nulls": len(others)}
+    return measure.with_fields(details=details)
+
+
+def d3_rep_measure(
+    directions: pa.Table, neighbour_directions: pa.Table, relation: str, construction: str = "C1"
+) -> Measure:
+    """Return the cosine of the directions of a concept and its neighbour, by one construction, strategy and layer.
+
+    Raise CellError if one of them is null.
+    """
+    first, second = (direction_vector(table, construction) for table in (directions, neighbour_directions))
+    return Measure.of(f"d3.rep_{relation}", float(np.clip(first @ second, -1, 1)))
+
+
+def published_d3(
+    texts: CellTexts | CellError,
+    pair: ScorerPair,
+    rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
+) -> list[Measure]:
+    """Return 1 - SCP_B / SCP_A on the texts steered for A: the card's D3, for either definition of SCP.
+
+    Scorers are used whatever their gate says. There are no intervals and no null directions.
+
+    Returns:
+        `d3.<relation>` with `params.scp` `d2.scp` (the card's) and `d2.scp_1` (gain at the reference strength, as its
+        code computes it); `no_effect` if SCP_A is 0 or the curve of A or B is flat.
+    """
+    metric, num_openings = f"d3.{pair.relation}", None
+    try:
+        if isinstance(texts, CellError):
+            raise texts
+        pair.target.require_trained()
+        pair.neighbour.require_trained()
+        target, neighbour = grid_pair(texts, pair)
+        num_openings = len(target.openings)
+        scps_of_neighbour = published_values(neighbour, rules)
+        ratios = {
+            name: _ratio(metric, scp, scps_of_neighbour[name]) for name, scp in published_values(target, rules).items()
+        }
+    except CellError as error:
+        ratios = dict.fromkeys(PUBLISHED_STATISTICS, Measure.failed(metric, error))
+    return [
+        measure.with_fields(
+            direction=rules.direction,
+            scorer=pair.target.concept,
+            neighbour=pair.neighbour.concept,
+            n=num_openings,
+            num_groups=num_openings,
+            params={"scp": name},
+        )
+        for name, measure in ratios.items()
+    ]
+
+
+def _ratio(metric: str, target: float, neighbour: float) -> Measure:
+    if target == 0 or not np.isfinite([target, neighbour]).all():
+        reason = f"SCP of the target is {target:.3g}, of the neighbour {neighbour:.3g}: their ratio says nothing"
+        return Measure.null(metric, Status.NO_EFFECT, reason)
+    return Measure.of(metric, 1 - neighbour / target, details={"target_scp": target, "neighbour_scp": neighbour})

@@ -1,0 +1,174 @@
+"""The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from poolbench.concepts import Concept
+from poolbench.contracts import Row
+from poolbench.contracts.gates import GatedScorer
+from poolbench.contracts.measures import Measure, to_rows
+from poolbench.contracts.tables import SCORES, error_of
+from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.errors import CellError
+from poolbench.pooling.registry import StrategySpec
+from poolbench.statuses import Status
+from poolbench.steps.roles import Cell
+from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.loop import Failure
+from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
+from poolbench_driver.stages.steering import Texts
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
+from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
+from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
+
+#: A strategy whose D1 cell has one of these is not used for steering either: its direction is not its own.
+UNUSABLE = (*WORST_STATUSES, Status.ONE_CLASS, Status.TOO_FEW, Status.NON_FINITE)
+#: Columns of each text beside its scores.
+ORIGIN = ("text_id", "prompt_id", "direction_key", "strength", "num_tokens", "repeated_4grams", "sample")
+
+
+class CellTexts(NamedTuple):
+    """Texts along the direction of one strategy, the same openings unsteered, and along the null directions."""
+
+    steered: SteeredTables
+    unsteered: SteeredTables
+    nulls: SteeredTables | None = None  # None leaves out figures in excess of the null directions
+
+
+class SteeredCell(NamedTuple):
+    """One strategy that steers towards one concept, with its texts, or why there are none."""
+
+    concept: Concept
+    strategy: StrategySpec
+    texts: CellTexts | CellError
+
+
+@dataclass(frozen=True)
+class SteeredTexts:
+    """The results of a plan's steerer and scorers."""
+
+    plan: PoolBenchPlan
+    stages: SteeringStages
+    source: RowSource
+
+    @cached_property
+    def rules(self) -> SteeringRules:
+        """Return how D2 and D3 are measured."""
+        config = self.plan.scope.config
+        return SteeringRules(
+            reference_strength=config.budget.reference_strength,
+            null_strengths=(0.0, *config.budget.null_strengths),
+            num_bootstrap=config.budget.num_bootstrap,
+            seed=config.seed,
+            direction=config.steering.direction,
+        )
+
+    @cached_property
+    def scorers(self) -> dict[str, GatedScorer]:
+        """Return the scorers by concept, with the absent ones."""
+        absent = self.plan.scope.absent
+        scorers = {name: GatedScorer(name, Status.NO_SCORER, reason) for name, reason in absent.items()}
+        for name, keys in self.stages.scorers.concepts.items():
+            gate = self.source.table(keys.gate)
+            if isinstance(gate, Failure):
+                scorers[name] = GatedScorer(name, Status.NO_SCORER, gate.reason)
+            else:
+                scorers[name] = GatedScorer.from_gate(name, gate.to_pylist())
+        return scorers
+
+    def cells(self, concept: Concept) -> Iterator[SteeredCell]:
+        """Yield the texts of each strategy that steers towards a concept."""
+        for strategy in self.plan.scope.strategies:
+            try:
+                texts: CellTexts | CellError = self._texts(concept, strategy)
+            except CellError as error:
+                texts = error
+            yield SteeredCell(concept, strategy, texts)
+
+    def _texts(self, concept: Concept, strategy: StrategySpec) -> CellTexts:
+        """Return the texts of a strategy. Raise CellError if it has none, or if D1 or its direction is null."""
+        at = Cell(strategy.id, self.plan.scope.steering_layer)
+        measures = self.source.required(self.plan.probes.concepts[concept.id].measures[at]).to_pylist()
+        d1 = next((row for row in measures if row["metric"] == "d1.auroc"), None)
+        if d1 and d1["status"] in UNUSABLE:
+            raise error_of(d1, f"D1 is {d1['status']}")
+        direction_vector(self.directions(concept.id, strategy.id), self.rules.direction)
+        keys, scores = self.stages.texts.concepts[concept.id].texts, self.stages.scores.concepts[concept.id]
+        steered = self._tables(keys[strategy.id], scores[strategy.id])
+        unsteered = self._tables(self.stages.unsteered.texts, self.stages.scores.unsteered)
+        return CellTexts(steered, unsteered, self._tables(keys[NULLS], scores[NULLS]))
+
+    def directions(self, concept: str, strategy: str) -> pa.Table:
+        """Return DIRECTIONS of a concept at the steering layer. Raise CellError if there are none."""
+        scope, probes = self.plan.scope, self.plan.probes.concepts
+        if concept in scope.absent:
+            raise CellError(Status.NO_SCORER, scope.absent[concept])
+        at = Cell(strategy, scope.steering_layer)
+        is_measured = concept in probes
+        return self.source.required(
+            probes[concept].directions[at] if is_measured else self.stages.neighbour_directions.concepts[concept][at]
+        )
+
+    def _tables(self, keys: Texts, scores: str) -> SteeredTables:
+        return SteeredTables(
+            self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
+        )
+
+    def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
+        """Yield measures as rows; `params` has the generation settings that differ from the defaults."""
+        scope = self.plan.scope
+        identity = {
+            **strategy_columns(cell.strategy),
+            "concept": cell.concept.id,
+            "layer": scope.steering_layer,
+            "alpha_unit": scope.config.budget.alpha_unit,
+            "opening_set": scope.config.budget.opening_set,
+        }
+        settings = scope.config.steering.changed()
+        for row in to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures):
+            yield {**identity, **row}
+
+    def scorer_rows(self) -> Iterator[Row]:
+        """Yield training figures and gate of every scorer."""
+        for name, keys in self.stages.scorers.concepts.items():
+            for key, metric in ((keys.training, "scorer.auroc"), (keys.gate, "scorer.gate")):
+                table = self.source.table(key)
+                measures = [missing(metric, table)] if isinstance(table, Failure) else table.to_pylist()
+                yield from ({"concept": name, "scorer": name, **row} for row in measures)
+
+    def text_scores(self) -> Iterator[Row]:
+        """Yield scores by text, with what D2 and D3 are made from; the texts themselves stay in the object store.
+
+        The unsteered ones, which come last, are scored by every scorer and belong to no concept.
+        """
+        for concept, scores in self.stages.scores.concepts.items():
+            texts = self.stages.texts.concepts[concept].texts
+            for name, key in scores.items():
+                yield from ({"concept": concept, "name": name, **row} for row in self._scores(texts[name], key))
+        for row in self._scores(self.stages.unsteered.texts, self.stages.scores.unsteered):
+            yield {"concept": None, "name": UNSTEERED, **row}
+
+    def _scores(self, keys: Texts, scores_key: str) -> Iterator[Row]:
+        """Yield the scores of some texts and how each was made, in numbers alone."""
+        scores, texts, fluency = (self.source.table(key) for key in (scores_key, keys.texts, keys.fluency))
+        if isinstance(scores, Failure):
+            return
+        origins: dict[str, Row] = {}
+        if not isinstance(texts, Failure):
+            numbers: dict[str, int] = {}
+            for row in texts.select([name for name in ORIGIN if name in texts.schema.names]).to_pylist():
+                # A number replaces the direction's key, which names the concept.
+                row["direction"] = numbers.setdefault(row.pop("direction_key"), len(numbers))
+                origins[row.pop("text_id")] = row
+            if not isinstance(fluency, Failure):
+                for row in fluency.select(["text_id", "mean_nll"]).to_pylist():
+                    origins[row["text_id"]]["mean_nll"] = row["mean_nll"]
+        for row in scores.select(SCORES.names).to_pylist():  # no other column may leave the store
+            yield {**row, **origins.get(row["text_id"], {})}

@@ -1,0 +1,108 @@
+"""The tables of a PoolBench run: rows by metric, curves, scores, directions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from poolbench.concepts import stay
+from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure, to_rows
+from poolbench.errors import CellError
+from poolbench.storage import directions
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Tables
+from poolbench_driver.pages.boards.layer_stability import layer_stability
+from poolbench_driver.suites.poolbench.audit import Audits
+from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
+from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve
+from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
+from poolbench_driver.suites.poolbench.differences import other_settings
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeredTexts
+
+
+def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
+    """Return result rows and tables; `published`, if requested, has rows by the reference's definitions."""
+    config = plan.scope.config
+    rows = list(d1_rows(plan, source))
+    audits = Audits.of(plan, source)
+    rows += audits.rows()
+    rows += to_rows(layer_stability(rows, "d1.auroc", seed=config.seed))
+    steered = SteeredTexts(plan, plan.steering, source) if plan.steering else None
+    rows += steered.scorer_rows() if steered else ()
+    curves, published = list[Row](), list[Row]()
+    for probes in plan.probes.concepts.values():
+        published += published_d1_rows(probes, source)
+        if steered is None:
+            continue
+        for cell in steered.cells(probes.concept):
+            rows += steered.rows(cell, _measures(steered, cell))
+            if config.protocol == "published":
+                published += steered.rows(cell, _published_measures(steered, cell))
+            if isinstance(cell.texts, CellError):
+                continue
+            at = {"concept": cell.concept.id, "strategy": cell.strategy.id, "layer": plan.scope.steering_layer}
+            curve = response_curve(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+            curves += ({**at, "alpha_unit": config.budget.alpha_unit, **row} for row in curve)
+    if published and (settings := other_settings(config)):  # in which the run is not the reference's
+        differs = {setting.name: setting.ours for setting in settings}
+        for row in published:
+            row["params"] = {**json.loads(row.get("params") or "{}"), "differs": differs}
+    others = {
+        "cosines": cosine_table(plan, source),
+        directions.TABLE: directions.table_of(_directions(plan, rows, curves)),
+        "audit": audits.table(),
+        "passage_scores": passage_scores(plan, source),
+        "curves": curves,
+        "text_scores": list(steered.text_scores()) if steered else [],
+    }
+    return Tables(rows, others, {"published": published} if config.protocol == "published" else {})
+
+
+def _measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
+    metrics = steered.plan.scope.config.metrics
+    if "d2" in metrics:
+        yield from d2_measures(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+    if "d3" in metrics:
+        yield from all_d3(steered, cell)
+
+
+def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
+    """Yield measures of the same texts by the card's definitions. They have a table of their own: no rank is made."""
+    metrics = steered.plan.scope.config.metrics
+    if "d2" in metrics:
+        yield from published_d2(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+    if "d3" in metrics:
+        for pair in scorer_pairs(steered, cell.concept):
+            yield from published_d3(cell.texts, pair, steered.rules)
+
+
+def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
+    """Yield the directions that requests may name, with what the run says about them; a collapsed one has none."""
+    construction = plan.scope.config.steering.direction
+    itself = f"d1.direction.{construction}"
+    figures = {
+        (row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"]
+        for row in rows
+        if row["metric"] in ("d1.auroc", "d2.best_gain", itself) and row.get("strategy")
+    }
+    fluent = dict[tuple[str, str, int], float]()
+    for row in curves:
+        if row["fluent"] and row["alpha_unit"] == "residual_norm":  # the unit that requests give strengths in
+            at = row["concept"], row["strategy"], row["layer"]
+            fluent[at] = max(row["strength"], fluent.get(at, 0.0))
+    model = plan.scope.model.ref
+    for name, probes in plan.probes.concepts.items():
+        for (strategy, layer), key in probes.directions.items():
+            at = name, strategy, layer
+            is_null = all(figures.get((*at, metric), 0.0) is None for metric in ("d1.auroc", itself))
+            if not (is_null or stay([key])):
+                yield {
+                    **{"model": model.id, "model_revision": model.revision, "key": key},
+                    **{"concept": name, "strategy": strategy, "layer": layer},
+                    "construction": construction,
+                    "d1": figures.get((*at, "d1.auroc")),
+                    "gain": figures.get((*at, "d2.best_gain")),
+                    "fluent_strength": fluent.get(at),
+                }
