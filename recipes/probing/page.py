@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from poolbench_driver.suites.holmes.flash import HEAD, agreement, chosen
+from recipes.published.flash import HEAD, agreement, chosen
 
 from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
