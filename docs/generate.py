@@ -24,7 +24,7 @@ from poolbench.telemetry.catalog import INSTRUMENTS
 from poolbench_driver.pages.markdown import paragraph, table
 
 FOLDER = Path(__file__).parent
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
 import published_page  # noqa: E402
 
 _YES = {True: "yes", False: ""}

@@ -3,18 +3,12 @@
 from collections.abc import Iterable
 from statistics import fmean
 
+from recipes.published.official import check_rows, check_table, d1_board, disagreement_rows, same_cells
+from recipes.published.stated import Check, Meaning, stated
+
 from poolbench.concepts import CONCEPTS
 from poolbench_driver.pages.markdown import paragraph, table
-from poolbench_driver.suites.poolbench.official import (
-    Check,
-    Meaning,
-    OfficialTable,
-    check_table,
-    d1_board,
-    official_table,
-    same_cells,
-)
-from poolbench_driver.suites.poolbench.reproduction.render import check_rows, disagreement_rows
+from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
 
 #: The check whose disagreements have a table of their own, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"
@@ -30,7 +24,7 @@ def parts() -> dict[str, str]:
     blocks = (
         "The means and the ranks follow from the cells. The tests of differences on D1 do not fit together. They use "
         "33 of the 51 blocks of model and concept, which the source does not name: of all choices of 11 concepts, one "
-        f"agrees with its mean ranks ({', '.join(official.significance.concepts)}, in all three models)."
+        f"agrees with its mean ranks ({', '.join(stated().significance.concepts)}, in all three models)."
     )
     ranks = (
         f"The mean ranks give equal cells different ranks, the p-values do not. So {len(many.disagreements)} of the "
@@ -77,7 +71,7 @@ def _disagreements(checks: Iterable[Check], *names: str) -> str:
 
 
 def _ranks(official: OfficialTable) -> str:
-    board, lines = d1_board(official), {line.strategy: line for line in official.leaderboard}
+    board, lines = d1_board(official), {line.strategy: line for line in stated().leaderboard}
     sentence = paragraph(
         "The leaderboard orders strategies by their mean D1 over concepts and models. We rank them within each concept "
         f"([why](../metrics.md#ranks)). The critical difference of {board.summary['num_blocks']} concepts is "

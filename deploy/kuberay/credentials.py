@@ -3,14 +3,15 @@
 import base64
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from deploy.kuberay import kubectl
-from deploy.kuberay.kubectl import NAMESPACE, Document
 from poolbench.errors import ConfigError
 from poolbench.settings import PlaceSettings, S3Settings, Settings
 
+NAMESPACE = "poolbench"
+Document = dict[str, Any]
 Values = dict[str, str]
 RAY, REDIS, SERVICES = "poolbench-ray", "poolbench-redis", "poolbench-services"
 S3, HUB = "poolbench-s3", "poolbench-hub"
@@ -23,11 +24,15 @@ _DEFAULT_STORE = "s3://poolbench"
 _HUB_TOKEN = "HF_TOKEN"
 
 
-def known() -> dict[str, Values]:
-    """Return the Secrets that the cluster has, by name."""
-    data_by_name = {one["metadata"]["name"]: one.get("data", {}) for one in kubectl.get("secret")}
-    names = (RAY, REDIS, SERVICES, S3, HUB)
-    return {name: _decoded(data_by_name[name]) for name in names if name in data_by_name}
+def decoded(documents: Sequence[Document]) -> dict[str, Values]:
+    """Return the Secrets of PoolBench among those that the cluster has, by name."""
+    return {
+        document["metadata"]["name"]: {
+            name: base64.b64decode(value).decode() for name, value in document.get("data", {}).items()
+        }
+        for document in documents
+        if document["metadata"]["name"] in (RAY, REDIS, SERVICES, S3, HUB)
+    }
 
 
 def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
@@ -65,6 +70,18 @@ def documents(values: Mapping[str, Values]) -> list[Document]:
     ]
 
 
+def store_port(endpoint: str) -> int:
+    """Return the port of an S3 endpoint. Raise ConfigError if it is no address, or one that pods cannot reach."""
+    parts, ports = urlsplit(endpoint), {"http": 80, "https": 443}
+    if parts.scheme not in ports or not parts.hostname:
+        raise ConfigError(f"{ENDPOINT} is {endpoint!r}: give http://host[:port] or https://host[:port]")
+    if parts.hostname in ("localhost", "127.0.0.1", "::1"):
+        raise ConfigError(
+            f"{ENDPOINT} is {endpoint!r}, which means the pod itself: give an address that pods can reach"
+        )
+    return parts.port or ports[parts.scheme]
+
+
 def _object_store(have: Mapping[str, str]) -> Values:
     variables = {**have, **_given(S3Settings, *S3Settings.model_fields)}
     source = variables.get(_SOURCE, "keys")
@@ -92,7 +109,3 @@ def _given(model: type[Settings], *fields: str) -> Values:
 
 def _plain(value: Any) -> str:
     return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)
-
-
-def _decoded(data: Mapping[str, str]) -> Values:
-    return {name: base64.b64decode(value).decode() for name, value in data.items()}

@@ -31,16 +31,12 @@ _STOP_S = 30
 
 def main() -> int:
     """Run the head until it ends; services are deployed again whenever one is absent or has failed."""
-    options = _parser().parse_args()
-    return run_node(lambda: _run(options))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.nodes.head", description=__doc__)
     parser.add_argument("services", nargs="*", type=service, help="services that may run on the head too")
     parser.add_argument("--http", default=HTTP, help="address of the services over HTTP (default: %(default)s)")
     add_options(parser)
-    return parser
+    options = parser.parse_args()
+    return run_node(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> NoReturn:

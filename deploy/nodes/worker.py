@@ -25,16 +25,12 @@ _STOP_S = 30
 
 def main() -> int:
     """Be a node of the cluster until this process is ended."""
-    options = _parser().parse_args()
-    return run_node(lambda: _join_for_ever(options))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.nodes.worker", description=__doc__)
     parser.add_argument("head", help="name or address of the head's machine")
     parser.add_argument("services", nargs="+", type=service, help="services that may run here")
     add_options(parser)
-    return parser
+    options = parser.parse_args()
+    return run_node(lambda: _join_for_ever(options))
 
 
 def _join_for_ever(options: argparse.Namespace) -> NoReturn:

@@ -19,7 +19,7 @@ from poolbench_driver.config import SCORERS
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.differences import other_settings
-from poolbench_driver.suites.poolbench.official import Check, Disagreement, Meaning, official_table
+from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell, RunRows, compare_cells
 from poolbench_driver.suites.poolbench.reproduction.settings import num_steered_texts, published_settings
 
@@ -205,30 +205,14 @@ def test_concepts_are_those_of_the_corpus(tmp_path: Path) -> None:
     assert published_settings(TABLE, MODEL, str(tmp_path))["concepts"] == ["hedging"]
 
 
-def test_the_arithmetic_alone() -> None:
-    answer = reproduce("--check", "--display", "json")
-    checks = {check["name"]: check for check in json.loads(answer.output)["checks"]}
-    assert answer.return_value == 0 and checks["means over the concepts"]["num_compared"] == 342
-    plain = reproduce("--check", "--display", "plain").output
-    assert "rank of A1_mean\t4\t4.5\tequal means share their rank" in plain
-    assert "the copy agrees with all means of the source" in plain
-
-
-def test_a_damaged_copy_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    damaged = Check("means", 1, (Disagreement("a mean", 0.5, 0.6),), Meaning.COPY)
-    monkeypatch.setattr("poolbench_driver.suites.poolbench.official.check_table", lambda table: [damaged])
-    answer = reproduce("--check", "--display", "plain")
-    assert answer.return_value == 1 and "1 figures of the copy are damaged" in answer.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ((), ConfigError, "--check"),
+        ((), ConfigError, "or --run"),
         (("--table", "ours"), UnknownNameError, "official"),
         (("--model", "llama-3.1-8b", "--column", "D1"), UnknownNameError, "D1_auroc"),
         (("--model", "demo"), ConfigError, r"llama-3\.1-8b"),
-        (("--check", "--display", "none"), ConfigError, "plain"),
+        (("--run", "latest", "--display", "none"), ConfigError, "plain"),
         (("--settings", "x.yaml"), ConfigError, "--model"),
     ],
 )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from poolbench.errors import ConfigError, UnknownModelError
 from poolbench_driver.cli import app
-from poolbench_driver.suites.poolbench.official import check_table, official_table
+from poolbench_driver.suites.poolbench.official import official_table
 
 SOURCE = """\
 table: small
@@ -41,12 +41,9 @@ def reproduce(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["reproduce", *arguments], standalone_mode=False)
 
 
-def test_a_table_of_ones_own_is_read_and_checked(table: Path) -> None:
+def test_a_table_of_ones_own_is_read(table: Path) -> None:
     found = official_table(str(table))
     assert found.concepts == ("contrast", "hedging") and found.values["demo", "A1_mean", "hedging", "D1_auroc"] is None
-    assert not any(check.disagreements for check in check_table(found))
-    (table / "cells-demo.csv").write_text(CELLS.replace("0.9", "1.9"))
-    assert reproduce("--table", str(table), "--check").return_value == 1
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import pytest
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
+from poolbench.statuses import RunState
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop import Failure
-from poolbench_driver.records import RunFolder, list_runs
-from poolbench_driver.records.folder import FOLDER_VERSION
+from poolbench_driver.records import RunFolder, find_run, list_runs
+from poolbench_driver.records.folder import FOLDER_VERSION, manifest_files
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
@@ -101,8 +102,27 @@ def test_a_table_of_another_version_is_refused_in_one_line(tmp_path: Path) -> No
     folder.write_table("results", table)
     folder.write_manifest()
     assert folder.read_table("results").equals(table)
-    assert json.loads(folder.file("manifest.json").read_text())["schema_version"] == FOLDER_VERSION
+    manifest = folder.file("manifest.json")
+    assert list(manifest_files(manifest.read_bytes(), manifest)) == ["config.resolved.yaml", "results.parquet"]
     for notes, version in (({"poolbench.folder_version": "99"}, "99"), ({}, "none")):
         pq.write_table(table.replace_schema_metadata(notes), folder.file("results.parquet"))
         with pytest.raises(ConfigError, match=rf"results\.parquet has version {version}, and this PoolBench reads 1;"):
             folder.read_table("results")
+
+
+@pytest.mark.parametrize("version", [99, None])
+def test_state_and_manifest_of_another_version_are_refused_in_one_line(tmp_path: Path, version: int | None) -> None:
+    folder = RunFolder.create(tmp_path, CONFIG)
+    folder.write_state(RunState.DONE)
+    folder.write_manifest()
+    assert RunFolder.find(tmp_path, "latest").id == find_run(tmp_path, str(folder.path)).id == folder.id
+    for name in ("state.json", "manifest.json"):
+        content = json.loads(folder.file(name).read_text())
+        assert content.pop("schema_version") == FOLDER_VERSION
+        folder.file(name).write_text(json.dumps(content if version is None else {**content, "schema_version": version}))
+    for name in ("latest", str(folder.path)):
+        with pytest.raises(ConfigError, match=rf"state\.json has version {version}, and this PoolBench reads 1;"):
+            find_run(tmp_path, name)
+    assert RunFolder.create(tmp_path, CONFIG).write_state(RunState.RUNNING)["schema_version"] == FOLDER_VERSION
+    with pytest.raises(ConfigError if version else IntegrityError, match=r"manifest\.json"):
+        manifest_files(folder.file("manifest.json").read_bytes(), folder.file("manifest.json"))

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from recipes.published.flash import HEAD, agreement, chosen
 
 from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
 from poolbench_driver.pages.drawing import VARIABLES
 from poolbench_driver.pages.markdown import paragraph, table
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.holmes.flash import HEAD, agreement, chosen
 from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.pictures import by_layer
 from poolbench_driver.suites.holmes.rates import score_matrix

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from functools import cache
 from typing import Any
 
 import pytest
 import yaml
-from deploy.kuberay.manifests import overlay_folder, overlays, render
+from deploy.kuberay.cluster import FOLDER
 
-from poolbench.contracts.wire import SERVICES
-
-OVERLAYS = overlays()
+OVERLAYS = sorted(file.parent.name for file in FOLDER.glob("overlays/*/kustomization.yaml"))
 GPUS = {"cpu": 0, "gpu-1": 1, "gpu-4": 4, "gpu-64": 64}
 #: Replicas that a service may have: one on each GPU, four probers beside each, and a pooler for each task at once.
 PLACES = {
@@ -33,8 +32,10 @@ S3 = {
 
 @cache
 def rendered(overlay: str) -> tuple[Document, ...]:
-    """The objects of an overlay, made by `kubectl kustomize`."""
-    return tuple(render(overlay_folder(overlay)))
+    """The objects of an overlay, or of another folder of deploy/kuberay, made by `kubectl kustomize`."""
+    folder = FOLDER / "overlays" / overlay if overlay in OVERLAYS else FOLDER / overlay
+    text = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
+    return tuple(document for document in yaml.safe_load_all(text) if document)
 
 
 def one(overlay: str, kind: str, name: str = "") -> Document:
@@ -59,11 +60,16 @@ def groups(overlay: str) -> dict[str, Document]:
     return {group["groupName"]: group for group in ray_cluster(overlay)["workerGroupSpecs"]}
 
 
+def driver_job(overlay: str) -> Document:
+    """What a Job of the driver is made from."""
+    return dict(one(overlay, "CronJob", "driver")["spec"]["jobTemplate"]["spec"])
+
+
 def pod_templates(overlay: str) -> dict[str, Document]:
     """Every pod template by the component that its label names."""
     cluster = ray_cluster(overlay)
     templates = [cluster["headGroupSpec"]["template"], *(group["template"] for group in cluster["workerGroupSpecs"])]
-    templates += [each["spec"]["template"] for each in rendered(overlay) if each["kind"] in ("Job", "StatefulSet")]
+    templates += [one(overlay, "StatefulSet")["spec"]["template"], driver_job(overlay)["template"]]
     return {template["metadata"]["labels"]["app.kubernetes.io/component"]: template for template in templates}
 
 
@@ -92,21 +98,3 @@ def environment(overlay: str, component: str) -> tuple[dict[str, str], dict[str,
     return values | {
         each["name"]: each.get("value", "") for each in container(overlay, component).get("env", [])
     }, secrets
-
-
-def ray_service(state: str = "RUNNING", ready: str = "True", **more: Any) -> dict[str, Any]:
-    """A RayService as KubeRay reports it."""
-    applications = {name: {"status": state, "message": "no place"} for name in SERVICES}
-    conditions = [{"type": "Ready", "status": ready, "reason": "NonZeroServeEndpoints"}]
-    status = {
-        "conditions": conditions,
-        "observedGeneration": 2,
-        "activeServiceStatus": {"applicationStatuses": applications},
-    }
-    return {"metadata": {"generation": 2}, "status": status | more}
-
-
-def pod(name: str, phase: str, code: int | None = None) -> dict[str, Any]:
-    """A pod as Kubernetes reports it; with an exit code, one that has ended."""
-    ended = [] if code is None else [{"state": {"terminated": {"exitCode": code}}}]
-    return {"metadata": {"name": name}, "status": {"phase": phase, "containerStatuses": ended}}

@@ -6,45 +6,54 @@ commands of `kubectl` reads, and it records what it was sent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from deploy.kuberay import manifests
+from deploy.kuberay import cluster
+from deploy.kuberay.cluster import REMOVED_KINDS
 from deploy.local.state import REPOSITORY
-from tests.deploy.kuberay import S3, needs_kubectl, pod, ray_service
+from tests.deploy.kuberay import S3, needs_kubectl
 
-from poolbench.contracts.wire import Exit
+from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.errors import EndpointError
 
 STAND_IN = """#!{python} -IS
-import json, os, pathlib, sys
+import json, pathlib, subprocess, sys
 arguments, folder = sys.argv[1:], pathlib.Path(__file__).parent
-if arguments[0] == "kustomize":
-    os.execv({kubectl!r}, [{kubectl!r}, *arguments])
+arguments.remove("--namespace=poolbench")
 if arguments[:2] == ["config", "current-context"]:
     sys.exit(print("somewhere"))
 sent = "" if sys.stdin.isatty() else sys.stdin.read()
+kustomize = [argument for argument in arguments if argument.startswith("--kustomize=")]
+if kustomize:
+    sent = subprocess.run(
+        [{kubectl!r}, "kustomize", kustomize[0].partition("=")[2]], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 with (folder / "sent.jsonl").open("a") as log:
     log.write(json.dumps([arguments, sent]) + "\\n")
 answers = json.loads((folder / "answers.json").read_text())
 for key, answer in answers.items():
     if " ".join(arguments).startswith(key):
         if answer.startswith("error"):
-            print("E1123 08:00:00.000000 memcache.go] refused", file=sys.stderr)
             sys.exit(answer)
-        print(answer)
+        if answer.startswith("file "):
+            sys.stdout.buffer.write(pathlib.Path(answer[5:]).read_bytes())
+        else:
+            print(answer)
         break
 """
 
-
-def job(condition: str) -> dict[str, Any]:
-    return {"status": {"conditions": [{"type": condition, "status": "True"}]}}
+NO_SECRETS = json.dumps({"items": []})
 
 
 class Client:
@@ -55,14 +64,22 @@ class Client:
         file = folder / "kubectl"
         file.write_text(STAND_IN.format(python=sys.executable, kubectl=shutil.which("kubectl")))
         file.chmod(0o700)
-        self.answer(**{"get customresourcedefinition": "there", "get rayservice": json.dumps(ray_service())})
+        self.answer()
 
     def answer(self, **answers: str) -> None:
-        (self.folder / "answers.json").write_text(json.dumps(answers))
+        """What commands print, by how they begin."""
+        (self.folder / "answers.json").write_text(json.dumps({**answers, "get secret": NO_SECRETS}))
 
     def sent(self) -> list[tuple[list[str], list[dict[str, Any]]]]:
         lines = (self.folder / "sent.jsonl").read_text().splitlines()
         return [(arguments, list(yaml.safe_load_all(text))) for arguments, text in map(json.loads, lines)]
+
+    @contextlib.contextmanager
+    def variables(self) -> Iterator[None]:
+        """Call the stand-in from this process too."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{self.folder}{os.pathsep}{os.environ['PATH']}")
+            yield
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
@@ -96,61 +113,80 @@ def test_without_kubectl_one_line_says_so(tmp_path: Path) -> None:
 
 
 @needs_kubectl
-def test_without_a_context_one_line_says_so() -> None:
+def test_without_a_context_kubectl_says_so() -> None:
     done = run_without_client(os.environ["PATH"], "up")
-    assert done.returncode == Exit.USAGE and done.stdout.count("\n") == 1 and not done.stderr
-    assert "no current context" in done.stdout
+    assert done.returncode == Exit.USAGE and done.stdout.count("\n") == 1
+    assert "current-context is not set" in done.stderr and "its message is above" in done.stdout
 
 
 @needs_kubectl
-def test_up_applies_namespace_secrets_and_objects_in_this_order(client: Client) -> None:
+def test_up_applies_namespace_secrets_and_objects_in_this_order_and_waits(client: Client) -> None:
     done = client.run("--overlay", "gpu-4", "up", **S3)
     assert done.returncode == Exit.DONE, done.stdout + done.stderr
     applied = [documents for arguments, documents in client.sent() if arguments[0] == "apply"]
-    assert [{one["kind"] for one in documents} for documents in applied[:2]] == [{"Namespace"}, {"Secret"}]
+    assert {one["kind"] for one in applied[1]} == {"Secret"} and "RayService" in {one["kind"] for one in applied[2]}
     secrets = {one["metadata"]["name"]: one["stringData"] for one in applied[1]}
     assert set(secrets) == {"poolbench-ray", "poolbench-redis", "poolbench-services", "poolbench-s3"}
     assert secrets["poolbench-redis"]["password"] in secrets["poolbench-services"]["POOLBENCH_BROKER"]
     assert secrets["poolbench-s3"] == S3 and secrets["poolbench-services"]["POOLBENCH_STORE"] == "s3://poolbench"
-    kinds = [one["kind"] for one in applied[2]]
-    assert "Job" not in kinds and "RayService" in kinds and "ServiceMonitor" in kinds
-    (policy,) = manifests.of_kind(applied[2], "NetworkPolicy", "object-store")
-    assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 9000}]}]
+    (patch,) = (arguments for arguments, _ in client.sent() if arguments[0] == "patch")
+    change = [{"op": "replace", "path": "/spec/egress/0/ports/0/port", "value": 9000}]
+    assert patch[1:3] == ["networkpolicy", "object-store"] and patch[-1] == f"--patch={json.dumps(change)}"
+    (policy,) = (one for one in applied[2] if one["metadata"]["name"] == "object-store")
+    assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 443}]}]  # which the patch replaces
+    waits = " ".join(arguments[2] for arguments, _ in client.sent() if arguments[0] == "wait")
+    assert "condition=Ready" in waits and all(f".{name}.status}}=RUNNING" in waits for name in SERVICES)
     assert "port-forward" in done.stdout
     for values in secrets.values():  # neither printed nor in an argument
-        assert not [value for value in values.values() if len(value) > 30 and value in done.stdout]
+        hidden = [value for value in values.values() if len(value) > 30]
+        assert not [value for value in hidden if value in done.stdout + str([words for words, _ in client.sent()])]
 
 
 @needs_kubectl
 def test_up_names_what_is_missing(client: Client) -> None:
     done = client.run("up")
     assert done.returncode == Exit.USAGE and "POOLBENCH_S3_ENDPOINT, POOLBENCH_S3_ACCESS_KEY" in done.stdout
-    client.answer()
-    assert "install the KubeRay operator" in client.run("up", **S3).stdout
-    client.answer(get="error: the server said no")
+    client.answer(apply="error: the server said no")
     done = client.run("up", **S3)
-    assert "the server said no" in done.stdout and "memcache" not in done.stdout and not done.stderr
+    assert done.returncode == Exit.USAGE and "the server said no" in done.stderr and "Traceback" not in done.stderr
 
 
 @needs_kubectl
 def test_down_removes_the_services_first_and_keeps_data(client: Client) -> None:
-    items = {"items": [{"metadata": {"name": "poolbench"}}]}
-    client.answer(**{"get namespace": json.dumps(items), "get customresourcedefinition": "there"})
     assert client.run("down").returncode == Exit.DONE
-    deleted = [(arguments, documents) for arguments, documents in client.sent() if arguments[0] == "delete"]
-    assert deleted[0][0][1:3] == ["rayservice", "poolbench"]
-    kinds = {one["kind"] for one in deleted[-1][1]}
-    assert "StatefulSet" in kinds and not kinds & {"Namespace", "PersistentVolumeClaim", "Secret", "Job", "RayService"}
-    client.answer()
-    assert "nothing to stop" in client.run("down").stdout
+    first, second, third = (arguments for arguments, _ in client.sent() if arguments[0] in ("delete", "wait"))
+    assert first[:3] == ["delete", "rayservice", "poolbench"]
+    assert second[:2] == ["wait", "raycluster"] and "--for=delete" in second
+    assert third[:2] == ["delete", REMOVED_KINDS]
 
 
 @needs_kubectl
 def test_run_starts_a_job_and_returns_its_exit_code(client: Client) -> None:
-    created = {"create": "job.batch/driver-x", "get job": json.dumps(job("Failed")), "logs": "hello"}
-    client.answer(**created, **{"get pod": json.dumps({"items": [pod("driver-x-1", "Failed", 1)]})})
+    template = {"spec": {"template": {"spec": {"containers": [{"name": "driver", "args": ["run"]}]}}}}
+    client.answer(
+        **{"create job": json.dumps(template), "get job": "Failed", "logs": "hello", "get pod": str(int(Exit.FAILURES))}
+    )
     done = client.run("run", "run", "--preset", "demo", "--limit", "2")
-    assert done.returncode == Exit.FAILURES and "hello" in done.stdout
-    (sent,) = (documents[0] for arguments, documents in client.sent() if arguments[0] == "create")
-    assert sent["metadata"]["generateName"] == "driver-" and sent["spec"]["suspend"] is False
-    assert sent["spec"]["template"]["spec"]["containers"][0]["args"] == ["run", "--preset", "demo", "--limit", "2"]
+    assert done.returncode == Exit.FAILURES and done.stdout.count("hello") == 1
+    (sent,) = (documents[0] for arguments, documents in client.sent() if arguments[:2] == ["create", "--filename=-"])
+    (container,) = sent["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "driver", "args": ["run", "--preset", "demo", "--limit", "2"]}
+
+
+@needs_kubectl
+def test_fetch_unpacks_the_archive_and_removes_its_job(client: Client, tmp_path: Path) -> None:
+    archive = tmp_path / "runs.tar"
+    (tmp_path / "source" / "demo").mkdir(parents=True)
+    (tmp_path / "source" / "latest").symlink_to("demo")
+    with tarfile.open(archive, "w") as packed:
+        packed.add(tmp_path / "source", ".")
+    template = {"spec": {"template": {"spec": {"containers": [{"name": "driver"}]}}}}
+    client.answer(**{"create job": json.dumps(template), "exec": f"file {archive}"})
+    with client.variables():
+        cluster.fetch(tmp_path / "runs")
+        assert (tmp_path / "runs" / "latest").readlink() == Path("demo")
+        client.answer(**{"create job": json.dumps(template), "exec": "error: no such pod"})
+        with pytest.raises(EndpointError, match="try `fetch` again"):
+            cluster.fetch(tmp_path / "runs")
+    commands = [arguments[:2] for arguments, _ in client.sent()]
+    assert commands.count(["delete", "job"]) == 2

@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from deploy.kuberay import cluster
 from tests.deploy.kuberay import (
     GPUS,
     OVERLAYS,
@@ -35,6 +36,15 @@ def test_the_overlays_are_those_that_are_promised() -> None:
     assert set(OVERLAYS) == set(GPUS)
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_down_finds_every_object_that_it_removes(overlay: str) -> None:
+    left = ("Namespace", "PersistentVolumeClaim", "RayService")  # `down` deletes the RayService by its name
+    removed = [each for each in rendered(overlay) if each["kind"] not in left]
+    assert {each["kind"].lower() for each in removed} <= set(cluster.REMOVED_KINDS.split(","))
+    assert {each["metadata"]["labels"]["app.kubernetes.io/name"] for each in removed} == {"poolbench"}
+    assert not {"namespace", "persistentvolumeclaim", "secret"} & set(cluster.REMOVED_KINDS.split(","))
+
+
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_kubernetes_accepts_every_object(overlay: str, version: str) -> None:
@@ -44,7 +54,7 @@ def test_kubernetes_accepts_every_object(overlay: str, version: str) -> None:
             kubernetes_validate.validate(document, version, strict=True)
         else:
             others.add(document["kind"])
-    assert others == {"RayService", "ServiceMonitor", "PrometheusRule"}
+    assert others == {"RayService"}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -69,6 +79,12 @@ def test_operators_accept_their_objects(overlay: str, definitions: Schemas) -> N
             assert mistakes(document, definitions) == []
             checked.add(key[1])
     assert "RayService" in checked
+
+
+def test_the_operator_of_prometheus_accepts_its_objects(definitions: Schemas) -> None:
+    for document in rendered("prometheus"):
+        if (key := (document["apiVersion"], document["kind"])) in definitions:
+            assert mistakes(document, definitions) == [], key
 
 
 def test_definitions_find_mistakes(definitions: Schemas) -> None:
@@ -151,10 +167,10 @@ def test_gpus_are_asked_for_where_they_are_used(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_head_is_fault_tolerant_and_scales_by_the_second_autoscaler(overlay: str) -> None:
-    cluster = ray_cluster(overlay)
-    assert cluster["enableInTreeAutoscaling"] is True and cluster["autoscalerOptions"]["version"] == "v2"
-    assert cluster["gcsFaultToleranceOptions"]["redisAddress"] == "redis:6379"
-    assert cluster["authOptions"] == {"mode": "token", "secretName": "poolbench-ray"}
+    of_ray = ray_cluster(overlay)
+    assert of_ray["enableInTreeAutoscaling"] is True and of_ray["autoscalerOptions"]["version"] == "v2"
+    assert of_ray["gcsFaultToleranceOptions"]["redisAddress"] == "redis:6379"
+    assert of_ray["authOptions"] == {"mode": "token", "secretName": "poolbench-ray"}
     budgets = {
         each["metadata"]["name"]: each["spec"] for each in rendered(overlay) if each["kind"] == "PodDisruptionBudget"
     }
@@ -166,7 +182,7 @@ def test_the_head_is_fault_tolerant_and_scales_by_the_second_autoscaler(overlay:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_prometheus_finds_every_node_of_ray(overlay: str) -> None:
-    service, monitor = one(overlay, "Service", "ray-metrics"), one(overlay, "ServiceMonitor")
+    service, monitor = one(overlay, "Service", "ray-metrics"), one("prometheus", "ServiceMonitor")
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert [each["port"] for each in monitor["spec"]["endpoints"]] == [
         port["name"] for port in service["spec"]["ports"]

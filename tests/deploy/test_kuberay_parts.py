@@ -1,18 +1,15 @@
-"""The parts of the command that applies deploy/kuberay: overlays, Secrets, and what counts as ready."""
+"""The parts of the command that applies deploy/kuberay: overlays and Secrets."""
 
 from __future__ import annotations
 
 import base64
-import subprocess
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from deploy.kuberay import credentials, jobs, manifests, progress
-from tests.deploy.kuberay import S3, needs_kubectl, pod, ray_service, rendered
+from deploy.kuberay import cluster, credentials
+from tests.deploy.kuberay import S3
 
-from poolbench.errors import ConfigError, EndpointError
+from poolbench.errors import ConfigError
 
 
 @pytest.mark.parametrize("given", ["nope", "", "../../base"])
@@ -20,14 +17,14 @@ def test_an_unknown_overlay_is_refused(given: str) -> None:
     if given == "../../base":  # a folder, but of no overlay that exists here
         given += "/nowhere"
     with pytest.raises(ConfigError, match="use cpu, gpu-1, gpu-4, gpu-64, or a folder"):
-        manifests.overlay_folder(given)
+        cluster.overlay_folder(given)
 
 
 @pytest.mark.parametrize(
     ("endpoint", "port"), [("http://s3.example.org:9000", 9000), ("https://s3.example.org", 443), ("http://s3", 80)]
 )
 def test_the_port_of_the_object_store(endpoint: str, port: int) -> None:
-    assert manifests.store_port(endpoint) == port
+    assert credentials.store_port(endpoint) == port
 
 
 @pytest.mark.parametrize(
@@ -35,7 +32,7 @@ def test_the_port_of_the_object_store(endpoint: str, port: int) -> None:
 )
 def test_an_endpoint_that_pods_cannot_use_is_refused(endpoint: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        manifests.store_port(endpoint)
+        credentials.store_port(endpoint)
     assert endpoint in str(refused.value)
 
 
@@ -68,6 +65,11 @@ def test_secrets_are_kept_and_given_values_replace(monkeypatch: pytest.MonkeyPat
     for name, value in S3.items():
         monkeypatch.setenv(name, value)
     first = credentials.wanted({})
+    listed = []
+    for name, values in first.items():
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        listed.append({"metadata": {"name": name}, "data": data})
+    assert credentials.decoded([*listed, {"metadata": {"name": "of-another"}}]) == first
     assert credentials.wanted(first) == first
     assert credentials.wanted({})["poolbench-ray"] != first["poolbench-ray"]
     for name in S3:
@@ -78,76 +80,3 @@ def test_secrets_are_kept_and_given_values_replace(monkeypatch: pytest.MonkeyPat
     assert second["poolbench-s3"] == first["poolbench-s3"]
     assert second["poolbench-services"] == first["poolbench-services"] | {"POOLBENCH_STORE": "s3://other/prefix"}
     assert second["poolbench-hub"] == {"HF_TOKEN": "hf"}
-
-
-@needs_kubectl
-def test_the_pod_that_holds_the_runs_gets_no_credentials() -> None:
-    found = manifests.runs_pod(rendered("cpu"))
-    assert "envFrom" not in str(found) and "'args'" not in str(found) and "secret" not in str(found)
-    mounts = {mount["mountPath"] for mount in found["spec"]["containers"][0]["volumeMounts"]}
-    assert manifests.RUNS_FOLDER in mounts
-
-
-def test_runs_are_unpacked_inside_the_folder(tmp_path: Path) -> None:
-    source, archive = tmp_path / "source", tmp_path / "runs.tar"
-    (source / "demo").mkdir(parents=True)
-    (source / "demo" / "state.json").write_text("{}")
-    (source / "latest").symlink_to("demo")
-    with tarfile.open(archive, "w") as packed:
-        packed.add(source, ".")
-    with subprocess.Popen(["cat", str(archive)], stdout=subprocess.PIPE) as sender:
-        jobs._extract(sender, tmp_path / "runs")
-    assert (tmp_path / "runs" / "latest" / "state.json").read_text() == "{}"
-    with subprocess.Popen(["echo", "no archive"], stdout=subprocess.PIPE) as sender, pytest.raises(EndpointError):
-        jobs._extract(sender, tmp_path / "runs")
-
-
-@pytest.mark.parametrize(
-    ("found", "ready", "failure"),
-    [
-        (ray_service(), True, ""),
-        ({}, False, ""),
-        (ray_service(observedGeneration=1), False, ""),
-        (ray_service(ready="False"), False, ""),
-        (ray_service("DEPLOYING"), False, ""),
-        (ray_service("DEPLOY_FAILED"), False, "extractor: no place"),
-        (
-            ray_service(
-                conditions=[{"type": "Ready", "status": "False", "reason": "ValidationFailed", "message": "m"}]
-            ),
-            False,
-            "m",
-        ),
-        (ray_service(pendingServiceStatus={"applicationStatuses": {"prober": {"status": "DEPLOYING"}}}), False, ""),
-    ],
-)
-def test_what_counts_as_ready(found: dict[str, Any], ready: bool, failure: str) -> None:
-    seen = progress.read(found, [])
-    assert seen.ready is ready and failure in seen.failure and bool(seen.failure) == bool(failure)
-
-
-def test_pods_say_what_they_wait_for() -> None:
-    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-    held = {"status": {"phase": "Pending", "containerStatuses": [waiting]}}
-    assert progress.pod_state(held) == "Pending - ImagePullBackOff: no such image"
-    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPU"}
-    assert (
-        progress.pod_state({"status": {"phase": "Pending", "conditions": [unplaced]}})
-        == "Pending - Unschedulable: no GPU"
-    )
-    assert progress.pod_state(pod("x", "Running")) == "Running"
-
-
-def test_waiting_ends_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = iter([ray_service("DEPLOYING"), ray_service("DEPLOYING"), ray_service()])
-    monkeypatch.setattr(progress, "look", lambda: progress.read(next(states), [pod("p", "Running")]))
-    lines: list[str] = []
-    progress.wait(lines.append, poll_s=0)
-    assert sum("prober" in line for line in lines) == 2 and sum("pod p" in line for line in lines) == 1
-    monkeypatch.setattr(progress, "look", lambda: progress.read(ray_service("DEPLOYING"), []))
-    with pytest.raises(EndpointError, match="not ready after 0 s: application extractor: DEPLOYING"):
-        progress.wait(lines.append, timeout_s=0, poll_s=0)
-
-
-def test_secrets_are_read_as_kubernetes_keeps_them() -> None:
-    assert credentials._decoded({"a": base64.b64encode(b"1\n").decode()}) == {"a": "1\n"}

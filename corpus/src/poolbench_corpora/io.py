@@ -142,7 +142,9 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> 
         place.mkdir(parents=True, exist_ok=True)
         for split in CORPUS_SPLITS:
             for name, label in CLASSES.items():
-                rows = _select(passages, concept, split, label).to_pylist()
+                mask = pc.equal(passages["concept"], concept)
+                mask = pc.and_(mask, pc.equal(passages["split"], split))
+                rows = passages.filter(pc.and_(mask, pc.equal(passages["label"], label))).to_pylist()
                 path = place / f"{split}_{name}.jsonl"
                 if rows:
                     lines = (_to_line(row, manifest.revision) for row in rows)
@@ -236,9 +238,3 @@ def _to_line(row: dict[str, Any], revision: str) -> str:
     names = {"passage_id": "id", "pair_id": "matched_pair_id"}
     record = {names.get(key, key): value for key, value in row.items() if key != "concept"}
     return json.dumps(record | {"revision": revision}, ensure_ascii=False) + "\n"
-
-
-def _select(passages: pa.Table, concept: str, split: str, label: int) -> pa.Table:
-    mask = pc.equal(passages["concept"], concept)
-    mask = pc.and_(mask, pc.equal(passages["split"], split))
-    return passages.filter(pc.and_(mask, pc.equal(passages["label"], label)))

@@ -113,7 +113,7 @@ class DeadLetters:
             try:
                 task = _sendable(letter.letter)
             except InputError as error:
-                yield Report(letter.letter, Verdict.NO_TASK, _why(letter.letter, error))
+                yield Report(letter.letter, Verdict.NO_TASK, shown_text(str(error))[:_MAX_WHY])
             else:
                 by_task.setdefault(task.task_id, []).append((letter, task))
         for task_id, same in by_task.items():
@@ -197,7 +197,3 @@ def _sendable(letter: DeadLetter) -> Task:
     if task.service not in SERVICES:
         raise InputError(f"no service does tasks of the kind {shown(task.kind)}")
     return task
-
-
-def _why(letter: DeadLetter, error: InputError) -> str:
-    return shown_text(str(error))[:_MAX_WHY]

@@ -84,19 +84,15 @@ class ActivationReader:
         """Return the array of a file; raise InputError if it is unreadable, or an object that is not trusted."""
         try:
             with file.open("rb") as stream:
-                has_objects = _header(stream).hasobject
-                if has_objects and not self.trust_pickle:
-                    raise InputError(
-                        f"{file} holds Python objects (a pickle), and reading it would run any code in it; "
-                        "where you trust its origin, say --trust-pickle"
-                    )
-                stream.seek(0)
-                return np.lib.format.read_array(stream, allow_pickle=has_objects)
+                return np.lib.format.read_array(stream, allow_pickle=self.trust_pickle)
         except OSError as error:
             raise InputError(f"{file}: {error.strerror}") from None
-        except InputError:
-            raise
         except Exception as error:  # a pickle may raise anything
+            if "allow_pickle=False" in str(error):
+                raise InputError(
+                    f"{file} holds Python objects (a pickle), and reading it would run any code in it; "
+                    "where you trust its origin, say --trust-pickle"
+                ) from None
             raise InputError(f"{file} is not a readable .npy file: {error}") from None
 
     def _by_layer(self, content: np.ndarray, file: Path) -> dict[int, Any]:
@@ -128,15 +124,6 @@ class ActivationReader:
         if len(self.layers) != len(parts):
             raise InputError(f"{file} holds {len(parts)} layers; --layers names {len(self.layers)}")
         return dict(zip(self.layers, parts, strict=True))
-
-
-def _header(stream: Any) -> np.dtype:
-    """Return the dtype that a `.npy` file declares, without reading its data."""
-    version = np.lib.format.read_magic(stream)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in read:
-        raise InputError(f"version {version} of the .npy format is not read here")
-    return read[version](stream)[2]
 
 
 def _layer_number(name: Any, file: Path) -> int:

@@ -109,7 +109,8 @@ class RunLoop:
     def _step(self) -> None:
         """Do one round; tolerate a short outage of the store or the broker."""
         try:
-            waiting = self._waiting()
+            tasks = [*self.pending.values(), *(entry.task for entry in self.in_flight.values())]
+            waiting = defaultdict(set, {name: self.queue.waiting(name) for name in {task.service for task in tasks}})
             self._collect(waiting)
             self._fail_blocked()
             self._send_ready(waiting)
@@ -126,10 +127,6 @@ class RunLoop:
 
     def _is_done(self, task: Task) -> bool:
         return self.committed.issuperset(task.outputs.values())
-
-    def _waiting(self) -> dict[str, set[str]]:
-        tasks = [*self.pending.values(), *(entry.task for entry in self.in_flight.values())]
-        return defaultdict(set, {name: self.queue.waiting(name) for name in {task.service for task in tasks}})
 
     def _collect(self, waiting: dict[str, set[str]]) -> None:
         """Take the outcomes of tasks that ended; note which tasks wait, and which are in work."""

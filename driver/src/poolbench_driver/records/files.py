@@ -13,7 +13,7 @@ from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
 from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.records.folder import RunFolder
+from poolbench_driver.records.folder import RunFolder, manifest_files
 from poolbench_driver.records.record import RunRecords
 from poolbench_driver.records.runs import Runs
 
@@ -22,7 +22,7 @@ _MANIFEST, _STATE = "manifest.json", "state.json"
 
 def publish_files(store: ObjectStore, folder: RunFolder) -> None:
     """Write the files of a run's manifest into the store, and the manifest last."""
-    for name in json.loads(folder.file(_MANIFEST).read_text("utf-8"))["files"]:
+    for name in manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST)):
         if _is_published(name):
             store.put(run_path(folder.id, f"{RUN_FILES}{name}"), folder.file(name).read_bytes())
     store.put(run_path(folder.id, f"{RUN_FILES}{_MANIFEST}"), folder.file(_MANIFEST).read_bytes())
@@ -35,7 +35,7 @@ def find_run(output: Path, name: str) -> RunFolder:
     not ended.
     """
     if (Path(name) / "config.resolved.yaml").is_file():
-        return RunFolder(Path(name).resolve())
+        return RunFolder(Path(name).resolve()).checked()
     place, _, run_name = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
     try:
         return RunFolder.find(output, run_name)
@@ -69,11 +69,12 @@ def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Pat
     partial.mkdir(parents=True)
     try:
         manifest = _get(store, run_id, _MANIFEST, state)
-        for name, facts in _facts(manifest, run_id).items():
+        for name, sha256 in manifest_files(manifest, run_path(run_id, f"{RUN_FILES}{_MANIFEST}")).items():
             if _is_published(name):
                 data = _get(store, run_id, name, state)
-                if hashlib.sha256(data).hexdigest() != facts["sha256"]:
-                    raise _damaged(run_id, name)
+                if hashlib.sha256(data).hexdigest() != sha256:
+                    path = run_path(run_id, f"{RUN_FILES}{name}")
+                    raise IntegrityError(f"{path} is damaged; the same `poolbench-driver run` command writes it again")
                 (partial / name).write_bytes(data)
         (partial / _MANIFEST).write_bytes(manifest)
         (partial / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
@@ -82,14 +83,6 @@ def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Pat
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return RunFolder((output / run_id).resolve())
-
-
-def _facts(manifest: bytes, run_id: str) -> dict[str, dict[str, Any]]:
-    try:
-        files = json.loads(manifest)["files"]
-        return {str(name): {"sha256": str(facts["sha256"])} for name, facts in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _damaged(run_id, _MANIFEST) from None
 
 
 def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> bytes:
@@ -101,8 +94,3 @@ def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> b
             f"the object store has no {name} of run {run_id} (state: {state.get('state', 'unknown')}; {where}): tables "
             "are there when a run has ended; the same `poolbench-driver run` command writes them"
         ) from None
-
-
-def _damaged(run_id: str, name: str) -> IntegrityError:
-    path = run_path(run_id, f"{RUN_FILES}{name}")
-    return IntegrityError(f"{path} is damaged; the same `poolbench-driver run` command writes it again")

@@ -39,6 +39,7 @@ _MODEL_FILE = "model.json"
 #: Version of a run's files: of its manifest, its state and its tables.
 FOLDER_VERSION = 1
 _VERSION_NOTE = b"poolbench.folder_version"
+_REMEDY = "the same `poolbench-driver run` command writes it again, from the object store"
 #: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
@@ -79,7 +80,14 @@ class RunFolder:
         if not (path / "config.resolved.yaml").is_file():
             runs = ", ".join(run.path.name for run in list_runs(output)) or "none"
             raise NotFoundError(f"no run {name!r} in {output}; there are: {runs}")
-        return cls(path.resolve())
+        return cls(path.resolve()).checked()
+
+    def checked(self) -> RunFolder:
+        """Return the run; raise ConfigError if another version of PoolBench wrote its state."""
+        state = self.read_state()
+        if state.get("state", RunState.DAMAGED) != RunState.DAMAGED:
+            _require_version(self.file("state.json"), state.get("schema_version"))
+        return self
 
     @property
     def id(self) -> str:
@@ -180,14 +188,11 @@ class RunFolder:
         file = self.file(f"{name}.parquet")
         if not file.is_file():
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
-        remedy = "the same `poolbench-driver run` command writes it again, from the object store"
         try:
             table = pq.read_table(file)
         except (pa.ArrowException, OSError) as error:
-            raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {remedy}") from None
-        version = (table.schema.metadata or {}).get(_VERSION_NOTE, b"none").decode()
-        if version != str(FOLDER_VERSION):
-            raise ConfigError(f"{file} has version {version}, and this PoolBench reads {FOLDER_VERSION}; {remedy}")
+            raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {_REMEDY}") from None
+        _require_version(file, (table.schema.metadata or {}).get(_VERSION_NOTE, b"none").decode())
         return table
 
     @property
@@ -248,6 +253,28 @@ class _TablesOfFolder(Mapping[str, "pa.Table"]):
 
 #: Files that change after the manifest is written.
 _NOT_LISTED = ("manifest.json", "state.json")
+
+
+def manifest_files(manifest: bytes, where: Path | str) -> dict[str, str]:
+    """Return the SHA-256 of each file of a run by its name, from a manifest.
+
+    Raises:
+        IntegrityError: The manifest is damaged.
+        ConfigError: Another version of PoolBench wrote it.
+    """
+    try:
+        content = json.loads(manifest)
+        files = {str(name): str(facts["sha256"]) for name, facts in content["files"].items()}
+        version = content["schema_version"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise IntegrityError(f"{where} is damaged; {_REMEDY}") from None
+    _require_version(where, version)
+    return files
+
+
+def _require_version(where: Path | str, version: Any) -> None:
+    if str(version) != str(FOLDER_VERSION):
+        raise ConfigError(f"{where} has version {version}, and this PoolBench reads {FOLDER_VERSION}; {_REMEDY}")
 
 
 def run_id(config: RunConfig) -> str:

@@ -44,6 +44,7 @@ class PublishedState(BaseModel):
     updated_at: str = ""  # when the state changed, by the clock of that host
     heartbeat_at: str = ""  # when it was written, by the same clock; for people
     code_version: str = ""
+    schema_version: int | None = None  # of the run's files
     tasks: int | None = Field(None, ge=0, lt=2**63)
     tasks_done: int | None = Field(None, ge=0, lt=2**63)
     failures: int | None = Field(None, ge=0, lt=2**63)

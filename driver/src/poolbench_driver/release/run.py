@@ -20,6 +20,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
 from poolbench_driver.records import RunFolder
+from poolbench_driver.records.folder import manifest_files
 from poolbench_driver.release.facts import origin, release_facts
 
 KIND = "poolbench-run"
@@ -73,24 +74,18 @@ def export_run(
 def _files(folder: RunFolder) -> list[str]:
     """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
     try:
-        listed = json.loads(folder.file(_MANIFEST).read_text("utf-8"))["files"]
+        listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
     except FileNotFoundError:
         raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
-    except (ValueError, KeyError, TypeError):
-        raise _damaged(folder, _MANIFEST) from None
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
     names = [name for name in listed if not name.startswith("report/")]
     for name in names:
-        if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]["sha256"]:
-            raise _damaged(folder, name)
+        if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]:
+            remedy = "the same `poolbench-driver run` command writes it again, from the object store"
+            raise IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
     if not folder.file(_REPORT).is_file():
         raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
     return [*names, _REPORT, _MANIFEST]
-
-
-def _damaged(folder: RunFolder, name: str) -> IntegrityError:
-    remedy = "the same `poolbench-driver run` command writes it again, from the object store"
-    return IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
 
 
 def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int], object]) -> dict[str, Any]:

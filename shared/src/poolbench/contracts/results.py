@@ -95,8 +95,8 @@ IDENTITY = (
     "opening_set", "params", "metric", "metric_version",
 )  # fmt: skip
 
-#: Columns that came later: where they are null, cells and digests are those of rows without them.
-LATER = ("entrant",)
+#: Columns that few suites fill: where they are null, cells and digests leave them out.
+SPARSE = ("entrant",)
 
 #: Columns that differ between two runs of the same work and therefore stay out of the digest.
 VOLATILE = ("run_id", "wall_s", "device_s", "peak_bytes", "code_version", "created_at")
@@ -107,14 +107,14 @@ DIGEST_DECIMALS = 6
 
 def cell_id(row: dict[str, Any]) -> str:
     """Return the hash of the columns in IDENTITY."""
-    return digest({name: row.get(name) for name in IDENTITY if row.get(name) is not None or name not in LATER}, 16)
+    return digest({name: row.get(name) for name in IDENTITY if row.get(name) is not None or name not in SPARSE}, 16)
 
 
 def results_digest(table: pa.Table) -> str:
     """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
     filled_columns = {name for name in table.column_names if table[name].null_count < len(table)}
-    names = [name for name in names if name not in LATER or name in filled_columns]
+    names = [name for name in names if name not in SPARSE or name in filled_columns]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
     return digest(lines, 64)

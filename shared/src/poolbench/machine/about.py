@@ -13,7 +13,6 @@ from typing import Any
 
 from poolbench import __version__
 from poolbench.steps import steps_version
-from poolbench.telemetry.gpu import num_gpus
 
 #: One folder per GPU; containers that may use a GPU have it too.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -29,6 +28,11 @@ def about_replica() -> dict[str, Any]:
         "gpus_on_node": num_gpus(),
         "gpus_assigned": len(assigned_gpus()),
     }
+
+
+def num_gpus() -> int:
+    """Return the number of NVIDIA GPUs of this machine or container."""
+    return sum(1 for device in Path("/dev").glob("nvidia[0-9]*") if device.name.removeprefix("nvidia").isdecimal())
 
 
 def assigned_gpus() -> list[str]:

@@ -9,7 +9,6 @@ from poolbench.errors import BrokerError, ConfigError
 from poolbench.http.border import Border, BorderLimits
 from poolbench.http.tokens import Tokens
 from poolbench.library import attach
-from poolbench.machine.about import assigned_gpus
 from poolbench.machine.gpu import shared_gpu
 from poolbench.machine.sharing import folder_ids, require_shared
 from poolbench.queue.affinity import Affinity
@@ -22,8 +21,6 @@ from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store, require_conditional_writes, store_id
 from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry import record_to_ray
-from poolbench.telemetry.catalog import GPU_MEMORY_BYTES, GPU_UTILIZATION
-from poolbench.telemetry.gpu import gpu_use
 from poolbench.telemetry.logs import configure_logging
 from poolbench.telemetry.traces import start_tracing
 from poolbench.worker.senders import Sender
@@ -72,7 +69,6 @@ class Replica:
         keep_on_loopback()
         record_to_ray()
         start_tracing(service)
-        self._gpus = assigned_gpus()
         self.settings = ClusterSettings.load()
         require_shared(self.settings, folders or {})
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
@@ -117,14 +113,7 @@ class Replica:
         }
 
     def check_health(self) -> None:
-        """Raise ConfigError if the consumer has ended; Serve then restarts the replica.
-
-        Serve calls this every few seconds, so the GPUs of this replica are measured here.
-        """
-        for gpu in gpu_use(self._gpus):
-            labels = {"service": self.service.name, "gpu": gpu.index}
-            GPU_MEMORY_BYTES.set(gpu.memory_bytes, **labels)
-            GPU_UTILIZATION.set(gpu.utilization, **labels)
+        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 

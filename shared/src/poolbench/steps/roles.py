@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from poolbench.errors import InputError, shown
-
 Split = Literal["train", "test"]
 AnySplit = Literal["train", "test", "scorer"]
 
@@ -97,13 +95,6 @@ class Role(Generic[Address]):
         values = match.groupdict()
         fields: list[Any] = [int(values[name]) if kind is int else values[name] for name, kind in self._types.items()]
         return self.address(*fields)
-
-    def address_of(self, role: str) -> Address:
-        """Return the address in `role`. Raise InputError if it belongs to another family."""
-        address = self.parse(role)
-        if address is None:
-            raise InputError(f"role {shown(role)} is not of the form {self}")
-        return address
 
     def among(self, roles: Iterable[str]) -> Iterator[tuple[str, Address]]:
         """Yield the roles of this family in sorted order, each with its address."""

@@ -19,7 +19,6 @@ _BROKER = Label("broker", "folder or Redis", ("folder", "redis"))
 _STORE_OPERATION = Label("operation", "operation", ("put", "get", "exists", "list", "delete", "move"))
 _BROKER_OPERATION = Label("operation", "operation", ("send", "count", "read", "bury", "remove"))
 _CODE = Label("code", "code of the error")
-_GPU = Label("gpu", "index of the GPU on its node", tuple(map(str, range(16))))
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -60,12 +59,6 @@ BATCH_SIZE = Histogram(
 )
 TOKENS = Counter(
     "poolbench_tokens", "tokens", (_SERVICE, _WHICH_TOKENS), "Tokens of passages, prompts and generated texts."
-)
-GPU_MEMORY_BYTES = Gauge(
-    "poolbench_gpu_memory_bytes", "bytes", (_SERVICE, _GPU), "Memory in use on a GPU of a replica; none without a GPU."
-)
-GPU_UTILIZATION = Gauge(
-    "poolbench_gpu_utilization", "share", (_SERVICE, _GPU), "Share of time that a GPU of a replica is busy, 0 to 1."
 )
 
 STORE_SECONDS = Histogram(

@@ -80,16 +80,11 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         return joined(runs)
 
     def recorded(self, source: Path) -> Recorded:
-        """Return the board of a tree of recorded results, or how a csv table of scores agrees with SAEBench."""
-        from poolbench_driver.suites.ce_bench.agreement import agreement
-        from poolbench_driver.suites.ce_bench.claims import claims_markdown
+        """Return the board of a tree of recorded results."""
         from poolbench_driver.suites.ce_bench.recorded import board, board_markdown, read_tree
 
-        if source.is_file() or source.suffix == ".csv":
-            return agreement(source)
         tree = read_tree(source)
-        text = f"{board_markdown(source, tree)}\n\n{claims_markdown(tree.entries)}"
-        return Recorded(board(tree.entries), text, tree.notes)
+        return Recorded(board(tree.entries), board_markdown(source, tree), tree.notes)
 
 
 SUITES.add(CeBench())

@@ -103,7 +103,7 @@ def read_tree(folder: Path) -> Tree:
         InputError: The folder is absent, or none of its files can be used.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: there is no such folder; a folder with {RESULTS} files or a csv file is needed")
+        raise InputError(f"{folder}: there is no such folder; a folder with {RESULTS} files is needed")
     files = sorted(folder.rglob(RESULTS))
     if len(files) > MAX_FILES:
         raise InputError(f"{folder} holds {len(files)} {RESULTS} files; at most {MAX_FILES} are read")

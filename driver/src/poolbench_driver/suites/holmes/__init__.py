@@ -85,13 +85,12 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         return joined(runs)
 
     def recorded(self, source: Path) -> Recorded:
-        """Return the winning rates of a table of the public leaderboard, and which claims of the paper it supports."""
-        from poolbench_driver.suites.holmes.claims import claims_markdown
+        """Return the winning rates of a table of the public leaderboard."""
         from poolbench_driver.suites.holmes.recorded import board, board_markdown, read_scores
 
         scores = read_scores(source)
         rows = board(scores)
-        return Recorded(rows, f"{board_markdown(source, scores, rows)}\n\n{claims_markdown(scores)}", scores.notes)
+        return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
 
 
 SUITES.add(Holmes())

@@ -144,7 +144,10 @@ def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
 
 
 def _num_vectors(name: str, tensor: Any) -> int:
-    _check_label(name)
+    try:
+        _LABEL.validate_python(name)
+    except ValidationError as error:
+        raise InputError(f"tensor name {shortened(name)}: {error.errors()[0]['msg']}") from None
     shape = tuple(tensor.shape)
     if len(shape) not in (1, 2) or not tensor.is_floating_point() or not 0 < shape[-1] <= MAX_WIDTH:
         raise VectorError(
@@ -152,13 +155,6 @@ def _num_vectors(name: str, tensor: Any) -> int:
             f"with a width of 1 to {MAX_WIDTH}"
         )
     return 1 if len(shape) == 1 else shape[0]
-
-
-def _check_label(name: str) -> None:
-    try:
-        _LABEL.validate_python(name)
-    except ValidationError as error:
-        raise InputError(f"tensor name {shortened(name)}: {error.errors()[0]['msg']}") from None
 
 
 async def _read(request: Request, limit_mib: float) -> bytes:

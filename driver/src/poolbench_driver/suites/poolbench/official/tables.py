@@ -67,42 +67,6 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean that the source gives, over the `concepts` of a strategy or the `strategies` of a concept."""
-
-    model: str
-    over: str
-    of: str
-    column: str
-    value: float | None
-
-
-@dataclass(frozen=True)
-class LeaderboardLine:
-    """A line of the leaderboard: a rank, and means over the models by column."""
-
-    rank: int
-    strategy: str
-    family: str
-    supervision: str
-    means: Mapping[str, float] = field(hash=False)
-
-
-@dataclass(frozen=True)
-class Significance:
-    """The source's tests of differences between strategies on D1."""
-
-    friedman_p: float
-    critical_difference: float
-    num_blocks: int
-    effective_blocks: float
-    num_tiers: int
-    concepts: tuple[str, ...]  # concepts of its blocks, which it does not name: they follow from its mean ranks
-    mean_ranks: Mapping[str, float] = field(hash=False)
-    pairs: Mapping[tuple[str, str], float] = field(hash=False)  # p-value of each pair that it calls different
-
-
-@dataclass(frozen=True)
 class OfficialTable:
     """One official table; `source` says where it comes from."""
 
@@ -111,9 +75,6 @@ class OfficialTable:
     models: tuple[OfficialModel, ...]
     strategies: tuple[OfficialStrategy, ...]
     cells: tuple[Cell, ...]
-    means: tuple[Mean, ...]
-    leaderboard: tuple[LeaderboardLine, ...]
-    significance: Significance | None  # of the shipped table
 
     @cached_property
     def concepts(self) -> tuple[str, ...]:
@@ -136,7 +97,7 @@ class OfficialTable:
 def official_table(name: str = "official") -> OfficialTable:
     """Return a table by name, or of a folder with files of the same format.
 
-    A folder needs `source.yaml` and `cells-<model>.csv`; means, leaderboard and tests may be left out.
+    A folder needs `source.yaml` and `cells-<model>.csv`.
 
     Raises:
         UnknownNameError: It is neither a table nor a folder.
@@ -164,48 +125,20 @@ def _read(folder: Traversable) -> OfficialTable:
     models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
     if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
         raise UnknownModelError(unknown[0], MODEL_PRESETS)
-    tests = source.pop("significance", None)
     return OfficialTable(
         columns=columns,
         models=models,
         strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),
         cells=tuple(cell for model in models for cell in _cells(folder, model.name, columns)),
-        means=tuple(
-            Mean(row["model"], row["over"], row["of"], column.id, _number(row[column.id]))
-            for row in _lines(folder, "means", optional=True)
-            for column in columns
-        ),
-        leaderboard=tuple(map(_leaderboard_line, _lines(folder, "leaderboard", optional=True))),
-        significance=None if tests is None else _significance(folder, tests),
         source=source,
     )
 
 
-def _significance(folder: Traversable, tests: Mapping[str, Any]) -> Significance:
-    return Significance(
-        **{**tests, "concepts": tuple(tests["concepts"])},
-        mean_ranks={row["strategy"]: float(row["mean_rank"]) for row in _lines(folder, "mean_ranks")},
-        pairs={(row["first"], row["second"]): float(row["p_value"]) for row in _lines(folder, "pairs")},
-    )
-
-
 def _cells(folder: Traversable, model: str, columns: tuple[Column, ...]) -> Iterator[Cell]:
-    for row in _lines(folder, f"cells-{model}"):
+    file = folder.joinpath(f"cells-{model}.csv")
+    for _, row in records(SentFile(file.name, file.read_bytes())):
         for column in columns:
             yield Cell(model, row["strategy"], row["concept"], column.id, _number(row[column.id]))
-
-
-def _leaderboard_line(row: Mapping[str, str]) -> LeaderboardLine:
-    identity = {name: row[name] for name in ("strategy", "family", "supervision")}
-    means = {name: float(text) for name, text in row.items() if name not in identity and name != "rank"}
-    return LeaderboardLine(rank=int(row["rank"]), **identity, means=means)
-
-
-def _lines(folder: Traversable, name: str, *, optional: bool = False) -> list[dict[str, str]]:
-    file = folder.joinpath(f"{name}.csv")
-    if optional and not file.is_file():
-        return []
-    return [dict(values) for _, values in records(SentFile(file.name, file.read_bytes()))]
 
 
 def _number(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""reproduce: run the cells of an official result table and set them beside ours, or check its arithmetic alone."""
+"""reproduce: run the cells of an official result table and set them beside ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def reproduce(
         list[str] | None,
         typer.Option(metavar="<str>", help="Only this column of the table; may be given several times."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only the table's own means, ranks and tests.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also the cells without a counterpart.")] = False,
     display: Annotated[str | None, typer.Option(help="rich, plain or json.")] = None,
     settings: Annotated[
@@ -62,8 +61,6 @@ def reproduce(
 
     show = show_tables(display)
     official = official_table(table)
-    if check:
-        return _check(official, show)
     _require_columns(official, column or [])
     changed = bool(start or dry_run or scorers or sets)
     if run is not None and changed:
@@ -80,20 +77,6 @@ def reproduce(
             typer.echo(line, err=True)
         folder, code = _run_cells(cells.config, output, display)
     return max(code, _compare(official, folder, column or [], everything, show))
-
-
-def _check(table: OfficialTable, show: Show) -> int:
-    from poolbench_driver.suites.poolbench.official import Meaning, check_table
-    from poolbench_driver.suites.poolbench.reproduction.render import check_rows, disagreement_rows
-
-    checks = check_table(table)
-    damaged = sum(len(check.disagreements) for check in checks if check.meaning == Meaning.COPY)
-    show(
-        [("checks", check_rows(checks)), ("disagreements", disagreement_rows(checks))],
-        [f"{damaged} figures of the copy are damaged" if damaged else "the copy agrees with all means of the source"],
-        {"table": table.source["table"], "checks": [asdict(check) for check in checks]},
-    )
-    return Exit.FAILURES if damaged else Exit.DONE
 
 
 def _require_columns(table: OfficialTable, columns: list[str]) -> None:
@@ -114,7 +97,7 @@ def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Pa
             raise ConfigError(f"run {folder.id} measured {measured.preset}, not {model}; leave out --model or --run")
         return folder
     if model is None:
-        raise ConfigError(f"give --model ({_models(table)}), --run, or --check for the arithmetic alone")
+        raise ConfigError(f"give --model ({_models(table)}) or --run")
     official_model = table.model(model)
     for folder in list_runs(output):
         if folder.file("results.parquet").is_file() and _is_of(table, folder, official_model):

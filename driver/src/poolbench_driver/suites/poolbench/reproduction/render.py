@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from statistics import fmean, median
-from typing import Any
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.poolbench.official import Check
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell
 
 
@@ -57,39 +55,6 @@ def cell_rows(cells: Iterable[ComparedCell], *, everything: bool = False) -> lis
         for cell in cells
         if everything or cell.difference is not None
     ]
-
-
-def check_rows(checks: Iterable[Check]) -> list[Row]:
-    """Return one row per check."""
-    return [
-        {
-            "check": check.name,
-            "compared": check.num_compared,
-            "disagree": len(check.disagreements),
-            "a disagreement means": check.meaning,
-        }
-        for check in checks
-    ]
-
-
-def disagreement_rows(checks: Iterable[Check]) -> list[Row]:
-    """Return one row per disagreement, with both figures."""
-    return [
-        {"figure": figure.where, "theirs": shown(figure.theirs), "recomputed": shown(figure.ours), "why": figure.why}
-        for check in checks
-        for figure in check.disagreements
-    ]
-
-
-def shown(value: Any) -> str:
-    """Return a figure, or several, with five decimals, and a small p-value with two digits."""
-    if value is None:
-        return "null"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " and ".join(map(shown, value))
-    if isinstance(value, float):
-        return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
-    return str(value)
 
 
 def _number(value: float | None) -> str:

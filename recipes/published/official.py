@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean
+from typing import Any
 
+from recipes.published.significance import significance_checks
+from recipes.published.stated import Check, Disagreement, Mean, Meaning, Stated, stated
+
+from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
-from poolbench_driver.suites.poolbench.official.significance import significance_checks
-from poolbench_driver.suites.poolbench.official.tables import OfficialTable
-from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning
+from poolbench_driver.pages.markdown import table
+from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
 
 #: Half a unit of the last decimal of all means, with the rounding of a sum of floats.
 ROUNDING = 0.5e-5 + 1e-9
@@ -21,16 +25,57 @@ MIN_GAIN = 0.01
 
 
 def check_table(table: OfficialTable) -> list[Check]:
-    """Return every check of a table, in the order in which they build on one another."""
+    """Return every check of the official table, in the order in which they build on one another."""
+    source = stated()
     return [
         _bounds(table),
-        _means(table, "concepts", lambda cell: cell.strategy),
-        _means(table, "strategies", lambda cell: cell.concept),
+        _means(table, source.means, "concepts", lambda cell: cell.strategy),
+        _means(table, source.means, "strategies", lambda cell: cell.concept),
         _nulls(table),
-        _model_means(table),
-        _leaderboard_ranks(table),
-        *significance_checks(table),
+        _model_means(source),
+        _leaderboard_ranks(source),
+        *significance_checks(table, source.significance),
     ]
+
+
+def checks_markdown() -> str:
+    """Return the checks of the official table, and every disagreement, as text."""
+    checks = check_table(official_table())
+    tables = [rows for rows in (check_rows(checks), disagreement_rows(checks)) if rows]
+    return "\n\n".join(table(list(rows[0]), ([str(cell) for cell in row.values()] for row in rows)) for rows in tables)
+
+
+def check_rows(checks: Iterable[Check]) -> list[Row]:
+    """Return one row per check."""
+    return [
+        {
+            "check": check.name,
+            "compared": check.num_compared,
+            "disagree": len(check.disagreements),
+            "a disagreement means": check.meaning,
+        }
+        for check in checks
+    ]
+
+
+def disagreement_rows(checks: Iterable[Check]) -> list[Row]:
+    """Return one row per disagreement, with both figures."""
+    return [
+        {"figure": figure.where, "theirs": shown(figure.theirs), "recomputed": shown(figure.ours), "why": figure.why}
+        for check in checks
+        for figure in check.disagreements
+    ]
+
+
+def shown(value: Any) -> str:
+    """Return a figure, or several, with five decimals, and a small p-value with two digits."""
+    if value is None:
+        return "null"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " and ".join(map(shown, value))
+    if isinstance(value, float):
+        return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 def d1_board(table: OfficialTable) -> RankBoard:
@@ -75,24 +120,24 @@ def _bounds(table: OfficialTable) -> Check:
     return Check("every figure lies in its bounds", compared, tuple(disagreements), meaning=Meaning.COPY)
 
 
-def _means(table: OfficialTable, over: str, of: Callable[..., str]) -> Check:
+def _means(table: OfficialTable, means: Iterable[Mean], over: str, of: Callable[..., str]) -> Check:
     values = defaultdict(list)
     for cell in table.cells:
         if cell.value is not None:
             values[cell.model, of(cell), cell.column].append(cell.value)
-    theirs = [mean for mean in table.means if mean.over == over]
+    theirs = [mean for mean in means if mean.over == over]
     pairs = [(f"{m.model} {m.of} {m.column}", m.value, _mean(values[m.model, m.of, m.column])) for m in theirs]
     return Check(f"means over the {over}", len(pairs), tuple(_apart(pairs)), meaning=Meaning.COPY)
 
 
-def _model_means(table: OfficialTable) -> Check:
+def _model_means(source: Stated) -> Check:
     values = defaultdict(list)
-    for mean in table.means:
+    for mean in source.means:
         if mean.over == "concepts" and mean.value is not None:
             values[mean.of, mean.column].append(mean.value)
     pairs = [
         (f"{line.strategy} {column}", value, _mean(values[line.strategy, column]))
-        for line in table.leaderboard
+        for line in source.leaderboard
         for column, value in line.means.items()
     ]
     return Check("means over the models", len(pairs), tuple(_apart(pairs)), meaning=Meaning.COPY)
@@ -114,18 +159,18 @@ def _nulls(table: OfficialTable) -> Check:
     return Check("D3 is null exactly where |D2_scp_c| < .01", compared, tuple(disagreements), meaning=Meaning.COPY)
 
 
-def _leaderboard_ranks(table: OfficialTable) -> Check:
+def _leaderboard_ranks(source: Stated) -> Check:
     """Compare the ranks with ours, in which equal means share their rank."""
-    means = {line.strategy: line.means["D1_auroc"] for line in table.leaderboard}
+    means = {line.strategy: line.means["D1_auroc"] for line in source.leaderboard}
     disagreements = []
-    for line in table.leaderboard:
+    for line in source.leaderboard:
         above = sum(mean > line.means["D1_auroc"] for mean in means.values())
         equal = sum(mean == line.means["D1_auroc"] for mean in means.values())
         if (ours := above + (equal + 1) / 2) != line.rank:
             disagreements.append(
                 Disagreement(f"rank of {line.strategy}", line.rank, ours, "equal means share their rank")
             )
-    return Check("ranks by mean D1", len(table.leaderboard), tuple(disagreements))
+    return Check("ranks by mean D1", len(source.leaderboard), tuple(disagreements))
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from poolbench.errors import InputError
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
 from poolbench_driver.contract.recorded_csv import Line, read_csv
-from poolbench_driver.contract.suite import Recorded
 from poolbench_driver.pages.markdown import interval, paragraph, table
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
 
@@ -27,8 +25,12 @@ COLUMNS = {
 NUM_RESAMPLES = 1000
 
 
-def agreement(file: Path) -> Recorded:
-    """Return the share of pairs that each score orders as SAEBench does. Raise InputError with file and line."""
+def agreement(file: Path) -> str:
+    """Return the share of pairs that each score orders as SAEBench does, as text.
+
+    Raises:
+        InputError: The table cannot be used; the message names file and line.
+    """
     head, lines = read_csv(file)
     if len(lines) < 2:
         raise InputError(f"{file}: {len(lines)} autoencoder; at least two are needed for a pair")
@@ -43,7 +45,6 @@ def agreement(file: Path) -> Recorded:
     sizes = [width for width in widths if width is not None]
     if len(sizes) == len(lines) and len(set(sizes)) > 1:
         scores["log2 of the width"] = np.log2(sizes)
-    rows = [{"score": name, **_shares(values, columns["ground_truth"])} for name, values in scores.items()]
     intro = paragraph(
         f"Scores recorded by others in {file.name}: {len(lines)} autoencoders, {math.comb(len(lines), 2)} pairs. A "
         "pair counts where the score orders it as SAEBench does (column ground_truth); intervals of 95 % come from a "
@@ -51,23 +52,15 @@ def agreement(file: Path) -> Recorded:
     )
     if len(sizes) < len(lines):
         intro += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(sizes)} lines."
-    text = [
-        [
-            row["score"],
-            f"{row['agreement']:.2f}",
-            interval((row["ci_low"], row["ci_high"]), ".2f"),
-            f"{row['tied']:.2f}",
-        ]
-        for row in rows
-    ]
+    cells = [[name, *_shares(values, columns["ground_truth"])] for name, values in scores.items()]
     head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %"]
     parts = [
         "## Agreement with SAEBench",
         intro,
-        table(head, text),
+        table(head, cells),
         _architectures(lines, scores, columns["ground_truth"]),
     ]
-    return Recorded(rows, "\n\n".join(filter(None, parts)))
+    return "\n\n".join(filter(None, parts))
 
 
 def _column(file: Path, head: list[str], lines: list[Line], names: tuple[str, ...]) -> np.ndarray:
@@ -106,8 +99,8 @@ def _order(names: Sequence[str], means: np.ndarray) -> str:
     return ", ".join(f"{names[place]} {means[place]:.4g}" for place in np.argsort(-means, kind="stable"))
 
 
-def _shares(scores: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return the shares of pairs in the order of the truth and of pairs that the score ties, in percent."""
+def _shares(scores: np.ndarray, truth: np.ndarray) -> list[str]:
+    """Return the share of pairs in the order of the truth, its interval, and the share of ties, in percent."""
     first, second = np.triu_indices(len(scores), 1)
     order = np.sign(scores[first] - scores[second])
     right = order == np.sign(truth[first] - truth[second])
@@ -115,11 +108,4 @@ def _shares(scores: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     weights = counts[:, first] * counts[:, second]
     with np.errstate(invalid="ignore"):
         ends = percentile_interval(100 * (weights @ right) / weights.sum(axis=1))
-    low, high = ends or (None, None)
-    return {
-        "agreement": 100 * float(right.mean()),
-        "ci_low": low,
-        "ci_high": high,
-        "tied": 100 * float((order == 0).mean()),
-        "pairs": len(first),
-    }
+    return [f"{100 * right.mean():.2f}", interval(ends or (None, None), ".2f"), f"{100 * (order == 0).mean():.2f}"]

@@ -6,11 +6,11 @@ import math
 from itertools import combinations
 
 import numpy as np
+from recipes.published.stated import Check, Disagreement, Meaning, Significance
 
 from poolbench.statistics.rank_tests import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.pages.boards.ranking import LEVEL
-from poolbench_driver.suites.poolbench.official.tables import OfficialTable, Significance
-from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning
+from poolbench_driver.suites.poolbench.official import OfficialTable
 
 #: The cells have five decimals, and the source tested unrounded ones: ties at .99998 move a p-value by about this much.
 LARGEST_RATIO = 4.0
@@ -20,11 +20,9 @@ SAME_P = 1.01
 SMALLEST_P = 1e-9
 
 
-def significance_checks(table: OfficialTable) -> list[Check]:
-    """Return the checks of the mean ranks, the tests and the tiers; none if the table gives no tests."""
-    tests, names = table.significance, [strategy.id for strategy in table.strategies]
-    if tests is None:
-        return []
+def significance_checks(table: OfficialTable, tests: Significance) -> list[Check]:
+    """Return the checks of the mean ranks, the tests and the tiers."""
+    names = [strategy.id for strategy in table.strategies]
     values = block_values(table, tests.concepts)
     return [
         _mean_ranks(tests, names, values),

@@ -1,21 +1,16 @@
-"""How far a recorded table of a small share of the training data keeps the order of the whole one (FlashHolmes).
-
-`python -m poolbench_driver.suites.holmes.flash WHOLE SHARE` prints it for two csv files of the public leaderboard.
-"""
+"""How far a recorded table of a small share of the training data keeps the order of the whole one (FlashHolmes)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from poolbench.errors import InputError, PoolbenchError
+from poolbench.errors import InputError
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.winning_rate import mean_winning_rate, published_winning_rate
 from poolbench_driver.pages.markdown import table
-from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable, read_scores
+from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
 
 #: Fewest common models whose order is compared.
 FEWEST_MODELS = 12
@@ -68,19 +63,3 @@ def agreement(first: np.ndarray, second: np.ndarray, definition: str) -> list[st
         float(1.96 * np.std(changes, ddof=1) / np.sqrt(len(changes))),
     )
     return [f"{value:.2f}" for value in figures]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print the agreement of two files; return 2 for files that cannot be used."""
-    try:
-        if len(arguments) != 2:
-            raise InputError(f"two csv files are needed, the whole table and that of a share; got {len(arguments)}")
-        print(flash_markdown(*(read_scores(Path(name)) for name in arguments)))
-    except PoolbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,1 +1,0 @@
-"""Prometheus and Grafana for a cluster: scrape configuration, alerts, dashboards."""
