@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from poolbench_driver.suites.poolbench.report.markdown import summary
+from poolbench_driver.suites.poolbench.report.views import build_view
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
@@ -16,9 +18,7 @@ from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, write_page, write_report
 from poolbench_driver.suites.poolbench.report import report_of
-from poolbench_driver.suites.poolbench.report.markdown import summary
 from poolbench_driver.suites.poolbench.report.means import build_d1, build_published
-from poolbench_driver.suites.poolbench.report.views import build_view
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from poolbench_driver.pages.markup import marked
 from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
@@ -27,7 +28,6 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.imports.sae_folders import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.pages.markup import marked
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import write_report

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.suites.test_holmes import planned
+from poolbench_driver.pages.markup import marked
 
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble
-from poolbench_driver.pages.markup import marked
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report.page import report_of, write_page
 from poolbench_driver.suites.holmes.comparisons import compared

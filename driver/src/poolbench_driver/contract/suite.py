@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
@@ -83,27 +84,6 @@ class FinishedRun:
     id: str
     config: RunConfig
     tables: Mapping[str, pa.Table]  # by name, such as `results`
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page."""
-
-    package: str  # the package that has the template
-    template: str  # its file name; it makes one part of the page
-    values: Mapping[str, Any]  # what it shows
-    anchor: str = ""  # the id of its heading; empty for none
-    label: str = ""  # its name among the links at the top; empty for none
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a suite says about a run."""
-
-    title: str  # name of the suite and what was measured, with a colon between them
-    sections: Sequence[Section]  # the parts of the page
-    answer: str  # what the command ends with: the answer in a few lines
-    markdown: str  # the same figures as text, for the command `leaderboard`
 
 
 @dataclass(frozen=True)
@@ -197,7 +177,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     def assemble(self, plan: Planned, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan and its failures."""
 
-    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Report | None:
+    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Page | None:
         """Return the page of a run from its tables by name; None for a board of its entrants.
 
         Raises:
@@ -205,8 +185,8 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """
         return None
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str | None:
-        """Return the board of several runs as Markdown; None for ranks alone. Raise ConfigError if none can be made."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page | None:
+        """Return the board of several runs; None for ranks alone. Raise ConfigError if none can be made."""
         return None
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.metrics import BOARD, METRICS
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
@@ -67,14 +68,14 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.ce_bench.report import report
 
         return report(tables)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str:
-        """Return the board of several runs as Markdown."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        """Return the board of several runs."""
         from poolbench_driver.suites.ce_bench.report import joined
 
         return joined(runs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
@@ -72,14 +73,14 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.holmes.report import report
 
         return report(tables)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str:
-        """Return the board of several runs as Markdown."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        """Return the board of several runs."""
         from poolbench_driver.suites.holmes.report import joined
 
         return joined(runs)

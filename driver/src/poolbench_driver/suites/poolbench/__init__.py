@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
 from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
@@ -99,7 +100,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.poolbench.report import report
 
