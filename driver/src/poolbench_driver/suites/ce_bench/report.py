@@ -88,7 +88,7 @@ def _page(view: View, ranking: Sequence[Reader] = ()) -> Page:
         board=_board(view),
         problems=view.problems(),
         picture=Picture(drawn, captions) if drawn else None,
-        parts=[*_published(view), *_size(view), *view.families.parts(), *_subjects(view), *_readers(ranking)],
+        parts=[*_published(view), *_size(view), *view.families.parts(), *_subjects(view), *reader_parts(ranking)],
     )
 
 
@@ -165,7 +165,7 @@ def _strongest(subject: Row) -> str:
     )
 
 
-def _readers(ranking: Sequence[Reader]) -> Iterator[Part]:
+def reader_parts(ranking: Sequence[Reader]) -> Iterator[Part]:
     """Yield the table of how well features and pooled directions carry concepts."""
     concepts = list(dict.fromkeys(name for reader in ranking for name in reader.values))
     lines = [
