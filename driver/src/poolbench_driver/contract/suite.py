@@ -124,7 +124,11 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     id: str  # value of the column `suite`
     version: int = 1  # raised when the suite's meaning changes
     summary: str  # one sentence
-    reference: str = ""  # paper or other source
+    reference: str = ""  # where the benchmark is published
+    citation: str = ""  # one line, or BibTeX
+    dataset: str = ""  # data of the reference; a run may read others, which its rows name
+    revision: str = ""  # what was read of these data
+    licence: str = ""  # that of these data; empty if it is not known
     config: type[Config]  # its fields become `--set` paths and keys of the YAML
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec

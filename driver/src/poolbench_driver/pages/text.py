@@ -59,23 +59,25 @@ def _table(block: Table) -> Iterator[str]:
     if block.title:
         yield f"### {block.title}{f': {block.note}' if block.note else ''}"
     if block.lines:
-        shown = [_columns(place, column, block.lines) for place, column in enumerate(block.columns)]
-        heads = [head for columns in shown for head in columns]
-        yield table(heads, [_cells(line, shown) for line in block.lines])
+        heads = [_heads(place, column, block.lines) for place, column in enumerate(block.columns)]
+        lines = [_cells(line, heads) for line in block.lines]
+        yield table([head for column_heads in heads for head in column_heads], lines)
 
 
-def _columns(place: int, column: Column, lines: Sequence[Line]) -> list[str]:
+def _heads(place: int, column: Column, lines: Sequence[Line]) -> list[str]:
     """Return the heads of a column: its own, and one for its intervals if some line has one."""
     head = f"{column.group} {column.head}".strip()
     has_interval = any(cell.interval for line in lines for cell in line.cells[place : place + 1])
     return [head, "95 % interval"] if column.has_intervals and has_interval else [head]
 
 
-def _cells(line: Line, shown: Sequence[Sequence[str]]) -> list[str]:
-    cells = [*line.cells, *[Cell()] * (len(shown) - len(line.cells))]
-    return [
-        text for cell, heads in zip(cells, shown, strict=True) for text in (_text(cell), cell.interval)[: len(heads)]
-    ]
+def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
+    """Return the texts of a line, and intervals where their column has a head for them."""
+    texts = []
+    for place, column_heads in enumerate(heads):
+        cell = line.cells[place] if place < len(line.cells) else Cell()
+        texts += [_text(cell), cell.interval][: len(column_heads)]
+    return texts
 
 
 def _text(cell: Cell) -> str:

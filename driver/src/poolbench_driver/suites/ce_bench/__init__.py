@@ -27,7 +27,9 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
 
     id = "ce-bench"
     summary = "sparse autoencoders: how clearly do their features tell two stories about a subject apart?"
-    reference = "Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark"
+    reference = "github.com/Yusen-Peng/CE-Bench"
+    citation = "Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark"
+    dataset = "GulkoA/contrastive-stories-v1 to -v4"
     config = CeBenchConfig
     metrics = METRICS
     board = BOARD

@@ -27,7 +27,10 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
     id = "holmes"
     summary = "linguistic probing: which model, layer and pooling carry which property of language?"
-    reference = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
+    reference = "github.com/Holmes-Benchmark/holmes-evaluation"
+    citation = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
+    dataset = "Holmes-Benchmark/holmes-evaluation"
+    licence = "of each set its own, see `ls probing-sets`"
     config = HolmesConfig
     metrics = METRICS
     board = BOARD

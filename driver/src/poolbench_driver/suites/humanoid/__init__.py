@@ -25,7 +25,11 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
 
     id = "humanoid"
     summary = "preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?"
-    reference = "Humanoid: preference shift of fine-tuned language models"
+    reference = "github.com/fedor13F/Humanoid-BenchMark"
+    citation = "Humanoid: preference shift of fine-tuned language models"
+    dataset = "fedor13F/Humanoid-BenchMark"
+    revision = "e59f787"
+    licence = "MIT"
     config = HumanoidConfig
     metrics = METRICS
     board = BOARD

@@ -29,7 +29,11 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     id = "poolbench"
     summary = "19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)"
-    reference = "PoolBench: pooling strategies for concept representations in decoder language models"
+    reference = "github.com/2023mc21517-arch/poolbench"
+    citation = "PoolBench: pooling strategies for concept representations in decoder language models"
+    dataset = "2023mc21517-arch/poolbench"
+    revision = "283209c2e53c0395217b2cbcbec2c1fd6d4c7f8a"
+    licence = "MIT"
     config = ConceptsConfig
     metrics = METRICS
     board = BOARD

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import dataclass
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Cell, Column, Line, Table
@@ -29,24 +28,12 @@ FAMILY_SIGNS = {name: (sign, VARIABLES[colour]) for name, (_, sign, colour) in F
 
 
 @dataclass(frozen=True)
-class Figure:
-    """The mean of a metric over concepts and layers, with the mean limits of the 95 % intervals of its cells.
-
-    The limits are those of the value itself where some cell has no interval, so that none is drawn.
-    """
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Entrant:
     """A strategy on the board."""
 
     strategy: str
     family: str  # empty where the strategy is not registered here
-    figures: Mapping[str, Figure]  # by metric, where it has a value
+    figures: Mapping[str, Cell]  # by metric, where it has a value: means, with the mean limits of the intervals
     tied: bool  # whether it is the best strategy of the board, or the best one does not beat it
     reason: str  # why it has no D1
 
@@ -67,9 +54,8 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
     tied = set() if leading is None or leading.unsure or leading.limit else {leading.strategy, *leading.tied}
     entrants = []
     for name in order:
-        figures = {
-            metric: figure for metric in QUESTIONS if (figure := _figure(cells.get((name, metric), ()))) is not None
-        }
+        means = {metric: mean_cell(cells.get((name, metric), ())) for metric in QUESTIONS}
+        figures = {metric: mean for metric, mean in means.items() if mean.value is not None}
         reason = "" if SEPARATION in figures else _reason(cells.get((name, SEPARATION), ()))
         entrants.append(Entrant(name, families.get(name, ""), figures, name in tied, reason))
     return Board(entrants, {metric: of.strategy for metric, of in best.items()})
@@ -86,15 +72,11 @@ def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
     lines = []
     for entrant in board.entrants:
         sign, colour = FAMILY_SIGNS.get(entrant.family, FAMILY_SIGNS[""])
-        figures = []
-        for metric in metrics:
-            cell, shown = mean_cell(cells.get((entrant.strategy, metric), ())), entrant.figures.get(metric)
-            figures.append(cell if shown is None else replace(cell, ci_low=shown.low, ci_high=shown.high))
         lines.append(
             Line.of(
                 Cell(entrant.strategy, sign=sign, colour=colour, note=entrant.family),
                 *([_rank_cell(by_rank.get(entrant.strategy))] if rank_head else []),
-                *figures,
+                *(mean_cell(cells.get((entrant.strategy, metric), ())) for metric in metrics),
                 is_tied=entrant.tied,
                 reason=entrant.reason,
             )
@@ -123,16 +105,6 @@ def _note(ranks: RanksView) -> str:
     if not ranks.limit:
         sentences.append("The blue edge marks the best and what it does not beat.")
     return " ".join([*sentences, "A word in place of a number is why there is none."])
-
-
-def _figure(rows: Iterable[Row]) -> Figure | None:
-    value_rows = [row for row in rows if row["value"] is not None]
-    if not value_rows:
-        return None
-    value = fmean(row["value"] for row in value_rows)
-    if any(row["ci_low"] is None for row in value_rows):
-        return Figure(value, value, value)
-    return Figure(value, *(fmean(row[name] for row in value_rows) for name in ("ci_low", "ci_high")))
 
 
 def _reason(rows: Iterable[Row]) -> str:

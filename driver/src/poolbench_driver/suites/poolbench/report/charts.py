@@ -30,8 +30,9 @@ def trade_off(board: Board) -> Picture | None:
         for entrant in points:
             x, y = entrant.figures[SEPARATION], entrant.figures[GAIN]
             marker, _, colour = FAMILY_MARKS.get(entrant.family, FAMILY_MARKS[""])
-            ends = {"xerr": [[x.value - x.low], [x.high - x.value]], "yerr": [[y.value - y.low], [y.high - y.value]]}
-            axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
+            line: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.3}
+            axes.plot([x.ci_low, x.ci_high], [y.value] * 2, **line)
+            axes.plot([x.value] * 2, [y.ci_low, y.ci_high], **line)
             axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
         _mark_best(axes, points, board)
         gridded(axes, "D1: how well a probe separates (AUROC)", "D2: gain of the concept in steered text")
@@ -54,9 +55,9 @@ def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
         if best is None:
             continue
         x, y = best.figures[SEPARATION], best.figures[GAIN]
-        if metric == SEPARATION:
-            axes.axvspan(x.low, x.high, color=ACCENT, alpha=0.06, linewidth=0)
-        right = x.value < sum(axes.get_xlim()) / 2
+        if metric == SEPARATION and x.ci_low is not None:
+            axes.axvspan(x.ci_low, x.ci_high, color=ACCENT, alpha=0.06, linewidth=0)
+        right = (x.value or 0.0) < sum(axes.get_xlim()) / 2
         axes.annotate(
             best.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
             ha="left" if right else "right", fontweight="bold",

@@ -15,13 +15,19 @@ Cells = Mapping[tuple[str, str], list[Row]]
 
 
 def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
-    """Return the mean of the values that exist, with their share of the cells; or the commonest status."""
+    """Return the mean of the values that exist, with their share of the cells; or the commonest status.
+
+    Its limits are the mean limits of the intervals, if every value has one.
+    """
     cells = list(rows)
-    values = [row["value"] for row in cells if row["value"] is not None]
-    if not values:
+    measured = [row for row in cells if row["value"] is not None]
+    if not measured:
         return Cell(Counter(row["status"] for row in cells).most_common(1)[0][0]) if cells else Cell()
-    share = "" if len(values) == len(cells) else f" ({len(values)}/{len(cells)})"
-    return Cell(f"{fmean(values):z.{digits}f}{share}", fmean(values))
+    mean = fmean(row["value"] for row in measured)
+    share = "" if len(measured) == len(cells) else f" ({len(measured)}/{len(cells)})"
+    has_limits = all(row.get("ci_low") is not None for row in measured)
+    limits = [fmean(row[name] for row in measured) for name in ("ci_low", "ci_high")] if has_limits else []
+    return Cell(f"{mean:z.{digits}f}{share}", mean, *limits)
 
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
