@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from poolbench.contracts import Row
@@ -25,9 +26,11 @@ def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
         return Cell(Counter(row["status"] for row in cells).most_common(1)[0][0]) if cells else Cell()
     mean = fmean(row["value"] for row in measured)
     share = "" if len(measured) == len(cells) else f" ({len(measured)}/{len(cells)})"
-    has_limits = all(row.get("ci_low") is not None for row in measured)
-    limits = [fmean(row[name] for row in measured) for name in ("ci_low", "ci_high")] if has_limits else []
-    return Cell(f"{mean:z.{digits}f}{share}", mean, *limits)
+    cell = Cell(f"{mean:z.{digits}f}{share}", mean)
+    if any(row.get("ci_low") is None for row in measured):
+        return cell
+    low, high = (fmean(row[name] for row in measured) for name in ("ci_low", "ci_high"))
+    return replace(cell, ci_low=low, ci_high=high)
 
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
