@@ -46,8 +46,12 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         intro = f"{source} Of each subject {pairs} pairs are read."
         yield paragraph(f"{intro} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
         for line in markdown_of(page).splitlines():
-            is_prose = line and not line.startswith("|")
-            yield paragraph(line, "  " if line.startswith("- ") else "") if is_prose else line
+            if line.startswith("#"):
+                yield f"#{line}"  # one level below the heading of the stories
+            elif line and not line.startswith("|"):
+                yield paragraph(line, "  " if line.startswith("- ") else "")
+            else:
+                yield line
     yield ""
 
 
