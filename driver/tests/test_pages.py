@@ -58,7 +58,7 @@ def page() -> Page:
         Items(["one", "two"]),
         Items([]),
         Facts([("run", "r1")]),
-        SideBySide([("high", Passage("very calm", [(0, 4)]))]),
+        SideBySide([("high", Passage("very\ncalm", [(0, 4)]))]),
         Group([grouped, shaded]),
         Details("more", [folded]),
         Table.of(["", Column("text", is_text=True)], [Line.of("right", Cell(passages=[Passage("<i>", [(0, 1)])]))]),
@@ -85,7 +85,7 @@ def test_a_page_is_html_that_escapes_what_it_quotes(page: Page) -> None:
     assert '<td class="null" title="one vector">collapsed</td>' in html
     assert '<td class="k8">1</td>' in html and '<td class="n8">-1</td>' in html
     assert '<th scope="colgroup" colspan="2">both</th>' in html
-    assert "<mark>very</mark> calm" in html and "<mark>&lt;</mark>i&gt;" in html
+    assert "<mark>very</mark>\ncalm" in html and "<mark>&lt;</mark>i&gt;" in html
     assert "<summary>2 more</summary>" in html and "<code>word</code>" in html
     assert '<a href="#part">Part</a>' in html and '<a href="#bare">' not in html
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from poolbench_driver.contract.page import Block, Cell, Column, Line, Page, Part, Table
+from poolbench_driver.contract.page import Block, Cell, Column, Line, Page, Part, Passage, Table
 from poolbench_driver.pages.markdown import items, table
 
 #: Lines of the board at the end of a run, and characters of its width.
@@ -49,7 +49,7 @@ def block_markdown(block: Block) -> Iterator[str]:
         case "facts":
             yield items(f"{name}: {value}" for name, value in block.pairs)
         case "texts":
-            yield items(f"{caption}: {passage.text}" for caption, passage in block.texts)
+            yield items(f"{caption}: {_in_one_line(passage)}" for caption, passage in block.texts)
         case "group":
             for one in block.blocks:
                 yield from block_markdown(one)
@@ -81,4 +81,8 @@ def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _text(cell: Cell) -> str:
-    return " / ".join(passage.text for passage in cell.passages) or cell.text
+    return " / ".join(map(_in_one_line, cell.passages)) or cell.text
+
+
+def _in_one_line(passage: Passage) -> str:
+    return " ".join(passage.text.split())

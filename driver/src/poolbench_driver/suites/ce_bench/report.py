@@ -96,8 +96,8 @@ def _board(view: View) -> Table:
     heads: Heads = [Column(head, has_intervals=metric == PRIMARY) for metric, head in _COLUMNS.items()]
     lines = [
         Line.of(
-            entrant.name, str(entrant.layer), entrant.count(WIDTH), entrant.count(L0), *map(entrant.figure, _COLUMNS),
-            is_tied=entrant.name in view.tied,
+            entrant.name, number(entrant.layer, "d"), entrant.count(WIDTH), entrant.count(L0),
+            *map(entrant.figure, _COLUMNS), is_tied=entrant.name in view.tied,
         )
         for entrant in view.entrants
     ]  # fmt: skip
@@ -171,7 +171,7 @@ def reader_parts(ranking: Sequence[Reader]) -> Iterator[Part]:
     lines = [
         Line.of(
             reader.name,
-            str(reader.layer),
+            number(reader.layer, "d"),
             number(reader.mean),
             *(Cell(reader.text(concept), reader.values[concept]) for concept in concepts),
         )

@@ -151,7 +151,7 @@ def _sets(view: View) -> Part:
     kinds = [Column(head, is_text=True) for head in ("type", "phenomenon", "input")]
     lines = [
         Line.of(
-            row["set"], row["type"], row["phenomenon"], row["input"], str(row["num_instances"]),
+            row["set"], row["type"], row["phenomenon"], row["input"], number(row["num_instances"], "d"),
             number(row.get("discriminability"), ".2f"),
             *(_score(entrant.scores.get(row["set"])) for entrant in entrants),
         )
@@ -190,4 +190,4 @@ def _published(entrants: Sequence[Entrant]) -> Iterator[Part]:
     )
     if lines:
         table = Table.of(["entrant", "score", "selectivity", "collapsed", "winning rate, by set", "by entrant"], lines)
-        yield Part("published", "By the published definition", [table], "Published", note)
+        yield Part("published", "By the published definition, never ranked with the board", [table], "Published", note)

@@ -155,7 +155,7 @@ def _board(tunes: Sequence[Tune]) -> Table:
     lines = [
         Line.of(
             f"{tune.name} (neutral)" if tune.neutral else tune.name,
-            str(tune.layer),
+            number(tune.layer, "d"),
             tune.figure(PRIMARY),
             tune.figure(f"{PRIMARY}.excess_neutral"),
             tune.rank("neutral"),
