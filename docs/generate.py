@@ -21,7 +21,9 @@ from poolbench.pooling.signals import SIGNALS
 from poolbench.settings import GateSettings, Settings, SteererSettings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.view import schema
 
 FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
@@ -118,6 +120,14 @@ def _metrics() -> str:
     return table(("name in Prometheus", "kind", "unit", "labels", "meaning"), rows)
 
 
+def _suites() -> str:
+    """Return the suites with the data of their references."""
+    columns = ("id", "summary", "reference", "dataset", "revision", "licence", "citation")
+    suites = sorted(SUITES.all(), key=lambda suite: suite.id)
+    lines = ([f"`{suite.id}`", *(getattr(suite, name) for name in columns[1:])] for suite in suites)
+    return table(columns, lines)
+
+
 def _settings(*models: type[Settings]) -> str:
     return table(("variable", "meaning", "default"), [row for model in models for row in _settings_of(model)])
 
@@ -189,13 +199,20 @@ PAGES: Mapping[str, Callable[[], Mapping[str, str]]] = {
         "cosines": _columns("cosines.parquet", COSINE_SCHEMA),
         "audit": _columns("audit.parquet", AUDIT_SCHEMA),
     },
+    "suites.md": lambda: {"suites": _suites()},
     "models.md": _checked_models,
     "results/published.md": published_page.parts,
 }
 
 
+#: Files that are made as a whole.
+FILES: Mapping[str, Callable[[], str]] = {"view.schema.json": lambda: json.dumps(schema(), indent=1) + "\n"}
+
+
 def made_again(name: str) -> str:
-    """Return a page with its parts made again."""
+    """Return a page with its parts made again, or a file."""
+    if name in FILES:
+        return FILES[name]()
     page = (FOLDER / name).read_text("utf-8")
     for part, text in PAGES[name]().items():
         before, rest = page.split(f"<!-- {part} -->")
@@ -206,7 +223,7 @@ def made_again(name: str) -> str:
 
 def outdated() -> list[str]:
     """Return the names of the pages that differ from the code."""
-    return [name for name in PAGES if (FOLDER / name).read_text("utf-8") != made_again(name)]
+    return [name for name in [*PAGES, *FILES] if (FOLDER / name).read_text("utf-8") != made_again(name)]
 
 
 def main() -> int:
@@ -218,7 +235,7 @@ def main() -> int:
         for name in stale:
             print(f"docs/{name} is out of date: run `python docs/generate.py`", file=sys.stderr)
         return 1 if stale else 0
-    for name in PAGES:
+    for name in [*PAGES, *FILES]:
         (FOLDER / name).write_text(made_again(name), "utf-8")
     return 0
 

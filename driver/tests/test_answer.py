@@ -107,7 +107,7 @@ def test_each_problem_is_one_line() -> None:
         {"concept": "narrative", "strength": 0.0, "score": 0.87},
         {"concept": "planning", "strength": 0.0, "score": 0.1},
     ]
-    assert list(problems(audit, rows, curves)) == [
+    assert [problem.text for problem in problems(audit, rows, curves)] == [
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
         "politeness: its scorer failed the gate, so that D3 against it is null",

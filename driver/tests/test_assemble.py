@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from driver.tests.page_reader import rendered
 
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
@@ -17,7 +18,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report import write_report
+from poolbench_driver.report import page_of, write_report
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
@@ -175,9 +176,14 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     failure = Failure("t1", "prober.probe", "failed", "<script>alert(1)</script>")
-    page = (_finished(made[0], complete, tmp_path, [failure]).path / "report" / "index.html").read_text()
+    folder = _finished(made[0], complete, tmp_path, [failure])
+    page = (folder.path / "report" / "index.html").read_text()
     for part in ("Board", "Response curves", "<svg", "L5_keyword", "contrast"):
         assert part in page
+    rendered(page_of(folder))
+    view = json.loads((folder.path / "report" / "view.json").read_text())
+    (nulls,) = (part for part in view["parts"] if part["anchor"] == "nulls")
+    assert [line["cells"][0]["text"] for line in nulls["blocks"][1]["lines"]] == ["t1"]
     assert "<script>" not in page and "&lt;script&gt;" in page
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
 
 from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
@@ -19,14 +20,15 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.page import Details, Prose
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report import leaderboard_markdown, write_report
+from poolbench_driver.report import page_of
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.plan import make_plan
-from poolbench_driver.suites.poolbench.report.cosines import build_cosines, short
+from poolbench_driver.suites.poolbench.report.cosines import cosine_blocks, short
 
 #: C1 of each strategy in the plane: W4 is A1 in disguise, L5 is at 60 degrees, P1 points away, P2 has collapsed.
 ANGLES: dict[str, float | None] = {"A1_mean": 0, "W4_hierarchical": 1, "L5_keyword": 60, "P1_last_token": 120}
@@ -148,26 +150,31 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     for name, table in tables.items():
         folder.write_table(name, table)
     folder.write_failures([])
-    page = write_report(folder).read_text("utf-8")
-    section = page[page.index('<h2 id="cosines">') : page.index('<h2 id="checks">')]
-    assert "Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical." in section
-    assert "P2_first_token (collapsed)" in section and SECRET not in page
-    assert section.count("<table") == 5  # two layers by two constructions, and the nearest
-    assert section.count("<details") == 1
-    assert '<td class="k8">1.00</td>' in section and '<td class="n">-.50</td>' in section
-    assert "| A1_mean | W4_hierarchical | 0.9998 | 1.0000 |" in leaderboard_markdown(folder)
+    page = page_of(folder)
+    html, markdown = rendered(page)
+    part = part_of(page, "cosines")
+    assert Prose("Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical.") in part.blocks
+    shown, nearest, *others = tables_of(*part.blocks)
+    assert "P2_first_token (collapsed)" in shown.note and SECRET not in html
+    assert len(others) == 3  # two layers by two constructions
+    assert isinstance(part.blocks[-1], Details) and tables_of(part.blocks[-1]) == others
+    shades = {cell.text: cell.shade for line in shown.lines for cell in line.cells}
+    assert shades["1.00"] == 8 and shades["-.50"] < 0
+    assert cells_of(nearest)["A1_mean"]["C1"] == "0.9998" and "| A1_mean | W4_hierarchical | 0.9998 |" in markdown
 
 
 def test_the_page_begins_with_the_layer_that_is_steered() -> None:
     line = {"concept": "contrast", "strategy_a": "A1_mean", "strategy_b": "P1_last_token", "status": "ok"}
     rows = [{**line, "direction": d, "layer": n, "cosine": n / 10} for d in ("C3", "C1") for n in (2, 3)]
-    view = build_cosines(rows, steered=3)
-    assert view.shown is not None and (view.shown.direction, view.shown.layer) == ("C1", 3)
-    assert [(found.direction, found.layer) for found in view.others] == [("C1", 2), ("C3", 2), ("C3", 3)]
-    assert view.shown.lines[1] == ("P1_last_token", [(".30", "k1")]) and view.groups == []
-    assert view.nearest[0]["C3"] == pytest.approx(0.3)
-    alone = build_cosines([{**rows[0], "direction": "C1", "cosine": None, "status": "collapsed"}], None)
-    assert alone.known and alone.shown is None
+    blocks = cosine_blocks(rows, steered=3)
+    shown, nearest, *others = tables_of(*blocks)
+    layers = [(table.title, table.note.partition(";")[0]) for table in (shown, *others)]
+    assert layers == [("C1", "layer 3"), ("C1", "layer 2"), ("C3", "layer 2"), ("C3", "layer 3")]
+    assert [(cell.text, cell.shade) for cell in shown.lines[1].cells] == [("2 P1_last_token", 0), (".30", 1)]
+    assert not any(isinstance(block, Prose) for block in blocks)
+    assert nearest.lines[0].cells[-1].value == pytest.approx(0.3)
+    alone = cosine_blocks([{**rows[0], "direction": "C1", "cosine": None, "status": "collapsed"}], None)
+    assert alone == [Prose("Nothing to compare: fewer than two strategies have a direction.")]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_run_is_exported_whole_and_reads_as_a_run(made: Any, tmp_path: Path) -
     assert copy.config() == folder.config()
     for file in folder.path.glob("*.parquet"):
         assert pq.read_table(copy.file(file.name)).equals(pq.read_table(file)), file.name
-    for name in ("report/index.html", "manifest.json"):
+    for name in ("report/index.html", "report/view.json", "manifest.json"):
         assert copy.file(name).read_bytes() == folder.file(name).read_bytes()
     assert not copy.file("state.json").exists()  # names the machine
     environment = json.loads((tmp_path / "out/environment.json").read_text())

@@ -9,14 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.page_reader import heads_of, tables_of, texts_of
 
-from poolbench_driver.pages.boards.ranks import build_ranks, letters, rank_text, ranks_markdown
+from poolbench_driver.pages.boards.rank_parts import rank_parts
+from poolbench_driver.pages.boards.ranks import RanksView, build_ranks, letters, rank_text
+from poolbench_driver.pages.text import parts_markdown
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
 CONCEPTS = ("causation", "contrast", "hedging", "imdb_sentiment", "planning", "deference")
 
 d1_ranks = partial(build_ranks, primary="d1.auroc")
+
+
+def markdown_of(view: RanksView) -> str:
+    return "\n\n".join(parts_markdown(list(rank_parts(view))))
 
 
 def row(strategy: str, concept: str, value: float | None, **columns: Any) -> dict[str, Any]:
@@ -72,11 +79,12 @@ def test_one_model_and_one_family_need_no_table_of_their_own() -> None:
 def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
     view = d1_ranks([*(row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
     assert view.pairs == [] and {test["critical_difference"] for test in view.tests} == {None}
-    title, why, table = ranks_markdown(view)
-    assert title == "\n## d1.auroc on causation\n" and why.startswith("One concept has no board of ranks, because")
-    head, _, *lines = table.splitlines()
-    assert head == "| strategy | d1.auroc |"
-    assert lines == [*(f"| {name} | {value:.3f} |" for name, value in GOODNESS.items()), "| T9 |  |"]
+    (part,) = rank_parts(view)
+    why, table = markdown_of(view).split("\n\n")[1:]
+    assert part.heading == "d1.auroc on causation" and why.startswith("One concept has no board of ranks, because")
+    (values,) = tables_of(*part.blocks)
+    assert heads_of(values) == ["strategy", "d1.auroc"] and table.startswith("| strategy | d1.auroc |\n")
+    assert texts_of(values) == [*([name, f"{value:.3f}"] for name, value in GOODNESS.items()), ["T9", ""]]
     assert rank_diagrams(view.boards) == {}
 
 
@@ -85,20 +93,21 @@ def test_four_concepts_say_what_they_cannot_show_and_leave_out_tests(rows: list[
     said = "With 4 concepts no two strategies can be distinguished: a paired test of two strategies cannot give"
     assert view.limit == f"{said} a p below 0.125."
     assert min(pair["p"] for pair in view.pairs) == 0.125, "which the data reach: all concepts agree"
-    shown = "\n".join(ranks_markdown(view))
-    assert shown.count(said) == 1 and "## Ranks on d1.auroc: 4 concepts\n" in shown
-    assert "| strategy | mean rank |\n" in shown
-    assert not any(word in shown for word in ("p (Holm)", "critical difference", "tie groups"))
+    (part,) = rank_parts(view)
+    assert markdown_of(view).count(said) == 1 and part.heading == "Ranks on d1.auroc: 4 concepts"
+    _, standings, pairs, *_ = map(heads_of, tables_of(*part.blocks))
+    assert standings[:3] == ["strategy", "mean rank", "winning rate"]
+    assert not any(head == "tie groups" or head.startswith("p") for head in [*standings, *pairs])
     assert {test["critical_difference"] for test in view.tests} == {None} and rank_diagrams(view.boards) == {}
     assert {line["groups"] for line in view.standings} == {""}
 
 
 def test_a_correction_that_no_p_can_survive_is_left_out(rows: list[dict[str, Any]]) -> None:
     view = d1_ranks(rows)  # six pairs on six concepts: 6 / 32
-    shown = "\n".join(ranks_markdown(view))
+    shown = markdown_of(view)
     assert not view.limit and not view.shows_holm and "p (Holm)" not in shown and "critical difference" in shown
     two = d1_ranks([line for line in rows if line["strategy"] in ("A1_mean", "W1_first_k")])
-    assert two.shows_holm and "effect and p (Holm) of the best against it" in "\n".join(ranks_markdown(two))
+    assert two.shows_holm and "| effect | p | p (Holm) | p (BH) |" in markdown_of(two)
 
 
 def test_nothing_ranked_leaves_an_empty_view() -> None:

@@ -12,6 +12,7 @@ from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
 from poolbench_driver.pages.drawing import VARIABLES
 from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.text import block_markdown
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.pictures import by_layer
@@ -83,8 +84,8 @@ def _board(view: View) -> Iterator[str]:
 
 def _line(view: View, entrant: Entrant) -> list[str]:
     counted = [str(sum(row["value"] is not None for row in entrant.scores.values())), str(entrant.num_collapsed)]
-    cells = [*map(entrant.rate, view.types), entrant.score(), *counted, view.tested(entrant)]
-    return [entrant.name, entrant.rate(), entrant.interval, *cells]
+    cells = [*(entrant.rate(kind).text for kind in view.types), entrant.score().text, *counted, view.tested(entrant)]
+    return [entrant.name, entrant.rate().text, entrant.rate().interval, *cells]
 
 
 def _model(entrant: Entrant) -> str:
@@ -101,7 +102,7 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     for run in runs:
         view = view_over([run.finished()])
         yield f"### {view.model}\n"
-        yield carried_table(view)
+        yield from block_markdown(carried_table(view))
         yield ""
 
 

@@ -10,6 +10,7 @@ from recipes.saes.plans import PRETRAINED
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.markdown import paragraph
+from poolbench_driver.pages.text import markdown_of
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
@@ -36,17 +37,21 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
     )
     for folder in folders:
         config = folder.config()
-        report = SUITES.get("ce-bench").report(folder.tables, config)
-        assert report is not None
+        page = SUITES.get("ce-bench").report(folder.tables, config)
+        assert page is not None
         assert isinstance(config, CeBenchConfig)
         name, source = _SOURCES[config.stories == "planted"]
         pairs = "all" if config.num_pairs is None else f"at most {config.num_pairs}"
         yield f"\n## {name}\n"
         intro = f"{source} Of each subject {pairs} pairs are read."
         yield paragraph(f"{intro} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
-        for line in report.markdown.splitlines():
-            is_prose = line and not line.startswith("|")
-            yield paragraph(line, "  " if line.startswith("- ") else "") if is_prose else line
+        for line in markdown_of(page).splitlines():
+            if line.startswith("#"):
+                yield f"#{line}"  # one level below the heading of the stories
+            elif line and not line.startswith("|"):
+                yield paragraph(line, "  " if line.startswith("- ") else "")
+            else:
+                yield line
     yield ""
 
 

@@ -23,8 +23,9 @@ from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, 
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.loop.recording import Recording
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.text import ending_of
 from poolbench_driver.records import Publisher, RunFolder
-from poolbench_driver.report import report_of, write_page
+from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.stage import Plan, committed_keys
 
 if TYPE_CHECKING:
@@ -154,11 +155,11 @@ class _Attempt:
         digest = results_digest(tables["results"])
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
         self.publisher.write_state(state, **_counts(self.loop), results_digest=digest)
-        report = report_of(folder)
-        page = write_page(folder, report)
+        page = page_of(folder)
+        report = write_page(folder, page)
         folder.write_manifest(config_hash=config.config_hash(), results_digest=digest)
         self.publisher.publish_files()
-        return Outcome(folder, state, failures, tables, empty, conclusion, report.answer, page, digest)
+        return Outcome(folder, state, failures, tables, empty, conclusion, ending_of(page), report, digest)
 
 
 def _counts(loop: RunLoop) -> dict[str, int]:

@@ -19,13 +19,16 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.needs import Need, lines, require_all
+from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
-from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics, ranks_markdown
-from poolbench_driver.pages.plain import plain_report
+from poolbench_driver.pages.boards.rank_parts import rank_parts
+from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
+from poolbench_driver.pages.plain import plain_page
+from poolbench_driver.pages.text import markdown_of, parts_markdown
 from poolbench_driver.records import RunFolder, run_id
 
 #: Folder of the boards below the folder of the runs.
@@ -126,7 +129,7 @@ class Board:
     runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
     rows: list[dict[str, Any]]
     spec: BoardSpec  # what the runs' suite compares
-    joined: str | None = None  # what the suite itself says of them together
+    joined: Page | None = None  # what the suite itself says of them together
 
     @property
     def primary(self) -> str:
@@ -161,16 +164,16 @@ class Board:
     def shown(self) -> str:
         """Return what the suite says of several runs, else the ranks on its primary metric."""
         if self.joined is not None:
-            return self.joined
-        return "\n".join(self.section(self.primary)).strip() or f"nothing was ranked on {self.primary}"
+            return markdown_of(self.joined)
+        return self.section(self.primary) or f"nothing was ranked on {self.primary}"
 
-    def section(self, metric: str) -> list[str]:
+    def section(self, metric: str) -> str:
         """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""
         if self.spec.entrant == BoardSpec.entrant:
-            return ranks_markdown(build_ranks(self.rows, metric))
+            return "\n\n".join(parts_markdown(list(rank_parts(build_ranks(self.rows, metric)))))
         measured = [row for row in self.rows if row["metric"] != "rank.mean"]
         ranks, _, _ = rank_rows(measured, replace(self.spec, ranked=(metric,)))
-        return [plain_report("", [*measured, *ranks], self.spec).markdown] if ranks else []
+        return markdown_of(plain_page("", "", [*measured, *ranks], self.spec)) if ranks else ""
 
     def write(self, folder: Path) -> Path:
         """Write the board as Markdown and JSON; return the path of the former."""
@@ -178,10 +181,8 @@ class Board:
         metrics = ranked_metrics(self.rows)
         ranks = {metric: build_ranks(self.rows, metric).to_json() for metric in metrics}
         _replace(folder / f"{self.id}.json", json.dumps({"runs": self.runs, "ranks": ranks}, indent=1))
-        parts = [f"# Ranks over {len(self.runs)} models\n", *(_line(run) for run in self.runs)]
-        for metric in metrics:
-            parts += self.section(metric)
-        return _replace(folder / f"{self.id}.md", "\n".join(parts) + "\n")
+        parts = [f"# Ranks over {len(self.runs)} models", "\n".join(map(_line, self.runs)), *map(self.section, metrics)]
+        return _replace(folder / f"{self.id}.md", "\n\n".join(filter(None, parts)) + "\n")
 
 
 def _line(run: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.page_reader import cells_of, part_of, rendered, texts_of
 from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
@@ -23,14 +24,15 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.page import Answer, Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.imports.sae_folders import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.pages.markup import marked
+from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.record import encode_keys
-from poolbench_driver.report import write_report
+from poolbench_driver.report import page_of, write_report
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.entrant import Entrant
@@ -393,14 +395,15 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     run: Callable[..., RunFolder], saes: Path, stories: str
 ) -> None:
     folder = run(plan_of(saes / "one", saes / "two", stories=stories, protocol="published"))
-    page = write_report(folder).read_text("utf-8")
-    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
-    assert report is not None
-    assert report.answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
-    assert "All 2 autoencoders beat random directions of equal width and L0" in report.answer
-    assert "<em>one</em> scores highest" in page and "<mark>very " in page
-    assert page.count('class="tied"') == 2 and 'id="published"' in page and "<svg role" in page
-    assert "| calm | " in report.markdown and "By the published definition" in report.markdown
+    page = page_of(folder)
+    html, markdown = rendered(page)
+    answer = page.answer.text
+    assert answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
+    assert "All 2 autoencoders beat random directions of equal width and L0" in answer
+    assert [line.cells[0].text for line in page.board.lines if line.is_tied] == ["one", "two"]
+    assert "<em>one</em> scores highest" in html and "<mark>very " in html and "<svg role" in html
+    assert part_of(page, "published").blocks and "| calm | " in markdown
+    assert "By the published definition, never ranked with the board" in markdown
 
 
 def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
@@ -441,10 +444,12 @@ def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], 
     found = figures(folder)
     assert found["one", "ce.interpretability"]["status"] == Status.TOO_FEW
     assert found["one", "ce.contrastive"]["status"] == Status.OK
-    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
-    assert report is not None and report.answer.startswith("No autoencoder has a score.")
-    assert "one: no score, too_few" in report.markdown and "only the subject" in report.markdown
-    assert "No autoencoder has a score." in write_report(folder).read_text("utf-8")
+    page = page_of(folder)
+    html, _ = rendered(page)
+    assert page.answer.text == "No autoencoder has a score." and page.answer.text in html
+    problems = [problem.text for problem in page.problems]
+    assert any(text.startswith("one: no score, too_few") for text in problems)
+    assert any("only the subject" in text for text in problems)
 
 
 def test_a_failed_comparison_is_a_row_with_its_reason(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
@@ -458,14 +463,9 @@ def test_the_board_has_the_loss_that_is_recovered_and_dense_features(
     run: Callable[..., RunFolder], saes: Path, stories: str
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories))
-    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
-    assert report is not None
-    head, _, *lines = ([cell.strip() for cell in line.split("|")] for line in report.answer.splitlines() if "|" in line)
-    cells = {line[1]: dict(zip(head, line, strict=True)) for line in lines}
+    cells = cells_of(page_of(folder).board)
     found = {name: (row["loss recovered"], row["dense"]) for name, row in cells.items()}
     assert found == {"one": ("0.750", "0.125"), "coordinates 3": ("0.750", "0.125"), "one random": ("", "0.125")}
-    page = write_report(folder).read_text("utf-8")
-    assert "<th>loss recovered</th><th>dense</th>" in page and page.count("<td>0.750</td><td>0.125</td>") == 2
 
 
 def test_a_failed_loss_is_a_reason_and_the_scores_stay(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
@@ -480,10 +480,10 @@ def test_runs_on_the_same_stories_share_a_board(
     run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
-    said = SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
-    assert said is not None
-    lines = said.splitlines()[2:]
-    assert sorted(line.split("|")[1].strip() for line in lines) == [
+    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
+    assert page is not None
+    rendered(page)
+    assert sorted(texts[0] for texts in texts_of(page.board)) == [
         "coordinates 3", "one", "one random", "two", "two random",
     ]  # fmt: skip
     other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
@@ -517,11 +517,11 @@ def test_the_answer_says_how_many_beat_what_was_not_trained() -> None:
     nulls = [entrant("b random", [0.2] * 4, "random"), entrant("coordinates 3", [0.3] * 4, "coordinates")]
     best, weak = entrant("a", [0.8, 0.9, 0.8, 0.9]), entrant("b", [0.25] * 4)
     view = View("demo", "own", [best, weak, *nulls, entrant("a random", [0.1] * 4, "random")])
-    assert view.answer().startswith("a scores highest. 1 of 2 autoencoders beat random directions")
+    assert Answer(view.headline()).text.startswith("a scores highest. 1 of 2 autoencoders beat random directions")
     assert view.tied == {"a"}
     alone = View("demo", "own", [best, *nulls, entrant("a random", [0.1] * 4, "random")])
-    assert alone.answer().startswith("a beats random directions")
-    assert View("demo", "own", nulls).answer() == "No autoencoder has a score."
+    assert Answer(alone.headline()).text.startswith("a beats random directions")
+    assert Answer(View("demo", "own", nulls).headline()).text == "No autoencoder has a score."
 
 
 def test_a_score_that_the_same_side_reaches_is_said_not_to_come_from_the_contrast() -> None:
@@ -538,9 +538,9 @@ def test_the_share_of_pairs_in_one_order_by_hand() -> None:
 
 
 def test_marks_that_overlap_or_touch_the_ends() -> None:
-    marks = [{"start": 0, "end": 2}, {"start": 1, "end": 3}, {"start": 4, "end": 5}]
-    assert str(marked("ab<d&", marks)) == "<mark>ab</mark><mark>&lt;</mark>d<mark>&amp;</mark>"
-    assert str(marked("<a>", None)) == "&lt;a&gt;"
+    marks = [(0, 2), (1, 3), (4, 5)]
+    assert pieces(Passage("ab<d&", marks)) == [("ab", True), ("<", True), ("d", False), ("&", True)]
+    assert pieces(Passage("<a>")) == [("<a>", False)]
 
 
 @pytest.mark.parametrize("settings", [{"metrics": ("d1",)}, {"strategies": ("A1_mean",)}, {"saes": ()}])

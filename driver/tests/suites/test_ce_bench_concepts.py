@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from driver.tests.page_reader import heads_of, tables_of, texts_of
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -23,6 +23,7 @@ from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, CeBenchScope, plan
+from poolbench_driver.suites.ce_bench.report import reader_parts
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 LAYER = 3
@@ -124,7 +125,9 @@ def test_readers_stand_on_one_board_the_best_first(rows: list[Row]) -> None:
 
 
 def test_the_section_of_the_page_shows_readers_and_why_a_figure_is_missing(rows: list[Row]) -> None:
-    environment = Environment(loader=PackageLoader("poolbench_driver.suites.ce_bench", "."), undefined=StrictUndefined)
-    text = environment.get_template("concepts.html.j2").render(readers=readers(rows), concepts=["hedging", "narrative"])
-    assert "<td>A1_mean along C1</td><td>3</td><td>0.950</td>" in text
-    assert "<td>a, k = 2</td><td>3</td><td></td><td>0.800 ± 0.010</td><td>collapsed</td>" in text
+    (part,) = reader_parts(readers(rows))
+    (table,) = tables_of(*part.blocks)
+    assert heads_of(table) == ["reader", "layer", "mean", "hedging", "narrative"]
+    lines = texts_of(table)
+    assert lines[0][:3] == ["A1_mean along C1", "3", "0.950"]
+    assert ["a, k = 2", "3", "", "0.800 ± 0.010", "collapsed"] in lines

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver.tests.page_reader import part_of, tables_of, texts_of
 from driver.tests.suites import test_ce_bench as base
 from driver.tests.suites.test_ce_bench import SUBJECTS, pair, plan_of, put_sae, put_stories
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report import write_report
+from poolbench_driver.report import page_of
 from poolbench_driver.suites.ce_bench.entrant import Entrant
 from poolbench_driver.suites.ce_bench.families import families_of
 from poolbench_driver.suites.ce_bench.view import View
@@ -42,7 +43,9 @@ def test_mean_deviation_range_and_separated_pairs_by_hand() -> None:
     assert found.all[1].text("interpretability") == "2.000 ± 1.414 (1.000 to 3.000)"
     assert [found.apart(name) for name in found.figures] == [(2, 3)] * 4 + [(1, 1)]
     assert found.all[2].text("sparse probing, k = 1") == "not of all seeds"
-    assert found.rows()[-1] == ["pairs that ranges separate", "", *["2 of 3"] * 4, "1 of 1"]
+    (part,) = found.parts()
+    (table,) = tables_of(*part.blocks)
+    assert texts_of(table)[-1] == ["pairs that ranges separate", "", *["2 of 3"] * 4, "1 of 1"]
     assert list(found.limits()) == [
         "Over seeds of training, ranges of interpretability separate 2 of 3 pairs of families."
     ]
@@ -55,7 +58,7 @@ def test_ranges_that_touch_are_not_separated() -> None:
 
 def test_one_training_says_nothing_about_another() -> None:
     alone = [entrant("a", "A", 0, 1.0), entrant("b", "B", 0, 2.0), entrant("c", None, None, 3.0)]
-    assert families_of(alone).all == [] and families_of(alone).markdown() == ""
+    assert families_of(alone).all == [] and list(families_of(alone).parts()) == []
     twins = [Entrant(f"{each.name} random", "random", 3, None, {}) for each in alone]
     assert sum(ONE_TRAINING in each.text for each in View("demo", "own", [*alone, *twins]).problems()) == 1
     untrained = View("demo", "own", [entrant("a", "A", 0, None)])
@@ -100,17 +103,15 @@ def test_the_page_and_the_leaderboard_show_a_family(
     for number, name in enumerate(("own", "own-s1", "other")):
         put_sae(tmp_path / "saes" / name, number, **(_metadata(number) if name != "other" else {}))
     folder = run(plan_of(tmp_path / "saes", stories=stories))
-    report = SUITES.get("ce-bench").report(folder.tables, folder.config())
-    page = write_report(folder).read_text("utf-8")
-    assert report is not None
+    page = page_of(folder)
     score = next(
         row["value"]
         for row in folder.read_table("results").to_pylist()
         if (row["entrant"], row["metric"]) == ("own", "ce.interpretability")
     )
-    line = f"{score:.3f} ± 0.000 ({score:.3f} to {score:.3f})"
-    assert f"| own | 0, 1 | {line} |" in report.markdown and f"<td>own</td><td>0, 1</td><td>{line}</td>" in page
-    assert ONE_TRAINING not in report.markdown and 'id="seeds"' in page
+    (table,) = tables_of(*part_of(page, "seeds").blocks)
+    assert texts_of(table)[0][:3] == ["own", "0, 1", f"{score:.3f} ± 0.000 ({score:.3f} to {score:.3f})"]
+    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
 
 
 def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_path: Path) -> None:
@@ -118,8 +119,8 @@ def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_pat
     folders = [
         run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
     ]
-    assert (
-        ONE_TRAINING
-        in (SUITES.get("ce-bench").report(folders[0].tables, folders[0].config()) or pytest.fail()).markdown
-    )
-    assert "| own-s0 | 0, 1 | " in SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
+    assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
+    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders]) or pytest.fail()
+    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
+    (table,) = tables_of(*part_of(page, "seeds").blocks)
+    assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]

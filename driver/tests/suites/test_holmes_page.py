@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.page_reader import part_of, rendered, tables_of, texts_of
 from driver.tests.suites.test_holmes import planned
 
 from poolbench.contracts import tables as t
@@ -16,9 +17,10 @@ from poolbench.contracts.measures import Measure
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble
-from poolbench_driver.pages.markup import marked
+from poolbench_driver.contract.page import Passage
+from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report.page import report_of, write_page
+from poolbench_driver.report.page import page_of
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
 from poolbench_driver.suites.holmes.report import joined
@@ -156,18 +158,22 @@ def test_one_set_is_opened_with_right_and_wrong_instances(folder: RunFolder) -> 
         assert all(text["text"][span["start"] : span["end"]].strip() for span in text["spans"]) and text["spans"]
 
 
-def test_texts_are_escaped_and_spans_marked() -> None:
-    found = marked("a <b> & c", [{"start": 2, "end": 5}, {"start": 4, "end": 7}])
-    assert str(found) == "a <mark>&lt;b&gt;</mark><mark> &amp;</mark> c"
+def test_what_two_spans_share_is_marked_once() -> None:
+    found = pieces(Passage("a <b> & c", [(4, 7), (2, 5)]))
+    assert found == [("a ", False), ("<b>", True), (" &", True), (" c", False)]
 
 
 def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) -> None:
-    page, report = write_page(folder, report_of(folder)).read_text("utf-8"), report_of(folder)
-    assert report.answer.startswith("demo A1_mean final leads: it wins ")
-    for part in ("Which pooling carries what", "One set opened", "By the published definition", "<mark>"):
-        assert part in page
-    assert "0.820 ± 0.016" in page  # two sets at .97 and one at .52, each over five values .01 apart
-    assert "| syntax | P1_last_token" in report.markdown
+    page = page_of(folder)
+    html, markdown = rendered(page)
+    assert page.answer.text.startswith("demo A1_mean final leads: it wins ") and "<em>demo A1_mean final</em>" in html
+    for part in ("Which pooling carries what", "One set opened", "By the published definition"):
+        assert part in html and part in markdown
+    assert "<mark>" in html
+    (published,) = tables_of(*part_of(page, "published").blocks)
+    # two sets at .97 and one at .52, each over five values .01 apart
+    assert "0.820 ± 0.016" in [texts[1] for texts in texts_of(published)]
+    assert "| syntax | P1_last_token" in markdown
     problems = view_of(folder.tables).problems
     assert any("predict one label for all instances" in line for line in problems)
 
@@ -180,9 +186,9 @@ def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:
 def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
     for name in ("comparisons", "examples", "seeds", "published"):
         folder.file(f"{name}.parquet").unlink()
-    report = report_of(folder)
-    assert [section.anchor for section in report.sections] == ["", "leaderboard", "pooling", "sets"]
-    write_page(folder, report)
+    page = page_of(folder)
+    assert [part.anchor for part in page.parts] == ["pooling", "sets", "nulls", "made"]
+    rendered(page)
 
 
 def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None:
@@ -204,7 +210,8 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
-    assert "second A1_mean final" in joined([folder.finished(), other.finished()])
+    board = joined([folder.finished(), other.finished()]).board
+    assert "second A1_mean final" in [texts[0] for texts in texts_of(board)]
     predictions = [
         {**row, "entrant": row["entrant"].replace("demo", "second", 1)}
         for row in folder.read_table("predictions").to_pylist()

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
@@ -18,6 +20,7 @@ from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.page import Answer
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.loop import Failure
@@ -25,7 +28,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
-from poolbench_driver.suites.humanoid.report import Line, View, arrows
+from poolbench_driver.suites.humanoid.report import Tune, View, arrows, report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble
 from poolbench_driver.suites.humanoid.words import read_words
 
@@ -171,6 +174,27 @@ def tables(tmp_path: Path) -> Callable[..., Any]:
     return make
 
 
+def _rows_of(table: list[Row] | pa.Table) -> list[Row]:
+    return table if isinstance(table, list) else table.to_pylist()
+
+
+def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callable[..., Any]) -> None:
+    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
+    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
+    placed = dict.fromkeys((f"{axis}_{state}" for axis in "xy" for state in ("before", "after")), 0.1)
+    shared = {"model": "demo", "concept": None, "reason": "", **placed}
+    rows = {"results": found.rows} | {name: _rows_of(found.others[name]) for name in ("words", "tunes", "notes")}
+    shared_rows = {name: [{**shared, **row} for row in table_rows] for name, table_rows in rows.items()}
+    page = report({name: pa.Table.from_pylist(table_rows) for name, table_rows in shared_rows.items()})
+    rendered(page)
+    assert page.answer.text.startswith("1 of 2 fine-tunes moved the words more than all 5 neutral ones do.")
+    cells = cells_of(page.board)
+    assert cells["bed-high-0"]["rank"] == "1 of 6" and cells["bed-low-0"]["shift.variance"] == "failed"
+    (words,) = tables_of(*part_of(page, "words").blocks)
+    reasons = {line.cells[0].text: line.reason for line in words.lines}
+    assert reasons["table"].startswith("failed: ") and not reasons["armchair"]
+
+
 def _value(rows: list[Row], tune: str, metric: str) -> Row:
     (row,) = (row for row in rows if (row["entrant"], row["metric"]) == (tune, metric))
     return row
@@ -220,13 +244,13 @@ def test_four_neutral_fine_tunes_are_too_few(tables: Callable[..., Any]) -> None
     assert any("below 5 there is no null" in note for note in made.facts.notes)
 
 
-def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), random: float = 1.0) -> Line:
+def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), random: float = 1.0) -> Tune:
     figures = {"shift.variance": {"value": 0.1, "status": "ok", "ci_low": None, "ci_high": None}}
     if rank is not None:
         figures["shift.variance.rank_neutral"] = {"value": rank, "n": 6, "status": "ok"}
         figures["shift.variance.rank_random"] = {"value": random, "n": 21, "status": "ok"}
     words = [{"word": word, "group": "domain", "favourite": True, "change": 0.1} for word in favourites]
-    return Line(name, name.startswith("neutral"), 6, figures, words or [{"word": "sofa", "favourite": False}])
+    return Tune(name, name.startswith("neutral"), 6, figures, words or [{"word": "sofa", "favourite": False}])
 
 
 @pytest.mark.parametrize(
@@ -253,13 +277,13 @@ def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), rando
     ],
 )
 def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the_same(
-    lines: list[Line], answer: str
+    lines: list[Tune], answer: str
 ) -> None:
     view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
-    assert view.answer() == answer
+    assert Answer(view.headline()).text == answer
 
 
-def _with(line: Line, **figures: float | None) -> Line:
+def _with(line: Tune, **figures: float | None) -> Tune:
     changed = {f"shift.variance{name}": {"value": value, "n": 6, "status": "ok"} for name, value in figures.items()}
     return replace(line, figures={**line.figures, **changed})
 
@@ -267,19 +291,24 @@ def _with(line: Line, **figures: float | None) -> Line:
 def test_a_null_rank_is_not_a_place_below_the_random_changes() -> None:
     few = _with(_line("a", 1.0, ("bed",)), **{".rank_random": None})
     view = View("demo", [few, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
-    assert view.answer() == "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed."
+    assert (
+        Answer(view.headline()).text
+        == "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed."
+    )
 
 
 def test_neutral_fine_tunes_that_failed_are_not_a_null() -> None:
     neutral = [_line(name, None) for name in NEUTRAL]
     lines = [_line("a", None), *neutral[:4], replace(neutral[4], figures={})]
-    assert View("demo", lines, [], []).answer().startswith("a moved the words most; without 5 neutral fine-tunes")
+    assert Answer(View("demo", lines, [], []).headline()).text.startswith(
+        "a moved the words most; without 5 neutral fine-tunes"
+    )
 
 
 def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     lines = [_line("a", 1.0), *(_line(name, 3.0) for name in NEUTRAL)]
     view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
-    assert view.answer().startswith("The fine-tune moved the words more than all 5 neutral ones do")
+    assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
 
 
@@ -289,7 +318,7 @@ def test_words_with_dollars_and_marks_are_drawn_as_they_are() -> None:
         | {f"{axis}_{state}": float(number) for axis in "xy" for state in ("before", "after")}
         for number, word in enumerate(["$a_$", "{w}", "<b>'\"", "Stühle"])
     ]
-    drawn = arrows(Line("a", False, 6, {}, words))
+    drawn = arrows(Tune("a", False, 6, {}, words))
     assert "$a_$" in drawn and "<b>" not in drawn and "Stühle" in drawn
 
 

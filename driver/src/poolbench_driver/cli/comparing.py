@@ -73,7 +73,9 @@ def ranks(
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.contract.registry import SUITES
-    from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics, ranks_markdown
+    from poolbench_driver.pages.boards.rank_parts import rank_parts
+    from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
+    from poolbench_driver.pages.text import parts_markdown
     from poolbench_driver.records import find_run
 
     rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
@@ -83,5 +85,6 @@ def ranks(
     view = build_ranks(rows, metric)
     if metric not in view.boards:
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
-    typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
+    markdown = "\n\n".join(parts_markdown(list(rank_parts(view))))
+    typer.echo(json.dumps(view.to_json(), indent=1) if as_json else markdown)
     return Exit.DONE

@@ -64,7 +64,8 @@ def _models(_: Path) -> Rows:
 def _suites(_: Path) -> Rows:
     from poolbench_driver.contract.registry import SUITES
 
-    return [_row(suite, "id", "summary") for suite in SUITES.all()]
+    columns = ("id", "summary", "dataset", "revision", "licence", "reference", "citation")
+    return [_row(suite, *columns) for suite in SUITES.all()]
 
 
 def _probing_sets(_: Path) -> Rows:
@@ -202,6 +203,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
 #: The columns that fit into 80 characters, where a kind has more.
 NARROW = {
     "strategies": ("id", "family", "board", "summary"),
+    "suites": ("id", "summary"),
     "runs": ("id", "model", "concepts", "state", "updated_at"),
     "probing-sets": ("id", "type", "phenomenon", "fidelity"),
     "directions": ("concept", "strategy", "layer", "d1", "gain", "fluent up to", "model"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
@@ -85,27 +86,6 @@ class FinishedRun:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the page."""
-
-    package: str  # the package that has the template
-    template: str  # its file name; it makes one part of the page
-    values: Mapping[str, Any]  # what it shows
-    anchor: str = ""  # the id of its heading; empty for none
-    label: str = ""  # its name among the links at the top; empty for none
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a suite says about a run."""
-
-    title: str  # name of the suite and what was measured, with a colon between them
-    sections: Sequence[Section]  # the parts of the page
-    answer: str  # what the command ends with: the answer in a few lines
-    markdown: str  # the same figures as text, for the command `leaderboard`
-
-
-@dataclass(frozen=True)
 class Description:
     """What a dry run says about a plan."""
 
@@ -143,7 +123,11 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     id: str  # value of the column `suite`
     version: int = 1  # raised when the suite's meaning changes
     summary: str  # one sentence
-    reference: str = ""  # paper or other source
+    reference: str = ""  # where the benchmark is published
+    citation: str = ""  # one line, or BibTeX
+    dataset: str = ""  # data of the reference; a run may read others, which its rows name
+    revision: str = ""  # what was read of these data
+    licence: str = ""  # that of these data; empty if it is not known
     config: type[Config]  # its fields become `--set` paths and keys of the YAML
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
@@ -196,7 +180,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     def assemble(self, plan: Planned, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan and its failures."""
 
-    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Report | None:
+    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Page | None:
         """Return the page of a run from its tables by name; None for a board of its entrants.
 
         Raises:
@@ -204,8 +188,8 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """
         return None
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str | None:
-        """Return the board of several runs as Markdown; None for ranks alone. Raise ConfigError if none can be made."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page | None:
+        """Return the board of several runs; None for ranks alone. Raise ConfigError if none can be made."""
         return None
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:

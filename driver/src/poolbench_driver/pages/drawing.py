@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import escape
+
+from poolbench_driver.contract.page import Cell
 
 #: What is drawn in a colour has the page's variable in its place.
 INK, MUTED, LINES, ACCENT, GREY = "#1b1d21", "#5b616b", "#e3e4e6", "#0b5fff", "#9ca3af"
@@ -25,25 +27,21 @@ _STYLE: Any = {
 _LENGTH, _MARGIN = 110, 6
 
 
-def bars(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float] | None]:
-    """Return both ends and the middle of each row's drawn interval, on a common scale; None for a row without value.
-
-    Args:
-        rows: With value, ci_low and ci_high; a row without them is one without value.
-    """
-    ends = [row[name] for row in rows for name in ("value", "ci_low", "ci_high") if row.get(name) is not None]
+def bars(cells: Sequence[Cell]) -> list[tuple[float, float, float] | None]:
+    """Return both ends and the middle of each cell's drawn interval, on a common scale; None without a value."""
+    ends = [end for cell in cells for end in (cell.value, cell.ci_low, cell.ci_high) if end is not None]
     lowest, span = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
 
     def at(value: float) -> float:
         return round(_MARGIN + (_LENGTH - 2 * _MARGIN) * (value - lowest) / span, 1)
 
-    def drawn(row: Mapping[str, Any]) -> tuple[float, float, float] | None:
-        if (value := row.get("value")) is None:
+    def drawn(cell: Cell) -> tuple[float, float, float] | None:
+        if cell.value is None:
             return None
-        low, high = (value if row[name] is None else row[name] for name in ("ci_low", "ci_high"))
-        return at(low), at(value), at(high)
+        low, high = (cell.value if end is None else end for end in (cell.ci_low, cell.ci_high))
+        return at(low), at(cell.value), at(high)
 
-    return [drawn(row) for row in rows]
+    return [drawn(cell) for cell in cells]
 
 
 def gridded(axes: Any, across: str, up: str, axis: str = "both") -> None:
@@ -57,7 +55,7 @@ def gridded(axes: Any, across: str, up: str, axis: str = "both") -> None:
         side.set_visible(False)
 
 
-def svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> Markup:
+def svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> str:
     """Return a figure as SVG; the salt makes its ids reproducible, and readers of a screen hear the title."""
     import matplotlib
 
@@ -73,4 +71,4 @@ def svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], 
     drawn = re.sub(
         r"^.*?<svg", f'<svg role="img" aria-label="{escape(title)}"', buffer.getvalue(), count=1, flags=re.DOTALL
     )
-    return Markup(re.sub("|".join(VARIABLES), lambda found: f"var(--{VARIABLES[found[0]]})", drawn))
+    return re.sub("|".join(VARIABLES), lambda found: f"var(--{VARIABLES[found[0]]})", drawn)

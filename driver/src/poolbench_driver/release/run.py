@@ -25,7 +25,7 @@ from poolbench_driver.release.facts import origin, release_facts
 
 KIND = "poolbench-run"
 ENVIRONMENT = "environment.json"
-_MANIFEST, _REPORT = "manifest.json", "report/index.html"
+_MANIFEST, _PAGE = "manifest.json", ("report/index.html", "report/view.json")
 _LEAD = "A run of the suite {suite} of PoolBench ({summary}). It holds figures, scores and rankings, {texts}."
 _TEXTS = {
     False: "and no passage, vector or text",
@@ -83,9 +83,9 @@ def _files(folder: RunFolder) -> list[str]:
         if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]:
             remedy = "the same `poolbench-driver run` command writes it again, from the object store"
             raise IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
-    if not folder.file(_REPORT).is_file():
+    if not all(folder.file(name).is_file() for name in _PAGE):
         raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
-    return [*names, _REPORT, _MANIFEST]
+    return [*names, *_PAGE, _MANIFEST]
 
 
 def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int], object]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
     }
     model_line = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
     reading = [
-        *("", "| file | what |", "|---|---|", f"| `{folder.id}/{_REPORT}` | the report, one page |"),
+        *("", "| file | what |", "|---|---|", f"| `{folder.id}/{_PAGE[0]}` | the report, one page |"),
         *(f"| `{folder.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
         f"| `{folder.id}/config.resolved.yaml` | all settings: `poolbench-driver run` with it makes the run again |",
         f"| `{folder.id}/{_MANIFEST}` | facts of the run, and size and hash of its files |",

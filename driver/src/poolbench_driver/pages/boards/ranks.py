@@ -1,4 +1,4 @@
-"""Ranks of strategies over concepts, from result rows: boards, pairs, families, models, layers; as Markdown too."""
+"""Ranks of strategies over concepts, from result rows: boards, pairs, families, models, layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from poolbench_driver.pages.boards.parts import (
     winning_rates,
 )
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
-from poolbench_driver.pages.markdown import table
 
 #: The family of strategies that are no longer registered.
 UNREGISTERED = "not registered"
@@ -113,49 +112,6 @@ def build_ranks(rows: Sequence[Row], primary: str) -> RanksView:
     )
 
 
-def ranks_markdown(ranks: RanksView) -> list[str]:
-    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
-
-    The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
-    """
-    if not ranks.standings:
-        return []
-    if ranks.one_concept:
-        values = [[row["strategy"], "" if row["value"] is None else f"{row['value']:.3f}"] for row in ranks.standings]
-        title = f"\n## {ranks.primary} on {ranks.one_concept}\n"
-        return [title, f"{ranks.limit}\n", table(["strategy", ranks.primary], values)]
-    board = ranks.boards[ranks.primary]
-    difference = None if ranks.limit else board.summary["critical_difference"]
-    note = "" if difference is None else f", critical difference {difference:.2f}"
-    parts = [
-        f"\n## Ranks on {ranks.primary}: {len(board.blocks)} concepts{note}\n",
-        *([f"{ranks.limit}\n"] if ranks.limit else []),
-        _standings_table(ranks),
-        "\n## Ranks by strategy family\n",
-        table(
-            ["family", "mean rank", "best"],
-            [[f.family, rank_text(f.mean_rank, f.interval), f.strategies[0]] for f in ranks.strategy_families],
-        ),
-    ]
-    for part, title in ((ranks.concept_families, "concept family"), (ranks.models, "model")):
-        if part:
-            parts += [f"\n## Ranks by {title}\n", table(["strategy", *part.parts], [[n, *c] for n, c in part.rows])]
-    return parts
-
-
-def _standings_table(ranks: RanksView) -> str:
-    """Return the table of standings, with the columns that so many concepts and pairs can fill."""
-    if ranks.limit:
-        return table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
-    lines = []
-    for row in ranks.standings:
-        best = row["best"] if row["best"] and row["best"]["p"] is not None else None
-        holm = f", {best['p_holm']:.2g}" if best and ranks.shows_holm else ""
-        lines.append([row["strategy"], row["rank"], row["groups"], f"{best['effect']:.2f}{holm}" if best else ""])
-    of = "effect and p (Holm)" if ranks.shows_holm else "effect"
-    return table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
-
-
 def tells_apart(board: RankBoard) -> bool:
     """Return whether a paired test can tell two strategies apart over so many concepts."""
     return board.least_p <= LEVEL
@@ -194,11 +150,6 @@ def rank_text(mean: float | None, interval: tuple[float | None, float | None] | 
     if interval is None or interval[0] is None or interval[1] is None:
         return f"{mean:.2f}"
     return f"{mean:.2f} [{interval[0]:.1f}, {interval[1]:.1f}]"
-
-
-def rank_cell(row: Mapping[str, Any] | None) -> str:
-    """Return the mean rank of a row with its interval; an empty text without a row."""
-    return "" if row is None else rank_text(row["value"], (row["ci_low"], row["ci_high"]))
 
 
 def ranked_metrics(rows: Iterable[Row]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.metrics import BOARD, METRICS
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
@@ -26,7 +27,9 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
 
     id = "ce-bench"
     summary = "sparse autoencoders: how clearly do their features tell two stories about a subject apart?"
-    reference = "Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark"
+    reference = "github.com/Yusen-Peng/CE-Bench"
+    citation = "Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark"
+    dataset = "GulkoA/contrastive-stories-v1 to -v4"
     config = CeBenchConfig
     metrics = METRICS
     board = BOARD
@@ -67,14 +70,14 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.ce_bench.report import report
 
         return report(tables)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str:
-        """Return the board of several runs as Markdown."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        """Return the board of several runs."""
         from poolbench_driver.suites.ce_bench.report import joined
 
         return joined(runs)

@@ -10,6 +10,8 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.statistics import percentile_interval
 from poolbench.statistics.bootstrap import group_mean_resamples
+from poolbench_driver.contract.page import Cell
+from poolbench_driver.pages.cells import figure, number
 from poolbench_driver.suites.ce_bench.metrics import PRIMARY, RECOVERED, UNEXPLAINED
 
 AUTOENCODER, RANDOM, COORDINATES = "autoencoder", "random", "coordinates"
@@ -43,17 +45,16 @@ class Entrant:
         value: float | None = self.figures.get(metric, {}).get("value")
         return value
 
-    def text(self, metric: str) -> str:
-        """Return a figure as text, or why there is none. Random directions reconstruct nothing."""
-        row = self.figures.get(metric)
-        if row is None or (self.kind == RANDOM and metric in (UNEXPLAINED, RECOVERED)):
-            return ""
-        return row["status"] if row["value"] is None else f"{row['value']:.3f}"
+    def figure(self, metric: str) -> Cell:
+        """Return a figure, or why there is none. Random directions reconstruct nothing."""
+        if self.kind == RANDOM and metric in (UNEXPLAINED, RECOVERED):
+            return Cell()
+        return figure(self.figures.get(metric))
 
-    def count(self, metric: str) -> str:
-        """Return a figure that counts something, as text."""
+    def count(self, metric: str) -> Cell:
+        """Return a figure that counts something."""
         value = self.value(metric)
-        return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+        return number(value, ",.0f" if value is None or value >= 10 else ".1f")
 
     def interval(self, metric: str = PRIMARY) -> str:
         """Return the interval of a figure, empty if it has none."""

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_config
-from poolbench_driver.pages.markdown import table
+from poolbench_driver.contract.page import Line, Part, Table
 from poolbench_driver.suites.ce_bench.entrant import Entrant
 from poolbench_driver.suites.ce_bench.metrics import HELD_OUT, PRIMARY
 
@@ -23,6 +23,13 @@ _METRICS = {
     HELD_OUT: "held out",
     "ce.unexplained_variance": "unexplained",
 }
+
+_NOTE = (
+    "Autoencoders that differ by the seed of their training alone are a family. Mean ± standard deviation, and the "
+    "range over the seeds in brackets. A difference between two families within these ranges may come from the seed. "
+    "The last line counts the pairs of families whose ranges do not overlap. Autoencoders without `metadata.seed` in "
+    "their configuration are in no family."
+)
 
 
 def training_of(sae: SparseAutoencoder, config: bytes, model: str, layer: int) -> tuple[str | None, int | None]:
@@ -85,22 +92,18 @@ class Families:
         pairs = list(combinations(ranges, 2))
         return sum(max(one) < min(other) or max(other) < min(one) for one, other in pairs), len(pairs)
 
-    def rows(self) -> list[list[str]]:
-        """Return the lines of the table, the last one with the pairs that ranges separate."""
+    def parts(self) -> Iterator[Part]:
+        """Yield the table of the families, the last line with the pairs that ranges separate; nothing without one."""
+        if not self.all:
+            return
         lines = [
-            [family.name, ", ".join(map(str, family.seeds)), *map(family.text, self.figures)] for family in self.all
+            Line.of(family.name, ", ".join(map(str, family.seeds)), *map(family.text, self.figures))
+            for family in self.all
         ]
         if len(self.all) > 1:
-            apart = map(self.apart, self.figures)
-            lines.append(["pairs that ranges separate", "", *(f"{number} of {pairs}" for number, pairs in apart)])
-        return lines
-
-    def markdown(self) -> str:
-        """Return the table as Markdown; empty without a family."""
-        if not self.all:
-            return ""
-        lines = table(["family", "seeds", *self.figures], self.rows())
-        return f"Over seeds of training, mean ± standard deviation (range):\n\n{lines}"
+            apart = (f"{separated} of {pairs}" for separated, pairs in map(self.apart, self.figures))
+            lines.append(Line.of("pairs that ranges separate", "", *apart))
+        yield Part("seeds", "Seeds of training", [Table.of(["family", "seeds", *self.figures], lines)], "Seeds", _NOTE)
 
     def limits(self) -> Iterator[str]:
         """Yield what limits the answer."""

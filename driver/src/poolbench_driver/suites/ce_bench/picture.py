@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from markupsafe import Markup
-
 from poolbench_driver.pages.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
 from poolbench_driver.suites.ce_bench.entrant import AUTOENCODER, COORDINATES, RANDOM, Entrant
 from poolbench_driver.suites.ce_bench.metrics import L0, PRIMARY, WIDTH
@@ -14,7 +12,7 @@ from poolbench_driver.suites.ce_bench.view import View
 _SIGNS = "osD^vP"
 
 
-def picture(view: View) -> Markup | None:
+def picture(view: View) -> str | None:
     """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
     if not view.trained:
         return None

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
-from poolbench_driver.contract.suite import FinishedRun, Report, Section
-from poolbench_driver.pages.drawing import bars
-from poolbench_driver.pages.markdown import table
-from poolbench_driver.pages.markup import marked
+from poolbench_driver.contract.page import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Heads,
+    Line,
+    Page,
+    Part,
+    Passage,
+    Picture,
+    SideBySide,
+    Table,
+)
+from poolbench_driver.contract.suite import FinishedRun
+from poolbench_driver.pages.cells import number
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
-from poolbench_driver.suites.ce_bench.entrant import Entrant
-from poolbench_driver.suites.ce_bench.families import families_of
 from poolbench_driver.suites.ce_bench.metrics import (
     CONTRASTIVE,
     DENSE,
@@ -27,135 +37,153 @@ from poolbench_driver.suites.ce_bench.metrics import (
     WIDTH,
 )
 from poolbench_driver.suites.ce_bench.picture import picture
-from poolbench_driver.suites.ce_bench.view import View, entrants_over, view_of
+from poolbench_driver.suites.ce_bench.view import View, view_of, view_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Columns of the board before and after the score, with their heads.
-_DESCRIPTIONS = {UNEXPLAINED: "unexplained", RECOVERED: "loss recovered", DENSE: "dense"}
-_COLUMNS = {CONTRASTIVE: "contrastive", INDEPENDENT: "independent", EXCESS: "excess", HELD_OUT: "held out"}
+#: Columns of the board, with their heads.
+_COLUMNS = {
+    UNEXPLAINED: "unexplained", RECOVERED: "loss recovered", DENSE: "dense", PRIMARY: "interpretability",
+    CONTRASTIVE: "contrastive", INDEPENDENT: "independent", EXCESS: "excess", HELD_OUT: "held out",
+}  # fmt: skip
 _PUBLISHED = {
     CONTRASTIVE: "contrastive", INDEPENDENT: "independent", PRIMARY: "interpretability",
     "ce.interpretability.sum": "sum", PAPER: "sparsity-aware",
 }  # fmt: skip
-#: Parts of the page: template, anchor and label.
-_PARTS = (
-    ("first", "", ""),
-    ("board", "leaderboard", "Board"),
-    ("published", "published", "Published"),
-    ("size", "size", "Size"),
-    ("seeds", "seeds", "Seeds"),
-    ("subject", "subject", "Subject"),
+#: Strongest features of a subject, and those that are named for each of all subjects.
+_STRONGEST, _NAMED = 5, 3
+_METHOD = (
+    "Each subject has pairs of stories, one high and one low. The score is how far one feature stands out, in the "
+    "difference between the two plus that between the subject and all others."
 )
-#: Lines of problems, strongest features of a subject, and features that the text names.
-_PROBLEMS, _STRONGEST, _NAMED = 8, 5, 3
+_BOARD_NOTE = (
+    "Highest `ce.interpretability` first, with 95 % interval from a bootstrap over subjects. The blue edge marks the "
+    "best autoencoder and those that it does not beat. Random directions have the width of an autoencoder, and on each "
+    "token as many features. Loss recovered: of the loss that zeros in place of the states add, the share that the "
+    "reconstruction does not; 1 loses nothing. Dense: share of features that are active on more than a tenth of the "
+    "tokens. Excess is over pairs of stories of the same side; 0 means that the two sides differ no more than these. "
+    "Held out: share of right pairs by one feature that was chosen on other pairs of the subject; chance is .5. A word "
+    "in place of a number is why there is none."
+)
 
 
-def report(tables: Mapping[str, pa.Table]) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(tables)
-    opened = view.opened()
-    visibility = {"published": bool(view.published), "size": len(view.trained) > 1, "subject": opened is not None}
-    visibility["seeds"] = bool(view.families.all)
-    problems, drawn = view.problems(), bars([entrant.figures.get(PRIMARY, {}) for entrant in view.entrants])
-    values: dict[str, Any] = {
-        "view": view, "picture": picture(view), "published": _PUBLISHED, "metric": PRIMARY,
-        "columns": _COLUMNS, "descriptions": _DESCRIPTIONS,
-        "problems": problems[:_PROBLEMS], "num_more": max(0, len(problems) - _PROBLEMS), "bars": drawn,
-        "opened": opened and _opened(opened), "subjects": list(_subjects(view)),
-    }  # fmt: skip
-    sections = [
-        Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
-        for name, anchor, label in _PARTS
-        if visibility.get(name, True)
+    return _page(view_of(tables), readers(tables["results"].to_pylist()))
+
+
+def joined(runs: Sequence[FinishedRun]) -> Page:
+    """Return the board of several runs. Raise ConfigError if the runs have different stories."""
+    return _page(view_over(runs))
+
+
+def _page(view: View, ranking: Sequence[Reader] = ()) -> Page:
+    drawn = picture(view)
+    captions = [Cell("lines: 95 % intervals from a bootstrap over subjects"), Cell("grey: nothing was learned")]
+    return Page(
+        title="CE-Bench",
+        subject=view.model,
+        answer=Answer(view.headline(), [*filter(None, [view.certainty()]), _METHOD]),
+        board=_board(view),
+        problems=view.problems(),
+        picture=Picture(drawn, captions) if drawn else None,
+        parts=[*_published(view), *_size(view), *view.families.parts(), *_subjects(view), *reader_parts(ranking)],
+    )
+
+
+def _board(view: View) -> Table:
+    heads: Heads = [Column(head, has_intervals=metric == PRIMARY) for metric, head in _COLUMNS.items()]
+    lines = [
+        Line.of(
+            entrant.name, number(entrant.layer, "d"), entrant.count(WIDTH), entrant.count(L0),
+            *map(entrant.figure, _COLUMNS), is_tied=entrant.name in view.tied,
+        )
+        for entrant in view.entrants
+    ]  # fmt: skip
+    return Table.of(["entrant", "layer", "d", "L0", *heads], lines, note=_BOARD_NOTE)
+
+
+def _published(view: View) -> Iterator[Part]:
+    lines = [
+        Line.of(entrant.name, entrant.count(WIDTH), entrant.count(L0), *map(entrant.figure, _PUBLISHED))
+        for entrant in view.published
     ]
-    ranking = readers(tables["results"].to_pylist())
-    concepts = list(dict.fromkeys(name for reader in ranking for name in reader.values))
-    if ranking:
-        values = {"readers": ranking, "concepts": concepts}
-        sections.append(Section(__name__.rpartition(".")[0], "concepts.html.j2", values, "concepts", "Concepts"))
-    text = f"{view.answer()} {view.certainty()}\n\n{_board(view.entrants)}"
-    return Report(
-        f"CE-Bench: {view.model}", sections, text, "\n\n".join([text, *_details(view), *_readers(ranking, concepts)])
+    note = (
+        "Tags stay in the text, states are bfloat16, I2 is 0, scores are not divided by the root of the width, and a "
+        "mean is over pairs (published.parquet). They are there to be compared with published figures."
     )
+    if lines:
+        board = Table.of(["entrant", "d", "L0", *_PUBLISHED.values()], lines)
+        yield Part("published", "By the published definition, never ranked with the board", [board], "Published", note)
 
 
-def joined(runs: Sequence[FinishedRun]) -> str:
-    """Return the board of several runs as Markdown. Raise ConfigError if the runs have different stories."""
-    entrants = entrants_over(runs)
-    return "\n\n".join(filter(None, [_board(entrants), families_of(entrants).markdown()]))
-
-
-def _opened(row: Row) -> Row:
-    """Return a subject with its stories as HTML."""
-    stories = {side: marked(row[side], row[f"{side}_marks"]) for side in ("first", "second")}
-    return {**row, **stories, "features": row["features"][:_STRONGEST]}
-
-
-def _board(entrants: Sequence[Entrant]) -> str:
-    descriptions = _DESCRIPTIONS.values()
-    head = ["entrant", "layer", "d", "L0", *descriptions, "interpretability", "95 % interval", *_COLUMNS.values()]
-    return table(
-        head,
-        [
-            [
-                entrant.name,
-                str(entrant.layer),
-                entrant.count(WIDTH),
-                entrant.count(L0),
-                *map(entrant.text, _DESCRIPTIONS),
-                entrant.text(PRIMARY),
-                entrant.interval(),
-                *map(entrant.text, _COLUMNS),
-            ]
-            for entrant in entrants
-        ],
+def _size(view: View) -> Iterator[Part]:
+    note = (
+        "Share of the pairs of autoencoders that a score orders as size alone does: by fewer features per token (−L0), "
+        "or by more features (log2 of d). A score that follows one of them closely says little more than that."
     )
-
-
-def _details(view: View) -> Iterator[str]:
-    """Yield what the text has after the board."""
-    if problems := view.problems():
-        yield "\n".join(f"- {problem.text}" for problem in problems)
     if len(view.trained) > 1:
-        lines = table(["score", "as -L0", "as log2 d"], view.by_size())
-        yield f"Share of the pairs of autoencoders that a score orders as size alone does:\n\n{lines}"
-    if seeds := view.families.markdown():
-        yield seeds
-    if subjects := list(_subjects(view)):
-        head = ["subject", "contrastive", "held out", "strongest features"]
-        yield f"Subjects, as {view.trained[0].name} sees them:\n\n{table(head, subjects)}"
-    if view.published:
-        lines = table(
-            ["entrant", *_PUBLISHED.values()],
-            [[entrant.name, *map(entrant.text, _PUBLISHED)] for entrant in view.published],
-        )
-        yield f"By the published definition, never ranked with the board:\n\n{lines}"
+        table = Table.of(["score", "as -L0", "as log2 d"], [Line.of(*cells) for cells in view.by_size()])
+        yield Part("size", "What size alone says", [table], "Size", note)
 
 
-def _subjects(view: View) -> Iterator[list[str]]:
-    """Yield subject, scores and strongest features, each with the side that has more of it."""
-    for row in view.of_subjects():
-        held = "" if row["held_out"] is None else f"{row['held_out']:.2f}"
-        features = (
-            f"{feature['feature']} ({'high' if feature['first'] > feature['second'] else 'low'})"
-            for feature in row["features"][:_NAMED]
-        )
-        yield [row["subject"], f"{row['contrastive']:.3f}", held, ", ".join(features)]
-
-
-def _readers(ranking: Sequence[Reader], concepts: Sequence[str]) -> Iterator[str]:
-    """Yield the table of how well features and pooled directions carry concepts."""
-    if ranking:
-        lines = [
-            [
-                reader.name,
-                str(reader.layer),
-                "" if reader.mean is None else f"{reader.mean:.3f}",
-                *map(reader.text, concepts),
-            ]
-            for reader in ranking
+def _subjects(view: View) -> Iterator[Part]:
+    """Yield the subject that the best autoencoder separates most clearly, and all subjects as it sees them."""
+    opened, subjects = view.opened(), view.of_subjects()
+    if opened:
+        stories = [(name, _story(opened, side)) for name, side in (("high", "first"), ("low", "second"))]
+        features = [
+            Line.of(str(feature["feature"]), number(feature["first"], ".4f"), number(feature["second"], ".4f"))
+            for feature in opened["features"][:_STRONGEST]
         ]
-        yield "How well concepts and probing sets are read, by AUROC:"
-        yield table(["reader", "layer", "mean", *concepts], lines)
+        note = (
+            f"The subject whose two sides {view.trained[0].name} tells apart most clearly: its first pair of stories, "
+            "with what is marked, and the features that differ most over all its pairs."
+        )
+        blocks: list[Block] = [SideBySide(stories), Table.of(["feature", "mean, high", "mean, low"], features)]
+        yield Part("subject", f"One subject opened: {opened['subject']}", blocks, "Subject", note)
+    if subjects:
+        heads: Heads = ["subject", "contrastive", "held out", Column("strongest features", is_text=True)]
+        lines = [
+            Line.of(row["subject"], number(row["contrastive"]), number(row["held_out"], ".2f"), _strongest(row))
+            for row in subjects
+        ]
+        note = "With the strongest features, and the side that has more of each. Others are in subjects.parquet."
+        heading = f"Subjects, as {view.trained[0].name} sees them"
+        yield Part("subjects", heading, [Table.of(heads, lines)], note=note)
+
+
+def _story(subject: Row, side: str) -> Passage:
+    return Passage(subject[side], [(mark["start"], mark["end"]) for mark in subject[f"{side}_marks"] or ()])
+
+
+def _strongest(subject: Row) -> str:
+    return ", ".join(
+        f"{feature['feature']} ({'high' if feature['first'] > feature['second'] else 'low'})"
+        for feature in subject["features"][:_NAMED]
+    )
+
+
+def reader_parts(ranking: Sequence[Reader]) -> Iterator[Part]:
+    """Yield the table of how well features and pooled directions carry concepts."""
+    concepts = list(dict.fromkeys(name for reader in ranking for name in reader.values))
+    lines = [
+        Line.of(
+            reader.name,
+            number(reader.layer, "d"),
+            number(reader.mean),
+            *(Cell(reader.text(concept), reader.values[concept]) for concept in concepts),
+        )
+        for reader in ranking
+    ]
+    note = (
+        "AUROC out of fold on the same passages and folds, best mean first. k: a logistic probe of the k features "
+        "whose class means differ most on the other folds. Directions are of the pooled states; C5 is made from the "
+        "first autoencoder of the layer. ±: standard deviation over five seeds of folds. A word in place of a number "
+        "is why there is none."
+    )
+    if lines:
+        table = Table.of(["reader", "layer", "mean", *concepts], lines)
+        heading = "How well features and directions read concepts and probing sets, by AUROC"
+        yield Part("concepts", heading, [table], "Concepts", note)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
 from poolbench.statuses import Status
+from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
 from poolbench_driver.suites.ce_bench.entrant import AUTOENCODER, COORDINATES, RANDOM, Entrant
 from poolbench_driver.suites.ce_bench.families import Families, families_of
@@ -33,14 +34,6 @@ if TYPE_CHECKING:
 _MANY_DEAD = 0.5
 #: Share of pairs in one order from which a score is said to follow a size, and fewest autoencoders for that.
 _FOLLOWS, _FEWEST = 0.8, 4
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A line on what is wrong, and the part of the page that has the evidence."""
-
-    text: str
-    anchor: str = "nulls"
 
 
 @dataclass(frozen=True)
@@ -89,35 +82,28 @@ class View:
             if entrant.name == f"{one.name} random" or (entrant.kind == COORDINATES and entrant.layer == one.layer)
         ]
 
-    def headline(self) -> list[tuple[str, bool]]:
+    def headline(self) -> list[Span]:
         """Return the answer in pieces; those that name an autoencoder are emphasised."""
         if not self.trained:
-            return [("No autoencoder has a score.", False)]
+            return [Span("No autoencoder has a score.")]
         best, count = self.trained[0], len(self.trained)
-        others = len(self.tied) - 1
-        pieces = [(best.name, True)]
+        others, better = len(self.tied) - 1, self._num_better()
         if count == 1:
-            verb = " beats" if self._num_better() else " does not beat both"
-            return [*pieces, (f"{verb} {_NULLS}.", False)]
+            return [Span(best.name, True), Span(f" {'beats' if better else 'does not beat both'} {_NULLS}.")]
         lead = f" scores highest, and {others} more cannot be distinguished from it" if others else " scores highest"
-        better = self._num_better()
         counted = f"All {count}" if better == count else f"{better} of {count}" if better else f"None of the {count}"
-        return [*pieces, (f"{lead}. {counted} autoencoders beat {_NULLS}.", False)]
+        return [Span(best.name, True), Span(f"{lead}. {counted} autoencoders beat {_NULLS}.")]
 
     def _num_better(self) -> int:
         return sum(all(sae.beats(null) for null in self.nulls_of(sae)) for sae in self.trained)
-
-    def answer(self) -> str:
-        """Return the answer as text."""
-        return "".join(text for text, _ in self.headline())
 
     def certainty(self) -> str:
         """Return the figures behind the answer; empty if there are none."""
         if not self.trained:
             return ""
         best = self.trained[0]
-        nulls = [f"{_KINDS[null.kind]} {null.text(PRIMARY)}" for null in self.nulls_of(best)]
-        answer = f"{best.name}: {best.text(PRIMARY)} ({best.interval() or 'no interval'}); {', '.join(nulls)}."
+        nulls = [f"{_KINDS[null.kind]} {null.figure(PRIMARY).text}" for null in self.nulls_of(best)]
+        answer = f"{best.name}: {best.figure(PRIMARY).text} ({best.interval() or 'no interval'}); {', '.join(nulls)}."
         held = best.value(HELD_OUT)
         if held is not None:
             answer += f" Of the pairs that did not choose it, one feature gets {100 * held:.0f} % right (chance 50 %)."
@@ -225,23 +211,26 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     return View(rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), published_entrants, stories, notes)
 
 
-def entrants_over(runs: Sequence[FinishedRun]) -> list[Entrant]:
-    """Return the entrants of several runs, the best first; those of several models are named by it too.
+def view_over(runs: Sequence[FinishedRun]) -> View:
+    """Return what several runs say together; entrants of several models are named by it too.
 
     Raise ConfigError if the runs have different stories.
     """
+    views = [view_of(run.tables) for run in runs]
     first, *_ = read = [run.tables["results"].slice(0, 1).to_pylist()[0] for run in runs]
     if any(row["dataset_revision"] != first["dataset_revision"] for row in read):
         names = ", ".join(f"{run.id} {row['dataset']}" for run, row in zip(runs, read, strict=True))
         raise ConfigError(f"runs on different stories are not comparable: {names}")
-    several = len({row["model"] for row in read}) > 1
+    models = list(dict.fromkeys(view.model for view in views))
     # Runs may read other concepts, whose means do not compare.
     entrants: dict[str, Entrant] = {}
-    for run, row in zip(runs, read, strict=True):
-        for entrant in view_of(run.tables).entrants:
-            name = f"{row['model']} {entrant.name}" if several else entrant.name
+    for view in views:
+        for entrant in view.entrants:
+            name = f"{view.model} {entrant.name}" if len(models) > 1 else entrant.name
             entrants.setdefault(name, replace(entrant, name=name, sparse={}))
-    return sorted(entrants.values(), key=_order)
+    notes = list(dict.fromkeys(note for view in views for note in view.notes))
+    ordered = sorted(entrants.values(), key=_order)
+    return View(", ".join(models), views[0].dataset, ordered, stories=views[0].stories, notes=notes)
 
 
 def _order(entrant: Entrant) -> tuple[bool, float, str]:

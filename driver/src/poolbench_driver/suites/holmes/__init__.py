@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
@@ -26,7 +27,10 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
     id = "holmes"
     summary = "linguistic probing: which model, layer and pooling carry which property of language?"
-    reference = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
+    reference = "github.com/Holmes-Benchmark/holmes-evaluation"
+    citation = "Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models"
+    dataset = "Holmes-Benchmark/holmes-evaluation"
+    licence = "of each set its own, see `ls probing-sets`"
     config = HolmesConfig
     metrics = METRICS
     board = BOARD
@@ -72,14 +76,14 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.holmes.report import report
 
         return report(tables)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> str:
-        """Return the board of several runs as Markdown."""
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        """Return the board of several runs."""
         from poolbench_driver.suites.holmes.report import joined
 
         return joined(runs)

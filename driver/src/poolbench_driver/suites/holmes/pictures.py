@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from markupsafe import Markup
-
 from poolbench_driver.pages.drawing import COLOURS, GREY, MUTED, gridded, svg
 from poolbench_driver.suites.holmes.metrics import RATE
 from poolbench_driver.suites.holmes.view import View
@@ -16,7 +14,7 @@ _DRAWN = len(COLOURS)
 _SIGNS = "osD^vP"
 
 
-def by_type(view: View) -> Markup | None:
+def by_type(view: View) -> str | None:
     """Return the winning rates of the first entrants by type of phenomenon."""
     entrants = [entrant for entrant in view.entrants[:_DRAWN] if entrant.overall["value"] is not None]
     if len(entrants) < 2:
@@ -44,7 +42,7 @@ def by_type(view: View) -> Markup | None:
     return svg((6.6, 4.4), "holmes", "Winning rates by type of phenomenon", draw)
 
 
-def by_layer(view: View) -> Markup | None:
+def by_layer(view: View) -> str | None:
     """Return the strategy that wins most by type of phenomenon and layer; None where one strategy was read."""
     carried = view.carried()
     if not carried:

@@ -3,90 +3,191 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
-from poolbench_driver.contract.suite import FinishedRun, Report, Section
-from poolbench_driver.pages.markdown import items, table
-from poolbench_driver.pages.markup import marked
+from poolbench_driver.contract.page import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Heads,
+    Line,
+    Page,
+    Part,
+    Passage,
+    Picture,
+    Problem,
+    Table,
+)
+from poolbench_driver.contract.suite import FinishedRun
+from poolbench_driver.pages.cells import figure, number, spans
 from poolbench_driver.suites.holmes.pictures import by_layer, by_type
-from poolbench_driver.suites.holmes.view import View, view_of, view_over
+from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Parts of the page: template, anchor and label.
-_PARTS = (
-    ("first", "", ""),
-    ("board", "leaderboard", "Board"),
-    ("pooling", "pooling", "Pooling"),
-    ("opened", "opened", "One set"),
-    ("sets", "sets", "Sets"),
-    ("published", "published", "Published"),
+#: Entrants whose scores of each set are shown.
+_SHOWN = 6
+_METHOD = (
+    "A linear probe on the vectors of each entrant (model, pooling, layer) predicts the labels of each probing set. "
+    "The winning rate is the share of comparisons with other entrants that it wins, over all sets."
 )
 
 
-def report(tables: Mapping[str, pa.Table]) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(tables)
-    visibility = {"pooling": bool(view.carried()), "opened": bool(view.examples), "published": bool(view.published)}
-    values: dict[str, Any] = {
-        "view": view, "by_type": by_type(view), "by_layer": by_layer(view), "opened": list(_opened(view.examples))
-    }  # fmt: skip
-    sections = [
-        Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
-        for name, anchor, label in _PARTS
-        if visibility.get(name, True)
-    ]
-    text = f"{_said(view)}\n\n{_markdown(view)}"
-    return Report(f"Holmes: {view.model}", sections, text, "\n\n".join([text, *_pooling(view)]))
+    return _page(view_of(tables))
 
 
-def _said(view: View) -> str:
-    return " ".join(filter(None, [view.answer(), view.certainty()]))
+def joined(runs: Sequence[FinishedRun]) -> Page:
+    """Return the board of several runs. Raise ConfigError if their figures are not comparable."""
+    return _page(view_over(runs))
 
 
-def joined(runs: Sequence[FinishedRun]) -> str:
-    """Return the board of several runs as Markdown. Raise ConfigError if their figures are not comparable."""
-    view = view_over(runs)
-    return f"{_said(view)}\n\n{_markdown(view)}"
+def _page(view: View) -> Page:
+    drawn = by_type(view)
+    caption = Cell("lines: 95 % intervals from a bootstrap over phenomena; 50 % is the mean of all entrants")
+    names = [entrant.name for entrant in view.entrants]
+    return Page(
+        title="Holmes",
+        subject=view.model,
+        answer=Answer(spans(view.answer(), names), [*filter(None, [view.certainty()]), _METHOD]),
+        board=_board(view),
+        problems=[Problem(line, "sets") for line in view.problems],
+        picture=Picture(drawn, [caption]) if drawn else None,
+        parts=[*_pooling(view), *_opened(view.examples), _sets(view), *_published(view.published)],
+    )
 
 
-def _opened(examples: Sequence[Row]) -> Iterator[Row]:
-    """Yield the instances of the opened set, with their texts as HTML."""
-    for row in examples:
-        yield {**row, "texts": [marked(passage["text"], passage["spans"]) for passage in row["texts"]]}
-
-
-def _pooling(view: View) -> Iterator[str]:
-    """Yield the table of which pooling carries what."""
-    if view.carried():
-        yield "Which pooling carries what: the strategy that wins most at each layer, with its winning rate in %."
-        yield carried_table(view)
-
-
-def carried_table(view: View) -> str:
-    """Return the strategies that win most, by type of phenomenon and layer."""
+def _board(view: View) -> Table:
+    heads: Heads = [
+        "entrant", Column("winning rate %", has_intervals=True), *view.types, "score", "selectivity", "compression",
+        "floor", "collapsed", *(["leader better : worse"] if view.comparisons else []),
+    ]  # fmt: skip
     lines = [
-        [kind, *(f"{', '.join(best[at][0])} ({100 * best[at][1]:.0f})" if at in best else "" for at in view.layers)]
-        for kind, best in view.carried().items()
-    ]
-    return table(["type", *view.layers], lines)
-
-
-def _markdown(view: View) -> str:
-    head = ["entrant", "winning rate %", "95 % interval", *view.types, "score", "selectivity", "compression",
-            "floor", "collapsed", "leader better : worse"]  # fmt: skip
-    lines = []
-    for entrant in view.entrants:
-        names = ("probe.selectivity", "probe.compression", "probe.compression_floor")
-        figures = [entrant.mean(name) for name in names]
-        cells = [
+        Line.of(
+            entrant.name,
+            entrant.rate(),
             *map(entrant.rate, view.types),
             entrant.score(),
-            *figures,
-            str(entrant.num_collapsed),
-            view.tested(entrant),
-        ]
-        lines.append([entrant.name, entrant.rate(), entrant.interval, *cells])
-    return "\n\n".join(filter(None, [table(head, lines), items(view.problems)]))
+            *map(entrant.mean, ("probe.selectivity", "probe.compression", "probe.compression_floor")),
+            _collapsed(entrant),
+            *([view.tested(entrant)] if view.comparisons else []),
+        )
+        for entrant in view.entrants
+    ]
+    note = (
+        "Winning rate in percent over all sets, with 95 % interval from a bootstrap over phenomena, then by type of "
+        "phenomenon. Score is the mean macro-F1 (or correlation) over sets, with its standard deviation over seeds if "
+        "there are several; selectivity is over a control task; compression is uniform over online code length, and "
+        "floor is what the class frequencies alone give. Collapsed: sets where the probe predicts one label for all."
+    )
+    if view.comparisons:
+        note += (
+            " Leader better : worse counts the sets in which the first entrant has significantly more, and fewer, test "
+            "instances right (McNemar's exact test, Holm over sets; comparisons.parquet)."
+        )
+    return Table.of(heads, lines, note=note)
+
+
+def _collapsed(entrant: Entrant) -> Cell:
+    return number(entrant.num_collapsed, ".0f")
+
+
+def _pooling(view: View) -> Iterator[Part]:
+    """Yield which pooling carries what, where several were read."""
+    if not view.carried():
+        return
+    drawn = by_layer(view)
+    blocks: list[Block] = [Picture(drawn)] if drawn else []
+    note = (
+        "The strategy that wins most at each layer, by type of phenomenon, and its winning rate in percent over all "
+        "entrants. Strategies that win as much stand together; the picture shows the first of them."
+    )
+    yield Part("pooling", "Which pooling carries what", [*blocks, carried_table(view)], "Pooling", note)
+
+
+def carried_table(view: View) -> Table:
+    """Return the strategies that win most, by type of phenomenon and layer."""
+    lines = [
+        Line.of(
+            kind,
+            *(Cell(f"{', '.join(best[at][0])} ({100 * best[at][1]:.0f})") if at in best else "" for at in view.layers),
+        )
+        for kind, best in view.carried().items()
+    ]
+    return Table.of(["type", *(Column(layer, is_text=True) for layer in view.layers)], lines)
+
+
+def _opened(examples: Sequence[Row]) -> Iterator[Part]:
+    """Yield the instances of the opened set."""
+    heads: Heads = ["", *(Column(head, is_text=True) for head in ("label", "predicted", "text"))]
+    lines = [
+        Line.of(
+            "right" if row["right"] else "wrong",
+            row["truth"],
+            row["predicted"],
+            Cell(passages=[_passage(text) for text in row["texts"]]),
+        )
+        for row in examples
+    ]
+    if lines:
+        note = (
+            f"Test instances as {examples[0]['entrant']} reads them. Of the sets with classes, this one orders the "
+            "entrants most like all sets together do. Where a span is read, it is marked."
+        )
+        heading = f"One set opened: {examples[0]['set']}"
+        yield Part("opened", heading, [Table.of(heads, lines)], "One set", note)
+
+
+def _passage(text: Row) -> Passage:
+    return Passage(text["text"], [(span["start"], span["end"]) for span in text["spans"] or ()])
+
+
+def _sets(view: View) -> Part:
+    entrants = view.entrants[:_SHOWN]
+    kinds = [Column(head, is_text=True) for head in ("type", "phenomenon", "input")]
+    lines = [
+        Line.of(
+            row["set"], row["type"], row["phenomenon"], row["input"], number(row["num_instances"], "d"),
+            number(row.get("discriminability"), ".2f"),
+            *(_score(entrant.scores.get(row["set"])) for entrant in entrants),
+        )
+        for row in view.sets
+    ]  # fmt: skip
+    note = (
+        "The score of each entrant on each probing set; in brackets where a probe collapsed. Discriminability is "
+        "Kendall's tau of the set's order of the entrants with the overall one. Planted sets are written by a grammar: "
+        "diagnostics, never ranked together with real text."
+    )
+    names = [entrant.name for entrant in entrants]
+    table = Table.of(["set", *kinds, "instances", "discriminability", *names], lines)
+    return Part("sets", "Sets", [table], "Sets", note)
+
+
+def _score(row: Row | None) -> Cell:
+    """Return a score, in brackets where its probe collapsed."""
+    cell = figure(row)
+    if row is None or row["value"] is None or not row["reason"]:
+        return cell
+    return Cell(f"({cell.text})", cell.value, note=row["reason"])
+
+
+def _published(entrants: Sequence[Entrant]) -> Iterator[Part]:
+    lines = [
+        Line.of(
+            entrant.name, entrant.score(), entrant.mean("probe.selectivity"), _collapsed(entrant),
+            entrant.rate("row"), entrant.rate("column"),
+        )
+        for entrant in entrants
+    ]  # fmt: skip
+    note = (
+        "Probes trained as the reference trains them, over five seeds (published.parquet). They are there to be "
+        "compared with published tables, and never ranked with the corrected ones. The winning rate is by rank, scaled "
+        "between the lowest and the highest of each set, or of each entrant."
+    )
+    if lines:
+        table = Table.of(["entrant", "score", "selectivity", "collapsed", "winning rate, by set", "by entrant"], lines)
+        yield Part("published", "By the published definition, never ranked with the board", [table], "Published", note)

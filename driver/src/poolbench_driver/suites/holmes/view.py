@@ -13,7 +13,9 @@ from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
+from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
+from poolbench_driver.pages.cells import figure, number
 from poolbench_driver.pages.markdown import listed
 from poolbench_driver.suites.holmes.comparisons import compared
 from poolbench_driver.suites.holmes.config import HolmesConfig
@@ -53,30 +55,28 @@ class Entrant:
         """Return the layer as the name has it."""
         return self.name.rsplit(" ", 1)[-1]
 
-    def mean(self, metric: str) -> str:
+    def mean(self, metric: str) -> Cell:
         """Return the mean of a figure over the sets that have it."""
         values = [row["value"] for row in self.others.get(metric, ()) if row["value"] is not None]
-        return f"{fmean(values):.3f}" if values else ""
+        return number(fmean(values) if values else None)
 
-    def score(self) -> str:
+    def score(self) -> Cell:
         """Return the mean score over the sets and, where there are several seeds, its mean deviation over these."""
+        mean = self.mean(SCORE)
         spreads = [stdev(values) for values in self.seeds.values() if len(values) > 1]
-        return self.mean(SCORE) + (f" ± {fmean(spreads):.3f}" if spreads else "")
+        return replace(mean, text=f"{mean.text} ± {fmean(spreads):.3f}") if spreads else mean
 
     def value(self, kind: str = "") -> float | None:
         """Return the winning rate over all sets or those of a type; None if there is none."""
         return self.rates.get(f"{RATE}.{kind}" if kind else RATE, {}).get("value")
 
-    def rate(self, kind: str = "") -> str:
+    def rate(self, kind: str = "") -> Cell:
         """Return the winning rate in percent, over all sets or those of a type; or why there is none."""
         row = self.rates.get(f"{RATE}.{kind}" if kind else RATE)
-        return "" if row is None else row["status"] if row["value"] is None else f"{100 * row['value']:.0f}"
-
-    @property
-    def interval(self) -> str:
-        """Return the interval of the winning rate in percent; empty for none."""
-        low, high = self.overall["ci_low"], self.overall["ci_high"]
-        return "" if low is None else f"{100 * low:.0f} to {100 * high:.0f}"
+        if row is None or row["value"] is None:
+            return figure(row)
+        ends = {name: None if row[name] is None else 100 * row[name] for name in ("ci_low", "ci_high")}
+        return figure({**row, **ends, "value": 100 * row["value"]}, ".0f")
 
     def share(self, sets: Collection[str]) -> float:
         """Return the share of some sets that it has a score on."""
@@ -114,7 +114,7 @@ class View:
         row = best.overall
         if row["value"] is None:
             return f"No entrant can be compared on the {len(self.sets)} sets, {row['status']}: {row['reason']}."
-        sentence = f"{best.name} leads: it wins {best.rate()} % of its comparisons over {len(self.sets)} sets."
+        sentence = f"{best.name} leads: it wins {best.rate().text} % of its comparisons over {len(self.sets)} sets."
         second = self.entrants[1].overall
         if row["ci_low"] is not None and second["value"] is not None and second["value"] >= row["ci_low"]:
             sentence += f" {self.entrants[1].name} lies within its interval."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope
@@ -24,7 +25,11 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
 
     id = "humanoid"
     summary = "preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?"
-    reference = "Humanoid: preference shift of fine-tuned language models"
+    reference = "github.com/fedor13F/Humanoid-BenchMark"
+    citation = "Humanoid: preference shift of fine-tuned language models"
+    dataset = "fedor13F/Humanoid-BenchMark"
+    revision = "e59f787"
+    licence = "MIT"
     config = HumanoidConfig
     metrics = METRICS
     board = BOARD
@@ -61,7 +66,7 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: HumanoidConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: HumanoidConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.humanoid.report import report
 

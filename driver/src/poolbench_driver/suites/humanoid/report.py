@@ -8,13 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.contract.suite import Report, Section
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, bars, gridded, svg
-from poolbench_driver.pages.markdown import table
+from poolbench_driver.contract.page import (
+    Answer,
+    Cell,
+    Column,
+    Heads,
+    Line,
+    Page,
+    Part,
+    Picture,
+    Problem,
+    Prose,
+    Span,
+    Table,
+)
+from poolbench_driver.pages.cells import figure, number
+from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
 from poolbench_driver.suites.humanoid.metrics import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 
@@ -28,7 +39,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Line:
+class Tune:
     """A fine-tune on the board, at one layer."""
 
     name: str
@@ -41,19 +52,16 @@ class Line:
         """Return a figure; None where it is null or was not asked for."""
         return self.figures.get(metric, {}).get("value")
 
-    def text(self, metric: str, digits: int = 4) -> str:
+    def figure(self, metric: str) -> Cell:
         """Return a figure, or why there is none."""
-        row = self.figures.get(metric)
-        if row is None:
-            return ""
-        return row["status"] if row["value"] is None else f"{row['value']:+.{digits}f}"
+        return figure(self.figures.get(metric), "+.4f")
 
-    def rank(self, suffix: str) -> str:
+    def rank(self, suffix: str) -> Cell:
         """Return the rank among the neutral fine-tunes or the random changes, such as `1 of 6`."""
         row = self.figures.get(f"{PRIMARY}.rank_{suffix}")
-        if row is None:
-            return ""
-        return row["status"] if row["value"] is None else f"{row['value']:.0f} of {row['n']}"
+        if row is None or row["value"] is None:
+            return figure(row)
+        return Cell(f"{row['value']:.0f} of {row['n']}", row["value"])
 
     @property
     def favourites(self) -> list[str]:
@@ -79,72 +87,146 @@ class View:
     """What the page shows: the board in order, the nulls of the data, and shifts along concepts."""
 
     model: str
-    lines: Sequence[Line]
+    lines: Sequence[Tune]
     problems: Sequence[str]
     concepts: Sequence[Row]
 
     @cached_property
-    def best(self) -> Line | None:
+    def best(self) -> Tune | None:
         """Return the fine-tune that the figure shows: the first of the answer that is not neutral."""
         return next((line for line in self._answering if not line.neutral and line.words), None)
 
     @property
-    def _answering(self) -> list[Line]:
+    def _answering(self) -> list[Tune]:
         """Return the lines that the answer is about: of the deepest layer, so that a fine-tune counts once."""
         deepest = max((line.layer for line in self.lines), default=None)
         return [line for line in self.lines if line.layer == deepest]
 
-    def headline(self) -> list[tuple[str, bool]]:
-        """Return the answer in pieces, with whether each is a name."""
+    def headline(self) -> list[Span]:
+        """Return the answer in pieces."""
         tunes = [line for line in self._answering if not line.neutral]
         neutral = sum(line.neutral and line.value(PRIMARY) is not None for line in self._answering)
         measured = [line for line in tunes if line.value(PRIMARY) is not None]
         if not measured:
-            return [("No fine-tune could be measured.", False)]
+            return [Span("No fine-tune could be measured.")]
         if not any(line.judged for line in measured):
             few = f" moved the words most; without {MIN_NEUTRAL} neutral fine-tunes nothing says whether that is much."
-            return [(measured[0].name, True), (few, False)]
+            return [Span(measured[0].name, True), Span(few)]
         moved = [line for line in measured if line.moved]
         if not moved:
-            return [("No fine-tune moved the words more than neutral fine-tunes and random changes do.", False)]
+            return [Span("No fine-tune moved the words more than neutral fine-tunes and random changes do.")]
         many = f"{len(moved)} of {len(tunes)} fine-tunes" if len(tunes) > 1 else "The fine-tune"
-        lead = [(f"{many} moved the words more than all {neutral} neutral ones do", False)]
+        lead = f"{many} moved the words more than all {neutral} neutral ones do"
         counts = Counter(word for line in moved for word in line.favourites)
         if not counts:
-            return [*lead, (", and no single word stands out.", False)]
-        pieces: list[tuple[str, bool]] = [
-            *lead,
-            (". Favourites: " if len(counts) > 1 else ". The favourite is ", False),
-        ]
-        for word, number in counts.most_common(_NAMED):
-            among = f" (in {number} of {len(moved)})" if len(moved) > 1 else ""
-            pieces += [(word, True), (f"{among}, ", False)]
+            return [Span(f"{lead}, and no single word stands out.")]
+        pieces = [Span(f"{lead}. {'Favourites:' if len(counts) > 1 else 'The favourite is'} ")]
+        for place, (word, times) in enumerate(counts.most_common(_NAMED)):
+            among = f" (in {times} of {len(moved)})" if len(moved) > 1 else ""
+            is_last = place + 1 == min(_NAMED, len(counts))
+            pieces += [Span(word, True), Span(among if is_last else f"{among}, ")]
         more = len(counts) - _NAMED
-        return [*pieces[:-1], (pieces[-1][0].removesuffix(", ") + (f" and {more} more." if more > 0 else "."), False)]
-
-    def answer(self) -> str:
-        """Return the answer as text."""
-        return "".join(text for text, _ in self.headline())
+        return [*pieces, Span(f" and {more} more." if more > 0 else ".")]
 
 
-def report(tables: Mapping[str, pa.Table]) -> Report:
+def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = _view(tables)
-    picture = arrows(view.best) if view.best else None
-    values = {
-        "view": view,
-        "picture": picture,
-        "bars": bars([line.figures.get(PRIMARY, {}) for line in view.lines]),
-        "metric": PRIMARY,
-    }
-    sections = [
-        Section(__name__.rpartition(".")[0], f"{name}.html.j2", values, anchor, label)
-        for name, anchor, label in (("first", "", ""), ("board", "leaderboard", "Board"), ("words", "words", "Words"))
-    ]
-    text = _markdown(view)
-    return Report(
-        f"Preference shift: {view.model}", sections, f"{view.answer()}\n\n{text}", f"{view.answer()}\n\n{text}"
+    sentence = (
+        f"Change of the variance of valence over the words, after each fine-tune of {view.model}. Valence is the mean "
+        "cosine to liked words minus that to disliked ones."
     )
+    return Page(
+        title="Preference shift",
+        subject=view.model,
+        answer=Answer(view.headline(), [sentence]),
+        board=_board(view.lines),
+        problems=[Problem(line) for line in view.problems],
+        picture=_picture(view.best) if view.best else None,
+        parts=[*_along_concepts(view.concepts), _words(view.best)],
+    )
+
+
+def _board(tunes: Sequence[Tune]) -> Table:
+    heads: Heads = [
+        "fine-tune", "layer", Column(PRIMARY, has_intervals=True), "over neutral", "rank", "rank (random)", _ALONG,
+        Column("favourites", is_text=True),
+    ]  # fmt: skip
+    lines = [
+        Line.of(
+            f"{tune.name} (neutral)" if tune.neutral else tune.name,
+            number(tune.layer, "d"),
+            tune.figure(PRIMARY),
+            tune.figure(f"{PRIMARY}.excess_neutral"),
+            tune.rank("neutral"),
+            tune.rank("random"),
+            tune.figure(_ALONG),
+            ", ".join(tune.favourites),
+            is_tied=tune.moved and not tune.neutral,
+        )
+        for tune in tunes
+    ]
+    note = (
+        "Largest change of variance first, with 95 % interval from a bootstrap over the words. The blue edge marks "
+        "fine-tunes above all neutral ones and all random changes of equal norm. A word in place of a number is why "
+        "there is none."
+    )
+    return Table.of(heads, lines, note=note)
+
+
+def _picture(tune: Tune) -> Picture:
+    captions = [f"{tune.name}: each word before (dot) and after (arrow)", "+ liked, − disliked words, after"]
+    share = tune.value("shift.plane_share")
+    if share is not None:
+        captions.append(f"the plane shows {100 * share:.0f} % of the variance")
+    return Picture(arrows(tune), [Cell(caption) for caption in captions])
+
+
+def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
+    """Yield the shift of each fine-tune along the concepts' directions, if any was asked for."""
+    over = {(row["concept"], row["entrant"]): row for row in rows if row["metric"] == f"{_ALONG}.excess_neutral"}
+    heads: Heads = [
+        "concept", Column("fine-tune", is_text=True), Column("shift along its direction", has_intervals=True),
+        "over neutral",
+    ]  # fmt: skip
+    lines = [
+        Line.of(
+            row["concept"],
+            row["entrant"],
+            figure(row, "+.3f"),
+            figure(over[row["concept"], row["entrant"]], "+.3f"),
+        )
+        for row in rows
+        if row["metric"] == _ALONG
+    ]
+    note = (
+        "Mean change of test passages along the direction C1 of the model before, in units of the distance between "
+        "positive and negative passages before; with 95 % interval over groups of passages."
+    )
+    if lines:
+        yield Part("concepts", "Along concepts", [Table.of(heads, lines)], "Concepts", note)
+
+
+def _words(tune: Tune | None) -> Part:
+    if tune is None:
+        return Part("words", "Words", [Prose("No word was measured.")], "Words")
+    heads: Heads = ["word", "valence before", "after", "change", "stands out", Column("favourite", is_text=True)]
+    lines = [
+        Line.of(
+            row["word"],
+            *(number(row[name], "+.4f") for name in ("before", "after", "change")),
+            number(row["standout"], "+.1f"),
+            "yes" if row["favourite"] else "",
+            reason=f"{row['status']}: {row['reason']}" if row["change"] is None else "",
+        )
+        for row in tune.words
+        if row["group"] == "domain"
+    ]
+    note = (
+        f"The words of {tune.name}, the largest change of valence first. A word stands out by its distance from the "
+        "median change, in 1.4826 median absolute deviations. All fine-tunes are in words.parquet."
+    )
+    return Part("words", "Words", [Table.of(heads, lines)], "Words", note)
 
 
 def _view(tables: Mapping[str, pa.Table]) -> View:
@@ -156,7 +238,7 @@ def _view(tables: Mapping[str, pa.Table]) -> View:
             figures_by_tune.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
     neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
     lines = [
-        Line(name, name in neutral, layer, figures, _ordered(words, name, layer))
+        Tune(name, name in neutral, layer, figures, _ordered(words, name, layer))
         for (name, layer), figures in figures_by_tune.items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
@@ -170,7 +252,7 @@ def _ordered(words: Sequence[Row], name: str, layer: int) -> list[Row]:
     return sorted(tune_words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
 
 
-def _problems(lines: Sequence[Line]) -> Iterator[str]:
+def _problems(lines: Sequence[Tune]) -> Iterator[str]:
     """Yield one line for each figure of the board that is null, and for words that could not be measured."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
@@ -178,15 +260,15 @@ def _problems(lines: Sequence[Line]) -> Iterator[str]:
             row = line.figures.get(metric)
             if row is not None and row["status"] != Status.OK:
                 counts[metric, row["status"], row["reason"] or ""] += 1
-    for (metric, status, reason), number in counts.items():
-        yield f"{metric} of {number} fine-tune{'s' if number > 1 else ''} is null, {status}: {reason}"
+    for (metric, status, reason), count in counts.items():
+        yield f"{metric} of {count} fine-tune{'s' if count > 1 else ''} is null, {status}: {reason}"
     for line in lines:
         unread = [row for row in line.words if row["group"] == "domain" and row["change"] is None]
         if unread:
             yield f"{line.name}: {len(unread)} words could not be measured: {unread[0]['reason']}"
 
 
-def arrows(line: Line) -> Markup:
+def arrows(line: Tune) -> str:
     """Return the words before and after a fine-tune in the plane of the first two principal components."""
     placed = [row for row in line.words if row["x_before"] is not None]
     domain = [row for row in placed if row["group"] == "domain"]
@@ -215,36 +297,3 @@ def arrows(line: Line) -> Markup:
         gridded(axes, "first principal component", "second principal component")
 
     return svg((6.6, 4.4), "preference shift", f"Words before and after {line.name}", draw)
-
-
-def _markdown(view: View) -> str:
-    head = ["fine-tune", "layer", PRIMARY, "95 % interval", "over neutral", "rank", "rank (random)", "shift.valence",
-            "favourites"]  # fmt: skip
-    lines = []
-    for line in view.lines:
-        row = line.figures.get(PRIMARY, {})
-        interval = "" if row.get("ci_low") is None else f"{row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
-        kind = " (neutral)" if line.neutral else ""
-        lines.append(
-            [
-                f"{line.name}{kind}", str(line.layer), line.text(PRIMARY), interval,
-                line.text(f"{PRIMARY}.excess_neutral"), line.rank("neutral"), line.rank("random"),
-                line.text("shift.valence"), ", ".join(line.favourites),
-            ]
-        )  # fmt: skip
-    parts = [table(head, lines), *(f"- {problem}" for problem in view.problems)]
-    if view.concepts:
-        head = ["concept", "fine-tune", "shift along its direction", "95 % interval", "over neutral"]
-        parts.append(
-            table(head, [_concept_cells(row, view.concepts) for row in view.concepts if row["metric"] == _ALONG])
-        )
-    return "\n\n".join(parts)
-
-
-def _concept_cells(row: Row, rows: Sequence[Row]) -> list[str]:
-    """Return the cells of the shift of one fine-tune along one concept's direction."""
-    same = [shift for shift in rows if (shift["concept"], shift["entrant"]) == (row["concept"], row["entrant"])]
-    (over,) = (shift for shift in same if shift["metric"] == f"{_ALONG}.excess_neutral")
-    interval = "" if row["ci_low"] is None else f"{row['ci_low']:+.3f} to {row['ci_high']:+.3f}"
-    values = (shift["status"] if shift["value"] is None else f"{shift['value']:+.3f}" for shift in (row, over))
-    return [row["concept"], row["entrant"], next(values), interval, next(values)]

@@ -28,6 +28,8 @@ class Planted(PoolBench):
 
     id = "planted"
     summary = "do the strategies find signals whose places are known? texts and a model made for it"
+    reference = citation = revision = licence = ""
+    dataset = "texts that the suite writes"
     metrics = ()  # those of PoolBench
 
     def settings(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Report, Suite, Tables
+from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
 from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
@@ -28,7 +29,11 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     id = "poolbench"
     summary = "19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)"
-    reference = "PoolBench: pooling strategies for concept representations in decoder language models"
+    reference = "github.com/2023mc21517-arch/poolbench"
+    citation = "PoolBench: pooling strategies for concept representations in decoder language models"
+    dataset = "2023mc21517-arch/poolbench"
+    revision = "283209c2e53c0395217b2cbcbec2c1fd6d4c7f8a"
+    licence = "MIT"
     config = ConceptsConfig
     metrics = METRICS
     board = BOARD
@@ -99,7 +104,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Report:
+    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Page:
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.poolbench.report import report
 

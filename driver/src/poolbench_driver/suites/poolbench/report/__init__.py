@@ -1,52 +1,114 @@
-"""What PoolBench says about a run: its page, its answer, and the same figures as text."""
+"""What PoolBench says about a run: answer, board, checks, tables and curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from poolbench_driver.contract.suite import Report, Section
-from poolbench_driver.pages.boards.ranks import rank_text
-from poolbench_driver.suites.poolbench.measures.cosines import SAME
-from poolbench_driver.suites.poolbench.report.charts import family_marks, rank_diagrams, response_charts, trade_off
-from poolbench_driver.suites.poolbench.report.markdown import summary, tables_markdown
-from poolbench_driver.suites.poolbench.report.views import View, build_view
+from poolbench.contracts import Row
+from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.contract.page import Answer, Page, Part, Problem
+from poolbench_driver.pages.boards.rank_parts import rank_parts
+from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
+from poolbench_driver.pages.cells import spans
+from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
+from poolbench_driver.suites.poolbench.report.audit import audit_part, build_audit
+from poolbench_driver.suites.poolbench.report.board import board_table, build_board
+from poolbench_driver.suites.poolbench.report.charts import rank_diagrams, response_charts, trade_off
+from poolbench_driver.suites.poolbench.report.checks import (
+    check_part,
+    concept_checks,
+    coverage_part,
+    scorer_parts,
+    sink_parts,
+)
+from poolbench_driver.suites.poolbench.report.cosines import cosine_part
+from poolbench_driver.suites.poolbench.report.heat_maps import heat_map_part
+from poolbench_driver.suites.poolbench.report.means import d1_parts, published_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_PLANTED = Problem(
+    "A grammar wrote these passages, so that strategies can be checked against known positions: a diagnostic, never "
+    "ranked together with real text.",
+    "audit",
+)
 
-def report(tables: Mapping[str, pa.Table]) -> Report:
+
+def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    return report_of(build_view(tables))
+    results = tables["results"].to_pylist()
+    details = {row["cell_id"]: json.loads(row["details"]) for row in tables["details"].to_pylist()}
+    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in results]
+    return page_of(tables, rows, build_ranks(rows, SEPARATION))
 
 
-def report_of(view: View) -> Report:
-    """Return the page of a run from its view."""
-    return Report(view.title, list(_sections(view)), summary(view), tables_markdown(view))
+def page_of(tables: Mapping[str, pa.Table], rows: Sequence[Row], ranks: RanksView) -> Page:
+    """Return the page of a run from its tables, its result rows with their details, and its ranks."""
+    first, order, curves = rows[0], _order(rows), tables["curves"].to_pylist()
+    best = best_of(ranks.boards, {row["metric"] for row in rows})
+    board = build_board(rows, order, best)
+    concepts = sorted({row["concept"] for row in rows if row["metric"] == SEPARATION and row["concept"]})
+    audit = build_audit(_optional(tables, "audit"), concepts)
+    # Texts of users have no name but that of their concept.
+    data = ", ".join(concepts) if first["dataset"] == "own" else first["dataset"]
+    return Page(
+        title="PoolBench",
+        subject=f"{first['model']} on {data}, budget {first['budget']}",
+        answer=Answer(spans(headline(best), order), list(answers(best))),
+        board=board_table(rows, board, ranks),
+        problems=[*([_PLANTED] if first["dataset"] == "planted" else []), *problems(audit, rows, curves)],
+        picture=trade_off(board),
+        parts=[
+            audit_part(audit),
+            *d1_parts(rows, order),
+            *rank_parts(ranks, rank_diagrams(ranks.boards)),
+            heat_map_part(rows, order),
+            cosine_part(_optional(tables, "cosines"), _steered_layer(rows)),
+            *_curves(rows, curves),
+            *published_parts(_optional(tables, "published"), rows, order),
+            check_part(concept_checks(rows, leaders(rows)), _is_steered(rows)),
+            coverage_part(rows, order),
+            *sink_parts(rows),
+            *scorer_parts(rows),
+        ],
+    )
 
 
-def _sections(view: View) -> Iterator[Section]:
-    drawn: dict[str, Any] = {"rank_text": rank_text, "marks": family_marks(), "bars": view.board.drawn()}
+def _is_steered(rows: Iterable[Row]) -> bool:
+    return any(row["metric"].startswith("d2.") for row in rows)
 
-    def section(name: str, label: str = "", anchor: str = "", **values: Any) -> Section:
-        return Section(__name__, f"{name}.html.j2", {"view": view, **values}, anchor or name, label)
 
-    yield section("first", picture=trade_off(view.board), **drawn)
-    yield section("board", "Board", "leaderboard", **drawn)
-    yield section("audit")
-    if view.d1:
-        yield section("d1")
-    yield section("ranks", "Ranks" if view.ranks.boards else "", diagrams=rank_diagrams(view.ranks.boards), **drawn)
-    yield section("maps", "Concepts")
-    yield section("cosines", "Same direction", same=SAME)
-    if view.steered:
-        yield section("curves", "Curves", charts=response_charts(view))
-    if view.published:
-        yield section("published", "Published")
-    yield section("checks", "Checks")
-    yield section("coverage", "Coverage")
-    if view.sinks:
-        yield section("sinks")
-    if view.scorers:
-        yield section("scorers", "Scorers")
+def _steered_layer(rows: Iterable[Row]) -> int | None:
+    return next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
+
+
+def _curves(rows: Sequence[Row], curves: Sequence[Row]) -> Iterator[Part]:
+    note = (
+        "P(concept) of steered text by strength, the strategies that rise most; bands are 95 % intervals over "
+        "openings; grey is the range of null directions."
+    )
+    if _is_steered(rows):
+        yield Part("curves", "Response curves", response_charts(curves), "Curves", note)
+
+
+def _optional(tables: Mapping[str, pa.Table], name: str) -> list[Row] | None:
+    """Return the rows of a table that not every run has."""
+    return tables[name].to_pylist() if name in tables else None
+
+
+def _order(rows: Iterable[Row]) -> list[str]:
+    """Return strategies by mean rank on D1, those without a rank last in registry order."""
+    ranks = {
+        row["strategy"]: row["value"]
+        for row in rows
+        if row["metric"] == "rank.mean"
+        and row["value"] is not None
+        and json.loads(row["params"]) == {"of": SEPARATION, "board": "all"}
+    }
+    registry = [spec.id for spec in STRATEGIES.all()]
+    present = {row["strategy"] for row in rows if row["strategy"]}
+    strategies = [name for name in registry if name in present] + sorted(present - set(registry))
+    return sorted(strategies, key=lambda name: ranks.get(name, float("inf")))

@@ -13,6 +13,7 @@ import numpy as np
 
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Verdict
+from poolbench_driver.contract.page import Problem
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
 from poolbench_driver.pages.markdown import listed
@@ -25,12 +26,10 @@ QUESTIONS = {SEPARATION: "probing", GAIN: "steering"}
 _TEST, _NAMED = "Nemenyi's test, 5 %", 3
 _VERBS = {"steering": "steer", "probing": "separate"}
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-#: Figures of the table that stands under the answer.
-COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
 #: A mean score of unsteered texts above which steering has little left to raise.
 _HIGH = 0.5
 #: Figures whose nulls are named at the end of a run.
-_MAIN = (*COLUMNS, "d3.robust_lc")
+_MAIN = (SEPARATION, GAIN, "d3.robust_ld", "d3.robust_lc")
 
 
 @dataclass(frozen=True)
@@ -144,26 +143,27 @@ def _best(purpose: str, board: RankBoard) -> Best:
 
 def problems(
     audit: AuditView, rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[str]:
-    """Yield one line per problem: of corpora, scorers and saturated figures, and of other nulls."""
+) -> Iterator[Problem]:
+    """Yield one problem per line: of corpora, scorers and saturated figures, and of other nulls."""
     for line in audit.lines:
         if line["verdict"] == NOT_AUDITED:
-            yield f"{line['concept']}: its passages were not audited"
+            yield Problem(f"{line['concept']}: its passages were not audited", "audit")
         elif line["verdict"] != Verdict.PASS:
-            yield f"{line['concept']}: the verdict on its passages is {line['verdict']}"
+            yield Problem(f"{line['concept']}: the verdict on its passages is {line['verdict']}", "audit")
     verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
     failed = {row["scorer"] for row in verdicts if row["value"] != 1}
     measured = {row["concept"] for row in rows if row["metric"] == SEPARATION}
     for name in sorted(failed):
         what = "D2 and D3 are" if name in measured else "D3 against it is"
-        yield f"{name}: its scorer failed the gate, so that {what} null"
+        yield Problem(f"{name}: its scorer failed the gate, so that {what} null", "scorers")
     for name in dict.fromkeys(row["concept"] for row in rows if row["metric"] == "d1.saturation" and row["reason"]):
-        yield f"{name}: most strategies reach a D1 of {CEILING}, so that their order says little"
+        yield Problem(f"{name}: most strategies reach a D1 of {CEILING}, so that their order says little", "checks")
     unsteered = {row["concept"]: row["score"] for row in curves if row["strength"] == 0}
     for name, score in unsteered.items():
         if score > _HIGH:
-            yield f"{name}: unsteered texts have a score of {score:.2f} already, so that D2 and D3 say little"
-    yield from _nulls(rows)
+            text = f"{name}: unsteered texts have a score of {score:.2f} already, so that D2 and D3 say little"
+            yield Problem(text, "curves")
+    yield from map(Problem, _nulls(rows))
 
 
 def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The verdicts of the audit, as the report and the leaderboard show them."""
+"""The verdicts of the audit, as the page shows them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from poolbench.contracts import Row
+from poolbench_driver.contract.page import Cell, Column, Heads, Items, Line, Part, Table
+from poolbench_driver.pages.cells import number
 
 NOT_AUDITED = "not audited"
 #: Checks of the audit in the order of their columns.
@@ -22,11 +24,6 @@ class AuditView:
     lines: list[Row]
     checks: Sequence[str] = CHECKS
 
-    @property
-    def text(self) -> str:
-        """Return the verdicts in one line."""
-        return ", ".join(f"{line['concept']} {line['verdict']}" for line in self.lines)
-
 
 def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditView:
     """Return the verdict on each concept."""
@@ -36,18 +33,41 @@ def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditVie
     return AuditView([_line(name, by_concept.get(name, {})) for name in dict.fromkeys(concepts)])
 
 
+def audit_part(audit: AuditView) -> Part:
+    """Return the verdict on the passages of each concept, with the figures behind it."""
+    heads: Heads = ["concept", Column("verdict", is_text=True), *(name.replace("_", " ") for name in audit.checks)]
+    lines = [
+        Line.of(line["concept"], line["verdict"], *(line["cells"][name] for name in audit.checks))
+        for line in audit.lines
+    ]
+    reasons = [
+        f"{line['concept']}: {reason}"
+        for line in audit.lines
+        if line["reason"]
+        for reason in line["reason"].split("; ")
+    ]
+    note = (
+        "What separates the classes besides the concept: out-of-fold AUROC of each surface feature on the folds of D1, "
+        "and the share of test passages that are near-duplicates of train passages. Confounded: the lower limit of a "
+        "feature is above .60, or there are near-duplicates. Short: too few independent passages to tell. Words are "
+        "how most concepts are expressed, and decide nothing. `d1.excess_over_confound` is D1 beyond the best surface "
+        "feature."
+    )
+    return Part("audit", "Verdict on the passages", [Table.of(heads, lines), Items(reasons)], note=note)
+
+
 def _line(concept: str, checks: dict[str | None, Row]) -> Row:
     first = next(iter(checks.values()), None)
     if first is None or first["verdict"] is None:
         reason = "the run has no audit" if first is None else first["reason"]
-        return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, "")}
+        return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, Cell())}
     cells = {name: _cell(name, checks.get(name)) for name in CHECKS}
     return {"concept": concept, "verdict": first["verdict"], "reason": first["verdict_reason"], "cells": cells}
 
 
-def _cell(name: str, row: Row | None) -> str:
+def _cell(name: str, row: Row | None) -> Cell:
     if row is None:
-        return ""
+        return Cell()
     if row["value"] is None:
-        return str(row["status"])
-    return f"{row['value']:.0%}" if name == "near_duplicates" else f"{row['value']:z.2f}"
+        return Cell(str(row["status"]))
+    return number(row["value"], ".0%" if name == "near_duplicates" else "z.2f")

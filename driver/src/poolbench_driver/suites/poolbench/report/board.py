@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from poolbench.contracts import Row
-from poolbench_driver.pages.boards.ranks import strategy_families
-from poolbench_driver.pages.drawing import bars
+from poolbench_driver.contract.page import Cell, Column, Line, Table
+from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
+from poolbench_driver.pages.drawing import COLOURS, VARIABLES
+from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
-from poolbench_driver.suites.poolbench.report.means import by_strategy
+from poolbench_driver.suites.poolbench.report.means import by_strategy, mean_cell
 
-
-@dataclass(frozen=True)
-class Figure:
-    """The mean of a metric over concepts and layers, with the mean limits of the 95 % intervals of its cells.
-
-    The limits are those of the value itself where some cell has no interval, so that none is drawn.
-    """
-
-    value: float
-    low: float
-    high: float
+#: Marker, sign and colour of each family; colour alone says nothing.
+FAMILY_MARKS = {
+    "position": ("o", "●", COLOURS[1]),
+    "uniform": ("s", "■", COLOURS[0]),
+    "window": ("^", "▲", COLOURS[2]),
+    "saliency": ("D", "◆", COLOURS[3]),
+    "linguistic": ("X", "✖", COLOURS[4]),
+    "": ("P", "✚", COLOURS[5]),  # not registered here
+}
+#: Sign and colour variable of each family, for the page's text.
+FAMILY_SIGNS = {name: (sign, VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Entrant:
 
     strategy: str
     family: str  # empty where the strategy is not registered here
-    figures: Mapping[str, Figure]  # by metric, where it has a value
+    figures: Mapping[str, Cell]  # by metric, where it has a value: means, with the mean limits of the intervals
     tied: bool  # whether it is the best strategy of the board, or the best one does not beat it
     reason: str  # why it has no D1
 
@@ -43,17 +45,6 @@ class Board:
     entrants: Sequence[Entrant]
     best: Mapping[str, str]
 
-    def drawn(self) -> dict[str, dict[str, tuple[float, float, float]]]:
-        """Return by metric and strategy the ends and the middle of a drawn interval, on the metric's common scale."""
-        drawn = {}
-        for metric in QUESTIONS:
-            figures = {
-                entrant.strategy: entrant.figures[metric] for entrant in self.entrants if metric in entrant.figures
-            }
-            ends = bars([{"value": one.value, "ci_low": one.low, "ci_high": one.high} for one in figures.values()])
-            drawn[metric] = {name: bar for name, bar in zip(figures, ends, strict=True) if bar is not None}
-        return drawn
-
 
 def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> Board:
     """Return the board of a run's rows, with strategies in `order`, and with the best ones that were found."""
@@ -63,22 +54,57 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
     tied = set() if leading is None or leading.unsure or leading.limit else {leading.strategy, *leading.tied}
     entrants = []
     for name in order:
-        figures = {
-            metric: figure for metric in QUESTIONS if (figure := _figure(cells.get((name, metric), ()))) is not None
-        }
+        means = {metric: mean_cell(cells.get((name, metric), ())) for metric in QUESTIONS}
+        figures = {metric: mean for metric, mean in means.items() if mean.value is not None}
         reason = "" if SEPARATION in figures else _reason(cells.get((name, SEPARATION), ()))
         entrants.append(Entrant(name, families.get(name, ""), figures, name in tied, reason))
     return Board(entrants, {metric: of.strategy for metric, of in best.items()})
 
 
-def _figure(rows: Iterable[Row]) -> Figure | None:
-    value_rows = [row for row in rows if row["value"] is not None]
-    if not value_rows:
-        return None
-    value = fmean(row["value"] for row in value_rows)
-    if any(row["ci_low"] is None for row in value_rows):
-        return Figure(value, value, value)
-    return Figure(value, *(fmean(row[name] for row in value_rows) for name in ("ci_low", "ci_high")))
+def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
+    """Return the board: strategies with their mean rank and the mean of each metric; one concept has no ranks."""
+    measured = {row["metric"] for row in rows}
+    metrics = [metric for metric in BOARD.shown if metric in measured]
+    heads = [Column(metric, has_intervals=metric in QUESTIONS) for metric in metrics]
+    rank_head = [] if ranks.one_concept else ["mean rank (D1)"]
+    cells = by_strategy(rows)
+    by_rank = {row["strategy"]: row for row in rows if _is_rank(row)}
+    lines = []
+    for entrant in board.entrants:
+        sign, colour = FAMILY_SIGNS.get(entrant.family, FAMILY_SIGNS[""])
+        lines.append(
+            Line.of(
+                Cell(entrant.strategy, sign=sign, colour=colour, note=entrant.family),
+                *([_rank_cell(by_rank.get(entrant.strategy))] if rank_head else []),
+                *(mean_cell(cells.get((entrant.strategy, metric), ())) for metric in metrics),
+                is_tied=entrant.tied,
+                reason=entrant.reason,
+            )
+        )
+    return Table.of(["strategy", *rank_head, *heads], lines, note=_note(ranks))
+
+
+def _is_rank(row: Row) -> bool:
+    return row["metric"] == "rank.mean" and json.loads(row["params"]) == {"of": SEPARATION, "board": "all"}
+
+
+def _rank_cell(row: Row | None) -> Cell:
+    if row is None:
+        return Cell()
+    ends = row["ci_low"], row["ci_high"]
+    return Cell(rank_text(row["value"], ends), row["value"], *ends)
+
+
+def _note(ranks: RanksView) -> str:
+    sentences = [
+        "Best D1 first; the mean value of each metric over layers, with intervals drawn on a common scale."
+        if ranks.one_concept
+        else "Mean rank over concepts on D1 (1 is best), with 95 % interval from a bootstrap over concepts; then the "
+        "mean value of each metric over concepts and layers, with intervals drawn on a common scale."
+    ]
+    if not ranks.limit:
+        sentences.append("The blue edge marks the best and what it does not beat.")
+    return " ".join([*sentences, "A word in place of a number is why there is none."])
 
 
 def _reason(rows: Iterable[Row]) -> str:

@@ -8,35 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from poolbench.contracts import Row
+from poolbench_driver.contract.page import Block, Cell, Group, Picture, Prose
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import tells_apart
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, MUTED, VARIABLES, gridded, svg
+from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, MUTED, gridded, svg
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
-from poolbench_driver.suites.poolbench.report.board import Board, Entrant
-from poolbench_driver.suites.poolbench.report.views import View
+from poolbench_driver.suites.poolbench.report.board import FAMILY_MARKS, FAMILY_SIGNS, Board, Entrant
 
 #: Curves per concept: the strategies whose score rises most.
 NUM_CURVES = 5
-#: Marker and colour of each family; colour alone says nothing.
-FAMILY_MARKS = {
-    "position": ("o", "●", COLOURS[1]),
-    "uniform": ("s", "■", COLOURS[0]),
-    "window": ("^", "▲", COLOURS[2]),
-    "saliency": ("D", "◆", COLOURS[3]),
-    "linguistic": ("X", "✖", COLOURS[4]),
-    "": ("P", "✚", COLOURS[5]),  # not registered here
-}
 
 
-def family_marks() -> dict[str, tuple[str, str]]:
-    """Return sign and colour variable of each family of strategies, for the page's text."""
-    return {name: (sign, VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
-
-
-def trade_off(board: Board) -> Markup | None:
+def trade_off(board: Board) -> Picture | None:
     """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
     points = [entrant for entrant in board.entrants if {SEPARATION, GAIN} <= set(entrant.figures)]
     if len(points) < 2:
@@ -46,13 +30,21 @@ def trade_off(board: Board) -> Markup | None:
         for entrant in points:
             x, y = entrant.figures[SEPARATION], entrant.figures[GAIN]
             marker, _, colour = FAMILY_MARKS.get(entrant.family, FAMILY_MARKS[""])
-            ends = {"xerr": [[x.value - x.low], [x.high - x.value]], "yerr": [[y.value - y.low], [y.high - y.value]]}
-            axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
+            line: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.3}
+            axes.plot([x.ci_low, x.ci_high], [y.value] * 2, **line)
+            axes.plot([x.value] * 2, [y.ci_low, y.ci_high], **line)
             axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
         _mark_best(axes, points, board)
         gridded(axes, "D1: how well a probe separates (AUROC)", "D2: gain of the concept in steered text")
 
-    return svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
+    drawn = svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
+    families = {entrant.family for entrant in board.entrants}
+    legend = [
+        Cell(name or "not registered here", sign=sign, colour=colour)
+        for name, (sign, colour) in FAMILY_SIGNS.items()
+        if name in families
+    ]
+    return Picture(drawn, [*legend, Cell("lines: 95 % intervals, mean over concepts; shaded: that of the best D1")])
 
 
 def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
@@ -63,22 +55,23 @@ def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
         if best is None:
             continue
         x, y = best.figures[SEPARATION], best.figures[GAIN]
-        if metric == SEPARATION:
-            axes.axvspan(x.low, x.high, color=ACCENT, alpha=0.06, linewidth=0)
-        right = x.value < sum(axes.get_xlim()) / 2
+        if metric == SEPARATION and x.ci_low is not None:
+            axes.axvspan(x.ci_low, x.ci_high, color=ACCENT, alpha=0.06, linewidth=0)
+        right = (x.value or 0.0) < sum(axes.get_xlim()) / 2
         axes.annotate(
             best.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
             ha="left" if right else "right", fontweight="bold",
         )  # fmt: skip
 
 
-def response_charts(view: View) -> list[tuple[str, Markup]]:
-    """Return (concept, SVG) of each concept that has curves."""
-    concepts = sorted({row["concept"] for row in view.curves})
-    return [(name, _chart([row for row in view.curves if row["concept"] == name])) for name in concepts]
+def response_charts(curves: Sequence[Row]) -> list[Block]:
+    """Return a chart for each concept that has curves, or why there is none."""
+    concepts = sorted({row["concept"] for row in curves})
+    charts = [Picture(_chart([row for row in curves if row["concept"] == name]), [Cell(name)]) for name in concepts]
+    return [Group(charts) if charts else Prose("No curves: no scorer passed its gate.")]
 
 
-def _chart(rows: list[Row]) -> Markup:
+def _chart(rows: list[Row]) -> str:
     def draw(axes: Any) -> None:
         _draw_null_band(axes, rows)
         for name, colour in zip(_steepest(rows), COLOURS, strict=False):
@@ -120,7 +113,7 @@ def _draw_null_band(axes: Any, rows: list[Row]) -> None:
 _LINE = 0.34  # inches a strategy or bar takes
 
 
-def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Markup]:
+def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, str]:
     """Return one diagram for each metric whose board has a critical difference and enough concepts for it.
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", figure 1.
@@ -129,7 +122,7 @@ def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Markup]:
     return {metric: rank_diagram(board) for metric, board in drawable.items()}
 
 
-def rank_diagram(board: RankBoard) -> Markup:
+def rank_diagram(board: RankBoard) -> str:
     """Return mean ranks of a board, best on the left; bars join strategies within the critical difference."""
     ranked = [(n, m.value) for n, m in zip(board.entrants, board.measures, strict=True) if m.value is not None]
     bars = [group for group in board.summary["tie_groups"] if len(group) > 1]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from poolbench.contracts import Row
+from poolbench_driver.contract.page import Column, Details, Heads, Items, Line, Part, Table
+from poolbench_driver.pages.cells import figure, number
 
 #: Checks of a concept whose reason is shown.
 FLAGGED = ("d1.saturation", "d1.alarms")
@@ -55,18 +57,51 @@ def _of_metric(rows: Sequence[Row], metric: str) -> list[Row]:
     return [row for row in rows if row["metric"] == metric]
 
 
-def coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
+def check_part(checks: Sequence[Row], is_steered: bool) -> Part:
+    """Return the checks of each concept as a table."""
+    heads: list[str | Column] = ["concept", Column("best D1", is_text=True), "D1 AUROC", "labels permuted"]
+    if is_steered:
+        heads += [Column("strategy chosen", is_text=True), "its gain", "95th percentile of nulls", "rank among nulls"]
     lines = []
-    for name in order:
-        cells = [r for r in rows if r["strategy"] == name and r["metric"] == "d1.auroc" and r["coverage"] is not None]
-        if cells:
-            shares = [row["coverage"] for row in cells]
-            lines.append({"strategy": name, "mean": fmean(shares), "lowest": min(shares)})
-    return lines
+    for check in checks:
+        best = check["best"] or {"strategy": "", "value": None}
+        cells = [best["strategy"], number(best["value"]), number(check["permuted"])]
+        if is_steered:
+            cells += [
+                check.get("strategy", ""),
+                number(check.get("gain")),
+                number(check.get("null_p95")),
+                number(check.get("null_rank"), ".0f"),
+            ]
+        lines.append(Line.of(check["concept"], *cells))
+    note = "Labels permuted must give about .5."
+    if is_steered:
+        note += (
+            " A gain counts when it lies above the 95th percentile of the null directions (rank 1 is above all of "
+            "them); strategy and strength are chosen on one half of the openings, gain and nulls are read on the other."
+        )
+    flags = [f"{check['concept']}: {'; '.join(check['flags'])}" for check in checks if check["flags"]]
+    return Part("checks", "What a reader can check", [Table.of(heads, lines), Items(flags)], "Checks", note)
 
 
-def sinks(rows: Sequence[Row]) -> list[Row]:
-    """Return, by layer, the share of passages with attention sinks, and the most tokens that a strategy left out."""
+def coverage_part(rows: Sequence[Row], order: Sequence[str]) -> Part:
+    """Return on which share of the passages each strategy selected something."""
+    shares: dict[str, list[float]] = {name: [] for name in order}
+    for row in rows:
+        if row["metric"] == "d1.auroc" and row["strategy"] and row["coverage"] is not None:
+            shares[row["strategy"]].append(row["coverage"])
+    lines = [
+        Line.of(name, number(fmean(values), ".0%"), number(min(values), ".0%"))
+        for name, values in shares.items()
+        if values
+    ]
+    note = "Share of passages on which a strategy selected something itself instead of falling back on the mean."
+    table = Table.of(["strategy", "mean", "lowest concept"], lines)
+    return Part("coverage", "Coverage", [table], "Coverage", note)
+
+
+def sink_parts(rows: Sequence[Row]) -> Iterator[Part]:
+    """Yield, by layer, the share of passages with attention sinks, and the most tokens that a strategy left out."""
     sink_rows = [row for row in rows if row["metric"].startswith("sinks.")]
     lines = []
     for layer in sorted({row["layer"] for row in sink_rows}):
@@ -75,5 +110,40 @@ def sinks(rows: Sequence[Row]) -> list[Row]:
         left_out: Counter[str] = Counter()
         for row in _of_metric(layer_rows, "sinks.left_out"):
             left_out[row["strategy"]] += int(row["value"])
-        lines.append({"layer": layer, "passages": fmean(shares), "left_out": max(left_out.values())})
-    return lines
+        lines.append(Line.of(str(layer), number(fmean(shares), ".0%"), number(max(left_out.values()), ".0f")))
+    note = (
+        "A sink is a token whose norm at the layer exceeds ten times the median of its passage, or the run's "
+        "`sink_ratio`. Strategies that name a position keep it. The last column is the number of tokens that the other "
+        "strategies left out of the train passages."
+    )
+    if lines:
+        table = Table.of(["layer", "passages with a sink", "tokens left out"], lines)
+        yield Part("sinks", "Attention sinks", [table], note=note)
+
+
+def scorer_parts(rows: Sequence[Row]) -> Iterator[Part]:
+    """Yield the verdicts on the scorers, and their figures folded."""
+    figures = [row for row in rows if row["metric"].startswith("scorer.")]
+    if not figures:
+        return
+    verdicts = [
+        Line.of(row["scorer"], "passed" if row["value"] == 1 else "failed", row["reason"] or "")
+        for row in _of_metric(figures, "scorer.gate")
+        if '"verdict"' in row["params"]
+    ]
+    lines = [
+        Line.of(
+            row["scorer"],
+            row["metric"],
+            figure(row),
+            "" if row["params"] == "{}" else row["params"],
+            f"{row['status']}: {row['reason']}" if row["reason"] else row["status"],
+        )
+        for row in figures
+    ]
+    metric, gate, reason, settings, status = (
+        Column(head, is_text=True) for head in ("metric", "gate", "reason", "settings", "status")
+    )
+    heads: Heads = ["scorer", metric, Column("value", has_intervals=True), settings, status]
+    all_figures = Details(f"All {len(lines)} figures", [Table.of(heads, lines)])
+    yield Part("scorers", "Scorers", [Table.of(["scorer", gate, reason], verdicts), all_figures], "Scorers")

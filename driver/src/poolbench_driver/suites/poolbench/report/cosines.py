@@ -6,59 +6,55 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.poolbench.measures.cosines import CosineBoard, cosine_board
+from poolbench_driver.contract.page import NUM_SHADES, Block, Cell, Column, Details, Group, Line, Part, Prose, Table
+from poolbench_driver.pages.cells import number
+from poolbench_driver.suites.poolbench.measures.cosines import SAME, CosineBoard, cosine_board
 
 #: The construction and layer that is shown first.
 Key = tuple[str, int]
 
 PRIMARY = "C1"
-#: Shades of a matrix: a cosine from the first bound on has the class `k1`, and so on; `n` is clearly negative.
+#: Shades of a matrix: a cosine from the first bound on has shade 1, and so on.
 SHADES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 NEGATIVE = -0.2
 
 
-@dataclass(frozen=True)
-class CosineMatrix:
-    """The lower half of a matrix without its diagonal: one line per strategy, of texts and shades."""
+def cosine_part(rows: Sequence[Row] | None, steered: int | None) -> Part:
+    """Return which strategies point the same way.
 
-    direction: str
-    layer: int
-    lines: list[tuple[str, list[tuple[str, str]]]]
-    without: dict[str, str]
-
-
-@dataclass(frozen=True)
-class CosinesView:
-    """The part of the page about parallel directions."""
-
-    known: bool = False  # whether the run has the table
-    shown: CosineMatrix | None = None  # C1 at the steering layer, or the first; None if nothing can be compared
-    others: list[CosineMatrix] = field(default_factory=list)
-    nearest: list[Row] = field(default_factory=list)  # one line per strategy, in the order of `shown`
-    groups: list[list[str]] = field(default_factory=list)  # strategies with nearly equal directions in `shown`
+    Args:
+        rows: Those of `cosines.parquet`; None if the run has no such table.
+        steered: The layer that is steered, which is shown first.
+    """
+    blocks = [Prose("The run has no `cosines.parquet`.")] if rows is None else cosine_blocks(rows, steered)
+    note = "" if isinstance(blocks[-1], Prose) else (
+        "Cosine of two strategies' unit directions, mean over the concepts in which both have one (C1: difference of "
+        "the class means; C3: weights of the probe). At 1 they are one strategy under two names, at 0 they have "
+        "nothing in common. Similar strategies stand beside each other. `cosines.parquet` has every concept, layer and "
+        "pair."
+    )  # fmt: skip
+    return Part("cosines", "Which strategies point the same way", blocks, "Same direction", note)
 
 
-def build_cosines(rows: Sequence[Row] | None, steered: int | None) -> CosinesView:
-    """Return the view of the rows of `cosines.parquet`, which are None if the run has no such table."""
-    if rows is None:
-        return CosinesView()
+def cosine_blocks(rows: Sequence[Row], steered: int | None) -> list[Block]:
+    """Return strategies with nearly equal directions, C1 at the steering layer or the first, and the others folded."""
     parts: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         parts[row["direction"], row["layer"]].append(row)
     boards = {key: board for key in sorted(parts) if (board := cosine_board(parts[key])).strategies}
     first = _first(boards, steered)
     if first is None:
-        return CosinesView(known=True)
-    return CosinesView(
-        known=True,
-        shown=_matrix(first, boards[first]),
-        others=[_matrix(key, board) for key, board in boards.items() if key != first],
-        nearest=_nearest(boards[first], boards.get(("C3", first[1]))),
-        groups=boards[first].groups(),
-    )
+        return [Prose("Nothing to compare: fewer than two strategies have a direction.")]
+    blocks: list[Block] = []
+    if groups := boards[first].groups():
+        names = "; ".join(", ".join(group) for group in groups)
+        blocks.append(Prose(f"Nearly equal, every pair at {SAME:.2f} or more ({first[0]}, layer {first[1]}): {names}."))
+    blocks.append(Group([_matrix(first, boards[first]), _nearest(first, boards)]))
+    if others := [_matrix(key, board) for key, board in boards.items() if key != first]:
+        blocks.append(Details("Other layers and constructions", [Group(others)]))
+    return blocks
 
 
 def _first(boards: Mapping[Key, CosineBoard], steered: int | None) -> Key | None:
@@ -66,19 +62,25 @@ def _first(boards: Mapping[Key, CosineBoard], steered: int | None) -> Key | None
     return next((key for key in keys if key[1] == steered), next(iter(keys), None))
 
 
-def _matrix(key: Key, board: CosineBoard) -> CosineMatrix:
-    lines = [(name, [_cell(value) for value in board.mean_SS[k, :k]]) for k, name in enumerate(board.strategies)]
-    return CosineMatrix(*key, lines, board.without)
+def _matrix(key: Key, board: CosineBoard) -> Table:
+    """Return the lower half of a matrix without its diagonal."""
+    lines = [
+        Line.of(f"{k + 1} {name}", *(_cell(value) for value in board.mean_SS[k, :k]))
+        for k, name in enumerate(board.strategies)
+    ]
+    numbers = [Column(str(k), definition=name) for k, name in enumerate(board.strategies[:-1], 1)]
+    note = f"layer {key[1]}; columns bear the numbers of the lines"
+    if board.without:
+        note += ". No direction: " + ", ".join(f"{name} ({status})" for name, status in board.without.items())
+    return Table([Column("strategy"), *numbers], lines, key[0], note, "dense")
 
 
-def _cell(value: float) -> tuple[str, str]:
-    """Return text and shade of a mean cosine."""
+def _cell(value: float) -> Cell:
+    """Return a mean cosine, shaded by its size."""
     if math.isnan(value):
-        return "\N{EN DASH}", "null"
-    if value <= NEGATIVE:
-        return short(value), "n"
-    level = bisect_right(SHADES, value)
-    return short(value), f"k{level}" if level else ""
+        return Cell("\N{EN DASH}")
+    shade = -NUM_SHADES // 2 if value <= NEGATIVE else bisect_right(SHADES, value)
+    return Cell(short(value), float(value), shade=shade)
 
 
 def short(value: float) -> str:
@@ -86,16 +88,18 @@ def short(value: float) -> str:
     return f"{value:z.2f}".replace("0.", ".", 1)
 
 
-def _nearest(board: CosineBoard, by_probe: CosineBoard | None) -> list[Row]:
+def _nearest(key: Key, boards: Mapping[Key, CosineBoard]) -> Table:
     """Return each strategy's most parallel other, their least parallel concept, and the same pair's C3."""
+    direction, layer = key
+    board, by_probe = boards[key], boards.get(("C3", layer))
     lines = []
     for name in board.strategies:
         other, cosine = board.nearest(name) or ("", None)
         lowest = board.lowest.get((name, other))
-        lines.append(
-            {"strategy": name, "other": other, "cosine": cosine, "lowest": lowest, "C3": _of(by_probe, name, other)}
-        )
-    return lines
+        least = Cell(f"{lowest[1]} {lowest[0]:.3f}", lowest[0]) if lowest else Cell()
+        lines.append(Line.of(name, other, number(cosine, "z.4f"), least, number(_of(by_probe, name, other), "z.4f")))
+    columns = [Column("strategy"), Column("nearest", is_text=True), *map(Column, (direction, "lowest concept", "C3"))]
+    return Table(columns, lines, "Nearest", f"the most parallel other strategy at layer {layer}", "dense")
 
 
 def _of(board: CosineBoard | None, strategy: str, other: str) -> float | None:

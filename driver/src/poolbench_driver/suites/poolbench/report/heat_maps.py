@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.metrics import metric_info
+from poolbench_driver.contract.page import NUM_SHADES, Cell, Group, Line, Part, Table
+from poolbench_driver.pages.cells import number
 
 #: Heat maps of the page: metric, and the value at which colour is neutral.
 HEAT_MAPS = (
@@ -20,52 +22,44 @@ HEAT_MAPS = (
 )
 
 
-@dataclass(frozen=True)
-class HeatCell:
-    """One cell of a heat map: text, colour and tooltip."""
-
-    text: str
-    title: str
-    colour: str = ""
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Strategies by concepts for one metric."""
-
-    metric: str
-    summary: str
-    concepts: list[str]
-    rows: list[tuple[str, list[HeatCell]]]
+def heat_map_part(rows: Sequence[Row], order: Sequence[str]) -> Part:
+    """Return the heat maps of a run, with strategies in `order`, the first on top."""
+    tables = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
+    note = (
+        "Means over layers where there are several; point at a cell for each layer's value and interval. Blue is above "
+        "chance or zero, orange below."
+    )
+    return Part("maps", "Concept by strategy", [Group([table for table in tables if table.lines])], "Concepts", note)
 
 
-def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[str]) -> HeatMap:
-    """Return the mean of a metric over layers by strategy and concept.
-
-    Args:
-        neutral: Value without colour.
-        order: Strategies, first on top.
-    """
+def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[str]) -> Table:
+    """Return the mean of a metric over layers by strategy and concept; a cell of value `neutral` has no shade."""
     metric_rows = [row for row in rows if row["metric"] == metric]
     concepts = sorted({row["concept"] for row in metric_rows})
     values = [row["value"] for row in metric_rows if row["value"] is not None]
-    paint = _painter(values, neutral)
+    reach = max((abs(value - neutral) for value in values), default=1.0) or 1.0
     by_cell: dict[tuple[str, str], list[Row]] = {}
     for row in metric_rows:
         by_cell.setdefault((row["strategy"], row["concept"]), []).append(row)
     strategies = [name for name in order if any((name, concept) in by_cell for concept in concepts)]
-    lines = [(name, [_cell(by_cell.get((name, c), []), paint) for c in concepts]) for name in strategies]
-    return HeatMap(metric, metric_info(metric).summary, concepts, lines)
+    lines = [
+        Line.of(name, *(_cell(by_cell.get((name, concept), []), neutral, reach) for concept in concepts))
+        for name in strategies
+    ]
+    return Table.of(["strategy", *concepts], lines, metric, metric_info(metric).summary)
 
 
-def _cell(rows: list[Row], paint: Callable[[float], str]) -> HeatCell:
+def _cell(rows: Sequence[Row], neutral: float, reach: float) -> Cell:
+    """Return the mean of the values; blue above neutral, orange below, as strong as its share of the `reach`."""
     if not rows:
-        return HeatCell("", "not measured")
+        return Cell(note="not measured")
     values = [row["value"] for row in rows if row["value"] is not None]
-    title = "; ".join(_describe(row) for row in rows)
+    note = "; ".join(_describe(row) for row in rows)
     if not values:
-        return HeatCell(rows[0]["status"].replace("_", " "), title)
-    return HeatCell(f"{fmean(values):z.2f}", title, paint(fmean(values)))
+        return Cell(rows[0]["status"].replace("_", " "), note=note)
+    share = (fmean(values) - neutral) / reach
+    shade = min(NUM_SHADES, 1 + int(abs(share) * NUM_SHADES))
+    return replace(number(fmean(values), "z.2f", note), shade=shade if share >= 0 else -shade)
 
 
 def _describe(row: Row) -> str:
@@ -74,15 +68,3 @@ def _describe(row: Row) -> str:
         return f"{layer}{row['status']} ({row['reason']})"
     interval = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if row["ci_low"] is not None else ""
     return f"{layer}{row['value']:z.3f}{interval}"
-
-
-def _painter(values: Sequence[float], neutral: float) -> Callable[[float], str]:
-    """Return a function from value to colour: blue above neutral, orange below, readable for the colour-blind."""
-    reach = max((abs(value - neutral) for value in values), default=1.0) or 1.0
-
-    def paint(value: float) -> str:
-        share = min(1.0, abs(value - neutral) / reach)
-        hue = "37, 99, 235" if value >= neutral else "217, 119, 6"
-        return f"rgba({hue}, {0.08 + 0.6 * share:.2f})"
-
-    return paint

@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from poolbench.contracts import Row
+from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 
 #: Rows by strategy and column.
 Cells = Mapping[tuple[str, str], list[Row]]
 
 
-@dataclass(frozen=True)
-class MeansTable:
-    """A table with one line per strategy."""
+def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
+    """Return the mean of the values that exist, with their share of the cells; or the commonest status.
 
-    heads: list[str]
-    lines: list[tuple[str, list[str]]]  # strategy and its cells, each a number or the reason for its absence
-    groups: list[tuple[str, list[str]]] = field(default_factory=list)  # metrics and the heads of their columns
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def metrics(self) -> list[str]:
-        """Return the heads of the groups."""
-        return [metric for metric, _ in self.groups]
-
-    @property
-    def full_heads(self) -> list[str]:
-        """Return heads that need no second line."""
-        return [f"{group} {head}" for group, heads in self.groups for head in heads] or self.heads
-
-
-def mean_text(rows: Iterable[Row], digits: int = 3) -> str:
-    """Return the mean of the values that exist, with their share of the cells; or the commonest status."""
+    Its limits are the mean limits of the intervals, if every value has one.
+    """
     cells = list(rows)
-    values = [row["value"] for row in cells if row["value"] is not None]
-    if not values:
-        return Counter(row["status"] for row in cells).most_common(1)[0][0] if cells else ""
-    share = "" if len(values) == len(cells) else f" ({len(values)}/{len(cells)})"
-    return f"{fmean(values):z.{digits}f}{share}"
+    measured = [row for row in cells if row["value"] is not None]
+    if not measured:
+        return Cell(Counter(row["status"] for row in cells).most_common(1)[0][0]) if cells else Cell()
+    mean = fmean(row["value"] for row in measured)
+    share = "" if len(measured) == len(cells) else f" ({len(measured)}/{len(cells)})"
+    cell = Cell(f"{mean:z.{digits}f}{share}", mean)
+    if any(row.get("ci_low") is None for row in measured):
+        return cell
+    low, high = (fmean(row[name] for row in measured) for name in ("ci_low", "ci_high"))
+    return replace(cell, ci_low=low, ci_high=high)
 
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -61,18 +50,30 @@ FAMILY = "d1.direction."
 DIRECTIONS = ("C1", "C2", "C3", "C4", "C5", "LDA", "C1_centred")
 
 
-def build_d1(rows: Iterable[Row], order: Sequence[str]) -> MeansTable | None:
+def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
+    """Yield D1 in detail, where the run measured it."""
+    note = (
+        "Means over concepts and layers: AUROC of the probe out of fold and on the test split; nested, where the "
+        "training folds chose the layer; the standard deviation over the seeds of the folds; and the out-of-fold AUROC "
+        "of the projection on each direction. A word in place of a number is why there is none; numbers in brackets "
+        "are how many of the cells have one."
+    )
+    if (table := build_d1(rows, order)) is not None:
+        heading = "D1 in detail, means over concepts and layers"
+        yield Part("d1", heading, [table], note=note, is_folded=True)
+
+
+def build_d1(rows: Iterable[Row], order: Sequence[str]) -> Table | None:
     """Return the table of D1 with strategies in `order`; None where the run did not measure it."""
     cells = by_strategy(row for row in rows if row["metric"] in D1_METRICS or row["metric"].startswith(FAMILY))
     metrics = _metrics(cells)
     if PRIMARY not in metrics:
         return None
-    strategies = [name for name in order if (name, PRIMARY) in cells]
-    return MeansTable(
-        heads=[metric.removeprefix(FAMILY) for metric in metrics],
-        lines=[(name, [_text(cells, name, metric) for metric in metrics]) for name in strategies],
-        notes=_notes(cells, metrics),
-    )
+    columns = [Column(metric.removeprefix(FAMILY)) for metric in metrics]
+    lines = [
+        Line.of(name, *(_mean(cells, name, metric) for metric in metrics)) for name in order if (name, PRIMARY) in cells
+    ]
+    return Table([Column("strategy"), *columns], lines, note="; ".join(_notes(cells, metrics)), style="dense")
 
 
 def _metrics(cells: Cells) -> list[str]:
@@ -82,13 +83,13 @@ def _metrics(cells: Cells) -> list[str]:
     return [metric for metric in standard if metric in present] + sorted(present - set(standard))
 
 
-def _text(cells: Cells, strategy: str, metric: str) -> str:
+def _mean(cells: Cells, strategy: str, metric: str) -> Cell:
     """Return a cell's mean, or its status; of a cell that failed as a whole, the status is in `d1.auroc`."""
     rows = cells.get((strategy, metric))
     if rows is None:
         whole = cells[strategy, PRIMARY]
-        return "" if any(row["value"] is not None for row in whole) else mean_text(whole)
-    return mean_text(rows, D1_METRICS.get(metric, 3))
+        return Cell() if any(row["value"] is not None for row in whole) else mean_cell(whole)
+    return mean_cell(rows, D1_METRICS.get(metric, 3))
 
 
 def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
@@ -109,11 +110,43 @@ PUBLISHED_METRICS = ("d1.auroc", "d2.scp", "d2.scp_1", "d3.ld", "d3.lc")
 Readings = dict[str, list[str]]
 
 
-def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order: Sequence[str]) -> MeansTable | None:
+def published_parts(published: Iterable[Row] | None, rows: Sequence[Row], order: Sequence[str]) -> Iterator[Part]:
+    """Yield the published means beside the corrected ones, where the run has any."""
+    table = build_published(published, rows, order)
+    if table is None:
+        return
+    metrics = {column.group for column in table.columns[1:]}
+    sentences = [
+        "Means over concepts and layers by the reference's own definitions (`published.parquet`) beside the corrected "
+        "ones that the rest of this page is about, "
+        f"{'in the order of the published d1.auroc' if PRIMARY in metrics else 'strategies as above'}. The published "
+        "rows are there to be compared with tables made by those definitions."
+    ]
+    if PRIMARY in metrics:
+        sentences.append(
+            "Published D1 projects on the difference of means in folds that part matched pairs (about .4 without any "
+            "signal) and has nothing for strategies with a readout."
+        )
+    if metrics != {PRIMARY}:
+        sentences.append(
+            "Published D2 and D3 use a scorer whatever its gate says and have neither intervals nor null directions. "
+            "Published D3 divides by the target's SCP (of either reading) however near 0 it is, so that few cells can "
+            "make its mean; the corrected one is null where the target does not surely rise."
+        )
+    sentences.append(
+        "Numbers in brackets are how many of the cells have one: where they differ, so do the cells of the two means. "
+        "See *Published definitions* in docs/metrics.md."
+    )
+    heading = "Published definitions, never ranked, beside the corrected means"
+    yield Part("published", heading, [table], "Published", " ".join(sentences))
+
+
+def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order: Sequence[str]) -> Table | None:
     """Return published and corrected means of the metrics that both have; None without them.
 
     Args:
         published: Rows of `published.parquet`; None where a run has no such table.
+        rows: Result rows.
         order: Strategies as elsewhere on the page, for those with equal published AUROC.
     """
     corrected = by_strategy(row for row in rows if row["metric"] in PUBLISHED_METRICS)
@@ -123,15 +156,13 @@ def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order:
     strategies = sorted(present, key=lambda name: -_first(theirs, name))
     if not strategies:
         return None
-    groups = [
-        (metric, [*(f"published ({scp})" if scp else "published" for scp in scps), "corrected"])
+    columns = [
+        Column(head, group=metric)
         for metric, scps in readings.items()
+        for head in [*(f"published ({scp})" if scp else "published" for scp in scps), "corrected"]
     ]
-    return MeansTable(
-        heads=[head for _, heads in groups for head in heads],
-        lines=[(name, _line(name, readings, theirs, corrected)) for name in strategies],
-        groups=groups,
-    )
+    lines = [Line.of(name, *_line(name, readings, theirs, corrected)) for name in strategies]
+    return Table([Column("strategy"), *columns], lines, style="dense")
 
 
 def _readings(theirs: Cells, corrected: set[str]) -> Readings:
@@ -148,12 +179,12 @@ def _scp(row: Row) -> str:
     return str(json.loads(row["params"]).get("scp", ""))
 
 
-def _line(name: str, readings: Readings, theirs: Cells, corrected: Cells) -> list[str]:
-    cells: list[str] = []
+def _line(name: str, readings: Readings, theirs: Cells, corrected: Cells) -> list[Cell]:
+    cells: list[Cell] = []
     for metric, scps in readings.items():
         rows = theirs.get((name, metric), [])
-        cells += [mean_text(row for row in rows if _scp(row) == scp) for scp in scps]
-        cells.append(mean_text(corrected.get((name, metric), [])))
+        cells += [mean_cell(row for row in rows if _scp(row) == scp) for scp in scps]
+        cells.append(mean_cell(corrected.get((name, metric), [])))
     return cells
 
 

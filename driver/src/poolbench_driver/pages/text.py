@@ -1,0 +1,88 @@
+"""A page as Markdown, and the end of it that a run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from poolbench_driver.contract.page import Block, Cell, Column, Line, Page, Part, Passage, Table
+from poolbench_driver.pages.markdown import items, table
+
+#: Lines of the board at the end of a run, and characters of its width.
+_LINES, _WIDTH = 6, 100
+
+
+def markdown_of(page: Page) -> str:
+    """Return a page as Markdown: its answer, its limits, its board and its parts, without pictures."""
+    answer = [" ".join([page.answer.text, *page.answer.sentences]), items(problem.text for problem in page.problems)]
+    return "\n\n".join([*filter(None, answer), "## Board", *block_markdown(page.board), *parts_markdown(page.parts)])
+
+
+def parts_markdown(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield headings, tables and paragraphs of parts of a page; what has no text in it is left out."""
+    for part in parts:
+        blocks = [text for block in part.blocks for text in block_markdown(block)]
+        if blocks:
+            yield f"## {part.heading}"
+            yield from blocks
+
+
+def ending_of(page: Page) -> str:
+    """Return what a run ends with: its answer, the first lines of its board, and what limits the answer."""
+    cells = [[column.head for column in page.board.columns]]
+    cells += [[cell.text for cell in line.cells] for line in page.board.lines[:_LINES]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    while len(widths) > 2 and sum(widths) + 2 * len(widths) > _WIDTH:
+        widths.pop()
+    board = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=False)).rstrip() for line in cells]
+    return "\n".join(["", page.answer.text, "", *board, "", *(problem.text for problem in page.problems)])
+
+
+def block_markdown(block: Block) -> Iterator[str]:
+    """Yield a block as Markdown; nothing of one that has no text."""
+    match block.kind:
+        case "table":
+            yield from _table(block)
+        case "prose":
+            yield block.text
+        case "items" if block.lines:
+            yield items(block.lines)
+        case "facts":
+            yield items(f"{name}: {value}" for name, value in block.pairs)
+        case "texts":
+            yield items(f"{caption}: {_in_one_line(passage)}" for caption, passage in block.texts)
+        case "group":
+            for one in block.blocks:
+                yield from block_markdown(one)
+
+
+def _table(block: Table) -> Iterator[str]:
+    if block.title:
+        yield f"### {block.title}{f': {block.note}' if block.note else ''}"
+    if block.lines:
+        heads = [_heads(place, column, block.lines) for place, column in enumerate(block.columns)]
+        lines = [_cells(line, heads) for line in block.lines]
+        yield table([head for column_heads in heads for head in column_heads], lines)
+
+
+def _heads(place: int, column: Column, lines: Sequence[Line]) -> list[str]:
+    """Return the heads of a column: its own, and one for its intervals if some line has one."""
+    head = f"{column.group} {column.head}".strip()
+    has_interval = any(cell.interval for line in lines for cell in line.cells[place : place + 1])
+    return [head, "95 % interval"] if column.has_intervals and has_interval else [head]
+
+
+def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
+    """Return the texts of a line, and intervals where their column has a head for them."""
+    texts = []
+    for place, column_heads in enumerate(heads):
+        cell = line.cells[place] if place < len(line.cells) else Cell()
+        texts += [_text(cell), cell.interval][: len(column_heads)]
+    return texts
+
+
+def _text(cell: Cell) -> str:
+    return " / ".join(map(_in_one_line, cell.passages)) or cell.text
+
+
+def _in_one_line(passage: Passage) -> str:
+    return " ".join(passage.text.split())
