@@ -501,7 +501,8 @@ def entrant(name: str, values: list[float], kind: str = "autoencoder", **others:
         str(n): {"subject": str(n), "interpretability": value, "contrastive": value, "held_out": value, "features": []}
         for n, value in enumerate(values)
     }
-    return Entrant(name, kind, 3, "topk", {"ce.interpretability": score, **rows}, subjects)
+    null_of = name.removesuffix(" random") if kind == "random" else None
+    return Entrant(name, kind, 3, "topk", {"ce.interpretability": score, **rows}, subjects, null_of=null_of)
 
 
 def test_an_entrant_beats_another_where_the_paired_interval_is_above_0() -> None:

@@ -27,7 +27,7 @@ def entrant(name: str, family: str | None, seed: int | None, score: float | None
     columns = ("interpretability", "contrastive", "held_out")
     subjects = {str(n): {"subject": str(n), **dict.fromkeys(columns, score)} for n in range(3)}
     means = {int(k[1:]): value for k, value in sparse.items()}
-    return Entrant(name, "autoencoder", 3, "topk", dict.fromkeys(metrics, row), subjects, family, seed, means)
+    return Entrant(name, "autoencoder", 3, "topk", dict.fromkeys(metrics, row), subjects, family, seed, sparse=means)
 
 
 def test_mean_deviation_range_and_separated_pairs_by_hand() -> None:
@@ -59,7 +59,7 @@ def test_ranges_that_touch_are_not_separated() -> None:
 def test_one_training_says_nothing_about_another() -> None:
     alone = [entrant("a", "A", 0, 1.0), entrant("b", "B", 0, 2.0), entrant("c", None, None, 3.0)]
     assert families_of(alone).all == [] and list(families_of(alone).parts()) == []
-    twins = [Entrant(f"{each.name} random", "random", 3, None, {}) for each in alone]
+    twins = [Entrant(f"{each.name} random", "random", 3, None, {}, null_of=each.name) for each in alone]
     assert sum(ONE_TRAINING in each.text for each in View("demo", "own", [*alone, *twins]).problems()) == 1
     untrained = View("demo", "own", [entrant("a", "A", 0, None)])
     assert not any(ONE_TRAINING in each.text for each in untrained.problems())

@@ -176,7 +176,7 @@ def test_winning_rates_by_hand() -> None:
 def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
     rows = list(winning_rates(_scores({"A": (None,), "B": (None,)}), {"set-0": "x"}, {"set-0": "s"}))
     found = {row["entrant"]: row for row in rows if row["metric"] == "holmes.winning_rate"}
-    entrants = [Entrant(name, {"holmes.winning_rate": row}, {}, {}) for name, row in found.items()]
+    entrants = [Entrant(name, name, "0", None, {"holmes.winning_rate": row}, {}, {}) for name, row in found.items()]
     answer = View("demo", entrants, ["s"], [{"set": "set-0"}], []).answer()
     assert answer.startswith("No entrant can be compared on the 1 sets, too_few:") and "leads" not in answer
 

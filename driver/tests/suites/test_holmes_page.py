@@ -206,6 +206,9 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
             rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), "model": "second"} for row in rows]
             table = pa.Table.from_pylist([{**row, "value": 0.1} for row in rows], table.schema)
         other.write_table(name, table)
+    entrants = folder.read_table("entrants")
+    seconds = [{**row, "entrant": row["entrant"].replace("demo", "second", 1)} for row in entrants.to_pylist()]
+    other.write_table("entrants", pa.Table.from_pylist(seconds, entrants.schema))
     both = view_over([folder.finished(), other.finished()])
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
@@ -237,7 +240,7 @@ def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path
             }
     other = RunFolder.create(tmp_path / "few", folder.config())
     other.write_table("results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
-    for name in ("sets", "notes"):
+    for name in ("sets", "notes", "entrants"):
         other.write_table(name, folder.read_table(name))
     view = view_over([other.finished()])
     assert view.entrants[-1].name == leader and view.entrants[-1].value() == 1.0

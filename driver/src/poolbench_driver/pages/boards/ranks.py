@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -106,7 +106,7 @@ def build_ranks(rows: Sequence[Row], primary: str) -> RanksView:
         concept_families=_part_table(parts(lambda row: families.get(row["concept"], UNREGISTERED)), board),
         models=_part_table(parts(lambda row: row["model"]), board),
         strategy_families=family_ranks(board, strategy_families(board.entrants)),
-        layers=_layers(parts),
+        layers=_layers(rows, primary),
         concepts=[{"concept": name, "tau": _known(tau)} for name, tau in block_agreement(board).items()],
         resolution=_resolution(board),
     )
@@ -195,19 +195,19 @@ def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable 
     return PartTable(heads, [(name, [cells[part].get(name, "") for part in boards]) for name in order.entrants])
 
 
-def _layers(
-    parts: Callable[[Callable[[Mapping[str, Any]], str | None]], dict[str, RankBoard]],
-) -> list[RankAgreement]:
+def _layers(rows: Sequence[Row], primary: str) -> list[RankAgreement]:
     """Return agreement of the ranks on each pair of layers of a model."""
-    boards = parts(lambda row: None if row["layer"] is None else f"{row['model']} layer {row['layer']:>3}")
-    models = dict.fromkeys(name.rpartition(" layer ")[0] for name in boards)
+    layered = [row for row in rows if row["layer"] is not None]
+    by_model = {
+        model: boards_by([row for row in layered if row["model"] == model], primary, lambda row: f"{row['layer']:>3}")
+        for model in sorted({row["model"] for row in layered})
+    }
+    models = [model for model, boards in by_model.items() if boards]
     agreements: list[RankAgreement] = []
     for model in models:
-        layer_boards = {
-            name.split()[-1]: board for name, board in boards.items() if name.rpartition(" layer ")[0] == model
-        }
         prefix = f"{model} " if len(models) > 1 else ""
-        agreements += rank_agreements({f"{prefix}layer {layer}": board for layer, board in layer_boards.items()})
+        board_by_layer = {f"{prefix}layer {layer.strip()}": board for layer, board in by_model[model].items()}
+        agreements += rank_agreements(board_by_layer)
     return agreements
 
 

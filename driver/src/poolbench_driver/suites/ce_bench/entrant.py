@@ -27,6 +27,7 @@ class Entrant:
         subjects: Rows of `subjects.parquet` by subject.
         family: What it shares with autoencoders of other seeds; None without a seed.
         seed: Seed of its training.
+        null_of: Name of the autoencoder whose random directions it is; None for others.
         sparse: Mean AUROC of sparse probes over concepts, by their number k of features.
     """
 
@@ -38,6 +39,7 @@ class Entrant:
     subjects: Mapping[str, Row] = field(default_factory=dict, repr=False)
     family: str | None = None
     seed: int | None = None
+    null_of: str | None = None
     sparse: Mapping[int, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:

@@ -79,7 +79,7 @@ class View:
         return [
             entrant
             for entrant in self.entrants
-            if entrant.name == f"{one.name} random" or (entrant.kind == COORDINATES and entrant.layer == one.layer)
+            if entrant.null_of == one.name or (entrant.kind == COORDINATES and entrant.layer == one.layer)
         ]
 
     def headline(self) -> list[Span]:
@@ -129,8 +129,8 @@ class View:
                 "leaderboard",
             )
         saes = [sae for sae in self.trained if sae.value(HELD_OUT) is not None]
-        twins = {entrant.name: entrant for entrant in self.entrants if entrant.kind == RANDOM}
-        above = [sae for sae in saes if sae.beats(twins[f"{sae.name} random"], "held_out")]
+        twins = {entrant.null_of: entrant for entrant in self.entrants if entrant.kind == RANDOM}
+        above = [sae for sae in saes if sae.beats(twins[sae.name], "held_out")]
         if len(above) < len(saes):
             yield Problem(
                 f"On pairs that did not choose the feature, {len(saes) - len(above)} of {len(saes)} autoencoders do "
@@ -255,6 +255,7 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entra
             subjects.get(name, {}),
             entrant_row["family"],
             entrant_row["seed"],
+            entrant_row["null_of"],
             sparse.get(name, {}),
         )
         for entrant_row in tables["entrants"].to_pylist()

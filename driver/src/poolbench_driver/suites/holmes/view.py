@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Reasons that differ in their numbers alone are one.
 _NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
+#: Columns of `entrants.parquet` that an entrant has.
+_IDENTITY = ("entrant", "strategy", "layer_name", "control")
 #: Level of McNemar's tests, after Holm's correction over the sets.
 LEVEL = 0.05
 
@@ -39,21 +41,13 @@ class Entrant:
     """A model, strategy and layer: its figures by metric, and its scores by set."""
 
     name: str
+    strategy: str
+    layer: str  # as the name has it
+    control: str | None  # name of the control; None for none
     rates: Mapping[str, Row]
     scores: Mapping[str, Row]
     others: Mapping[str, Sequence[Row]]
     seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the scores of each set under several seeds
-    control: str = ""  # name of the control; empty for none
-
-    @property
-    def strategy(self) -> str:
-        """Return the strategy."""
-        return self.name.rsplit(" ", 2)[-2]
-
-    @property
-    def layer(self) -> str:
-        """Return the layer as the name has it."""
-        return self.name.rsplit(" ", 1)[-1]
 
     def mean(self, metric: str) -> Cell:
         """Return the mean of a figure over the sets that have it."""
@@ -188,8 +182,8 @@ class View:
 def view_of(tables: Mapping[str, pa.Table]) -> View:
     """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
     rows, sets = (tables[name].to_pylist() for name in ("results", "sets"))
-    entrants = _ordered(_entrants(rows, _seeds(tables, "corrected")), sets)
-    published = _entrants(_later(tables, "published"), _seeds(tables, "published"))
+    entrants = _ordered(_entrants(tables, rows, "corrected"), sets)
+    published = _entrants(tables, _later(tables, "published"), "published")
     tests, examples = (_later(tables, name) for name in ("comparisons", "examples"))
     return _view([tables], [rows], entrants, sets, tests, examples, published)
 
@@ -205,7 +199,7 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     entrants = []
     for run, rows in zip(runs, read, strict=True):
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
-        entrants += _entrants(scored, _seeds(run.tables, "corrected"))
+        entrants += _entrants(run.tables, scored, "corrected")
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = cast(HolmesConfig, runs[0].config)
     joined = winning_rates(
@@ -259,25 +253,25 @@ def _later(tables: Mapping[str, pa.Table], name: str) -> list[Row]:
     return tables[name].to_pylist() if name in tables else []
 
 
-def _seeds(tables: Mapping[str, pa.Table], protocol: str) -> list[Row]:
-    return [row for row in _later(tables, "seeds") if row["protocol"] == protocol]
-
-
-def _entrants(rows: Sequence[Row], seeds: Sequence[Row]) -> list[Entrant]:
+def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row], protocol: str) -> list[Entrant]:
+    """Return the entrants of a run that have scores, from rows of one protocol."""
+    seeds = [row for row in _later(tables, "seeds") if row["protocol"] == protocol and row["value"] is not None]
     entrants = []
-    for name in dict.fromkeys(row["entrant"] for row in rows if row["metric"] == SCORE):
-        figures = [row for row in rows if row["entrant"] == name]
-        rates = {row["metric"]: row for row in figures if row["metric"].startswith(RATE)}
+    for identity in tables["entrants"].to_pylist():
+        figures = [row for row in rows if row["entrant"] == identity["entrant"]]
         scores = {row["task"]: row for row in figures if row["metric"] == SCORE}
+        if not scores:
+            continue
         others: dict[str, list[Row]] = {}
         for row in figures:
             others.setdefault(row["metric"], []).append(row)
         values: dict[str, list[float]] = {}
         for row in seeds:
-            if row["entrant"] == name and row["value"] is not None:
+            if row["entrant"] == identity["entrant"]:
                 values.setdefault(row["set"], []).append(row["value"])
-        before, _, control = name.rsplit(" ", 2)[0].rpartition("/")
-        entrants.append(Entrant(name, rates, scores, others, values, control if before == figures[0]["model"] else ""))
+        rates = {row["metric"]: row for row in figures if row["metric"].startswith(RATE)}
+        name, strategy, layer, control = (identity[column] for column in _IDENTITY)
+        entrants.append(Entrant(name, strategy, layer, control, rates, scores, others, values))
     return entrants
 
 
@@ -313,7 +307,9 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
 def _without_gain(entrant: Entrant, entrants: Sequence[Entrant]) -> str:
     """Return a name for strategy and layer at which an untrained model is no worse; empty for other entrants."""
     trained = [
-        other for other in entrants if not other.control and other.name.endswith(f" {entrant.strategy} {entrant.layer}")
+        other
+        for other in entrants
+        if not other.control and (other.strategy, other.layer) == (entrant.strategy, entrant.layer)
     ]
     rates = [entrant.value(), trained[0].value() if trained else None]
     if entrant.control != RANDOM_WEIGHTS or rates[0] is None or rates[1] is None or rates[0] < rates[1]:
