@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.suites.test_ce_bench_recorded import CONFIG, put, result
 from recipes.published.ce_bench import claims_markdown
 from recipes.published.saebench import agreement
 
@@ -21,30 +20,6 @@ needs_table = pytest.mark.skipif(
     not (Path(FOLDER) / "cebench_48_saes.csv").is_file() or not FOLDER,
     reason="POOLBENCH_REAL_TEXT names no folder with cebench_48_saes.csv",
 )
-CONFIG = {
-    "d_sae": 16384,
-    "model_name": "gemma-2-2b",
-    "hook_name": "blocks.12.hook_resid_post",
-    "architecture": "jumprelu",
-}
-
-
-def result(
-    contrastive: Any = 40.0, independent: Any = 80.0, interpretability: Any = 64.0, **fields: Any
-) -> dict[str, Any]:
-    scores = {
-        "contrastive_score_mean": contrastive,
-        "independent_score_mean": independent,
-        "interpretability_score_mean": interpretability,
-    }
-    return {**scores, "total_rows": 500, "sae_config": CONFIG, **fields}
-
-
-def put(folder: Path, path: str, content: Any) -> Path:
-    file = folder / path / "results.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
-    return file
 
 
 def test_a_score_that_grows_with_the_root_of_the_width_is_not_higher_after_division(tmp_path: Path) -> None:

@@ -7,23 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from driver.tests.suites.test_holmes_recorded import BY_HAND, written
 from recipes.published.__main__ import main
 from recipes.published.holmes import DECODERS, ENCODERS, Rates, claims_markdown
 
 from poolbench_driver.suites.holmes.recorded import TYPES, board, read_scores
-
-#: The example of the definitions: models A, B and C on three sets. One of the sets is unknown to the public suite.
-BY_HAND = """,probing dataset,linguistic subfield,linguistic phenomena,probe type,train portion,probe,A,B,C
-0,dep,syntax,dependency parsing,token(s) classification,1,dep,.9,.8,.8
-1,upos,syntax,part of speech,token(s) classification,1,upos,.5,.6,
-2,my-set,discourse,mine,sentence classification,1,my-set,.7,.7,.4
-"""
-
-
-def written(folder: Path, text: str) -> Path:
-    file = folder / "table.csv"
-    file.write_text(text, "utf-8")
-    return file
 
 
 def test_claims_say_what_holds_under_each_definition(tmp_path: Path) -> None:
