@@ -37,7 +37,7 @@ _CONCEPTS_FILE = "concepts.json"
 #: Properties of the model, so that the run can be planned where the model is not.
 _MODEL_FILE = "model.json"
 #: Version of a run's files: of its manifest, its state and its tables.
-FOLDER_VERSION = 1
+FOLDER_VERSION = 2
 _VERSION_NOTE = b"poolbench.folder_version"
 _REMEDY = "the same `poolbench-driver run` command writes it again, from the object store"
 #: States of a run whose driver is running.
