@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 from poolbench.config import resolve_model
 from poolbench.steps.prober import TaskParams
 from poolbench_corpora.probing import ProbingSets
-from poolbench_prober.tasks import converged, published
-from poolbench_prober.tasks.problem import Problem, score
+from poolbench_prober.probing import converged, published
+from poolbench_prober.probing.problem import Problem, score
 
 
 def parse() -> argparse.Namespace:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from poolbench_prober.tasks.problem import Problem
-from poolbench_prober.tasks.published import RELEASED
+from poolbench_prober.probing.problem import Problem
+from poolbench_prober.probing.published import RELEASED
 
 
 def fit(problem: Problem) -> np.ndarray:

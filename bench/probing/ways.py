@@ -25,8 +25,8 @@ from poolbench.steps.prober import TaskParams
 from poolbench_corpora.probing import ProbingData, ProbingSets, shared_passages
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import thinned
-from poolbench_prober.tasks.problem import Problem, score
-from poolbench_prober.tasks.targets import Targets
+from poolbench_prober.probing.problem import Problem, score
+from poolbench_prober.probing.targets import Targets
 
 _BATCH = 10
 
@@ -61,7 +61,7 @@ def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     from poolbench_extractor.encode import PassageTexts
     from poolbench_extractor.forward import capture as forward
     from poolbench_extractor.models.load import load_decoder
-    from poolbench_prober.tasks import converged
+    from poolbench_prober.probing import converged
 
     decoder = load_decoder(resolve_model(model), ExtractorSettings(device="cpu"))
     passages = shared_passages(data.values())

@@ -106,7 +106,9 @@ def test_a_table_of_another_version_is_refused_in_one_line(tmp_path: Path) -> No
     assert list(manifest_files(manifest.read_bytes(), manifest)) == ["config.resolved.yaml", "results.parquet"]
     for notes, version in (({"poolbench.folder_version": "99"}, "99"), ({}, "none")):
         pq.write_table(table.replace_schema_metadata(notes), folder.file("results.parquet"))
-        with pytest.raises(ConfigError, match=rf"results\.parquet has version {version}, and this PoolBench reads {FOLDER_VERSION};"):
+        with pytest.raises(
+            ConfigError, match=rf"results\.parquet has version {version}, and this PoolBench reads {FOLDER_VERSION};"
+        ):
             folder.read_table("results")
 
 
@@ -121,7 +123,9 @@ def test_state_and_manifest_of_another_version_are_refused_in_one_line(tmp_path:
         assert content.pop("schema_version") == FOLDER_VERSION
         folder.file(name).write_text(json.dumps(content if version is None else {**content, "schema_version": version}))
     for name in ("latest", str(folder.path)):
-        with pytest.raises(ConfigError, match=rf"state\.json has version {version}, and this PoolBench reads {FOLDER_VERSION};"):
+        with pytest.raises(
+            ConfigError, match=rf"state\.json has version {version}, and this PoolBench reads {FOLDER_VERSION};"
+        ):
             find_run(tmp_path, name)
     assert RunFolder.create(tmp_path, CONFIG).write_state(RunState.RUNNING)["schema_version"] == FOLDER_VERSION
     with pytest.raises(ConfigError if version else IntegrityError, match=r"manifest\.json"):

@@ -16,7 +16,7 @@ import pytest
 
 from poolbench.statistics import drawn_splits, group_weights
 from poolbench.statistics.folds import grouped_folds
-from poolbench_prober.tasks.compression import dealt_folds
+from poolbench_prober.probing.compression import dealt_folds
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared/src", "corpus/src", "driver/src", *(f"services/{name}/src" for name in
@@ -67,13 +67,13 @@ KEEPS_GROUPS = {
     "poolbench_prober.d1.reading:RowReader._fit": "groups",
     "poolbench_prober.sparse:_Split.resamples": "groups",
     "poolbench_prober.sparse:_folds": "groups",
-    "poolbench_prober.tasks.class_code:ClassSender.choose": "groups of the set",
-    "poolbench_prober.tasks.compression:send": "groups of the set",
-    "poolbench_prober.tasks.compression:dealt_folds": "groups of the set",
-    "poolbench_prober.tasks.outcomes:Outcome.of": "groups of the set",
-    "poolbench_prober.tasks.core:_test_weights": "groups of the set",
-    "poolbench_prober.tasks.targets:Targets.split": "groups of the set",
-    "poolbench_prober.tasks.value_code:ValueSender.__init__": "groups of the set",
+    "poolbench_prober.probing.class_code:ClassSender.choose": "groups of the set",
+    "poolbench_prober.probing.compression:send": "groups of the set",
+    "poolbench_prober.probing.compression:dealt_folds": "groups of the set",
+    "poolbench_prober.probing.outcomes:Outcome.of": "groups of the set",
+    "poolbench_prober.probing.core:_test_weights": "groups of the set",
+    "poolbench_prober.probing.targets:Targets.split": "groups of the set",
+    "poolbench_prober.probing.value_code:ValueSender.__init__": "groups of the set",
     "poolbench_prober.valence.figures:resample_weights": "words, or groups of passages along a direction",
     "poolbench_scorer.gate:_degenerate_parts": "groups",
     "poolbench_scorer.training.examples:build_examples": "couples of a positive and a negative, true pairs first",
@@ -108,9 +108,9 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.choice:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
-    "poolbench_prober.tasks.published.training:train": "first weights of a probe",
-    "poolbench_prober.tasks.published.training:_pass": "order of an epoch, and dropout; splits are of groups",
-    "poolbench_prober.tasks.targets:control_values": "control labels have no meaning, and splits are of groups",
+    "poolbench_prober.probing.published.training:train": "first weights of a probe",
+    "poolbench_prober.probing.published.training:_pass": "order of an epoch, and dropout; splits are of groups",
+    "poolbench_prober.probing.targets:control_values": "control labels have no meaning, and splits are of groups",
     "poolbench_scorer.training.examples:couple_passages": "unpaired passages of train; true pairs come first",
 }
 #: Texts, vectors or pauses are made at random, and no data are divided.

@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def test_the_split_is_that_of_the_probing_task(finished: Finished) -> None:
     """The suite holmes gives the same instances to train and test with the same seed."""
-    from poolbench_prober.tasks import Targets
+    from poolbench_prober.probing import Targets
 
     targets = Targets.from_table(PROBING_SETS.read(PROBING_SETS.get(NAME)).instances)
     for split, rows in targets.split(finished[0].config.seed).items():

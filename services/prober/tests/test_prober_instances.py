@@ -10,7 +10,7 @@ from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.instances import instance_vectors
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tasks import Targets, TaskProbes, predictions_table, task_measures
+from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
 MATRIX = np.array([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0], [5.0, 5.0]])

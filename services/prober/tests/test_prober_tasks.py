@@ -14,8 +14,8 @@ from poolbench.contracts.tables import INSTANCES
 from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors, joined
-from poolbench_prober.tasks import Targets, TaskProbes, task_measures
-from poolbench_prober.tasks.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
+from poolbench_prober.probing import Targets, TaskProbes, task_measures
+from poolbench_prober.probing.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
 

@@ -6,8 +6,8 @@ from scipy.stats import norm
 
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tasks import Targets, TaskProbes, task_measures
-from poolbench_prober.tasks.value_code import Bins, value_code_lengths, with_share
+from poolbench_prober.probing import Targets, TaskProbes, task_measures
+from poolbench_prober.probing.value_code import Bins, value_code_lengths, with_share
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 

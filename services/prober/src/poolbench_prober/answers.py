@@ -20,9 +20,9 @@ from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pairs
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing import Targets, TaskProbes, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest
 from poolbench_prober.solver import fit_probes
-from poolbench_prober.tasks import Targets, TaskProbes, task_measures
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:

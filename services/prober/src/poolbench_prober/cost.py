@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
 from poolbench.steps.prober import ProbeParams, SparseParams, TaskParams
-from poolbench_prober.tasks.published import RECIPES
+from poolbench_prober.probing.published import RECIPES
 
 _GIB = 2**30
 #: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.

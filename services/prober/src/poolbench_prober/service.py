@@ -32,10 +32,10 @@ from poolbench_prober.inputs.instances import instance_vectors
 from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
 from poolbench_prober.inputs.vectors import PooledVectors, common_component, without_component
+from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.sparse import sparse_measures
 from poolbench_prober.tables import directions_table, measures_table, scores_table
-from poolbench_prober.tasks import Targets, TaskProbes, predictions_table, task_measures
 from poolbench_prober.valence import shifts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.tasks.models import macro_f1, weighted_pearson
+from poolbench_prober.probing.models import macro_f1, weighted_pearson
 
 
 class Problem(NamedTuple):

@@ -12,9 +12,9 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.tasks import converged, published
-from poolbench_prober.tasks.problem import Fitted, Problem
-from poolbench_prober.tasks.targets import Targets, control_values
+from poolbench_prober.probing import converged, published
+from poolbench_prober.probing.problem import Fitted, Problem
+from poolbench_prober.probing.targets import Targets, control_values
 
 
 @dataclass(frozen=True)

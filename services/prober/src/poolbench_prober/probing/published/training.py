@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.tasks.published.losses import Loss
+from poolbench_prober.probing.published.losses import Loss
 
 BETAS = 0.9, 0.999
 EPSILON = 1e-8

@@ -11,10 +11,10 @@ from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.tasks.class_code import code_lengths
-from poolbench_prober.tasks.compression import CodeLengths
-from poolbench_prober.tasks.targets import Targets
-from poolbench_prober.tasks.value_code import value_code_lengths
+from poolbench_prober.probing.class_code import code_lengths
+from poolbench_prober.probing.compression import CodeLengths
+from poolbench_prober.probing.targets import Targets
+from poolbench_prober.probing.value_code import value_code_lengths
 
 _ATTRIBUTES = {
     "probe.compression": "compression",

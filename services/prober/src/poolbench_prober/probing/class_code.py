@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from poolbench_prober.tasks.compression import (
+from poolbench_prober.probing.compression import (
     CodeLengths,
     Sender,
     cheapest,
@@ -17,7 +17,7 @@ from poolbench_prober.tasks.compression import (
     laplace,
     send,
 )
-from poolbench_prober.tasks.models import Linear, fit_classifiers
+from poolbench_prober.probing.models import Linear, fit_classifiers
 
 
 def code_lengths(

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import predictions_schema, table_from_rows
 from poolbench.errors import CellError
-from poolbench_prober.tasks.outcomes import Outcome, TaskProbes
-from poolbench_prober.tasks.targets import Targets
+from poolbench_prober.probing.outcomes import Outcome, TaskProbes
+from poolbench_prober.probing.targets import Targets
 
 
 def predictions_table(probes: TaskProbes) -> pa.Table:

@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_limits
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.tasks.problem import Fitted, Problem
-from poolbench_prober.tasks.published.losses import Loss, cross_entropy, cross_entropy_of_softmax, smooth_l1
-from poolbench_prober.tasks.published.training import Schedule, Trained, train
+from poolbench_prober.probing.problem import Fitted, Problem
+from poolbench_prober.probing.published.losses import Loss, cross_entropy, cross_entropy_of_softmax, smooth_l1
+from poolbench_prober.probing.published.training import Schedule, Trained, train
 
 
 class Recipe(NamedTuple):

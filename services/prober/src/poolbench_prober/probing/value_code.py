@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import ndtr
 
-from poolbench_prober.tasks.compression import (
+from poolbench_prober.probing.compression import (
     CodeLengths,
     Sender,
     cheapest,
@@ -26,7 +26,7 @@ from poolbench_prober.tasks.compression import (
     held_out_cost,
     send,
 )
-from poolbench_prober.tasks.models import Linear, fit_regressions
+from poolbench_prober.probing.models import Linear, fit_regressions
 
 MAX_BINS = 16
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.tasks.models import fit_classifiers, fit_regressions
-from poolbench_prober.tasks.problem import Fitted, Problem, score
+from poolbench_prober.probing.models import fit_classifiers, fit_regressions
+from poolbench_prober.probing.problem import Fitted, Problem, score
 
 
 def fit(problem: Problem, c_values: Sequence[float]) -> Fitted:

@@ -1,8 +1,0 @@
-"""Probing tasks beyond one binary concept: several classes, real values, spans and span pairs, with their controls."""
-
-from poolbench_prober.tasks.core import task_measures
-from poolbench_prober.tasks.outcomes import TaskProbes
-from poolbench_prober.tasks.predictions import predictions_table
-from poolbench_prober.tasks.targets import Targets
-
-__all__ = ["Targets", "TaskProbes", "predictions_table", "task_measures"]
