@@ -126,19 +126,8 @@ def fetch(folder: Path) -> None:
         kubectl("wait", f"job/{job}", "--for=jsonpath={.status.ready}=1", f"--timeout={_START_TIMEOUT}")
         folder.mkdir(parents=True, exist_ok=True)
         # `kubectl cp` would leave out `runs/latest`, which is a link.
-        archive = [
-            "kubectl",
-            f"--namespace={NAMESPACE}",
-            "exec",
-            f"job/{job}",
-            "--",
-            "tar",
-            "-C",
-            RUNS_FOLDER,
-            "-c",
-            ".",
-        ]
-        with subprocess.Popen([*archive, "tar", "-C", RUNS_FOLDER, "-c", "."], stdout=subprocess.PIPE) as sender:
+        archive = f"kubectl --namespace={NAMESPACE} exec job/{job} -- tar -C {RUNS_FOLDER} -c .".split()
+        with subprocess.Popen(archive, stdout=subprocess.PIPE) as sender:
             unpacked = subprocess.run(["tar", "-x", "-C", folder], stdin=sender.stdout, check=False).returncode == 0
         if sender.returncode or not unpacked:
             raise EndpointError(f"the runs cannot be copied to {folder}; try `fetch` again")
