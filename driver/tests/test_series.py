@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from poolbench_driver.cli.outcome import show_outcome
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needed_by
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.job import Job, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
@@ -67,6 +70,17 @@ def jobs(bench: Bench) -> list[Job]:
                 bench.artifacts.write_table(key, pa.table({"unread": [1]}))
         found.append(job_of(bench, plan))
     return found
+
+
+def test_a_plan_has_the_settings_of_its_suite(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a suite makes for the stages are others: a run's folder with them could not be read again."""
+    job = jobs[0]
+    stray = replace(job.plan, config=RunConfig())
+    suite = SUITES.get("poolbench")
+    monkeypatch.setattr(type(suite), "resolve", lambda *_: job.plan.scope)
+    monkeypatch.setattr(type(suite), "plan", lambda *_: stray)
+    with pytest.raises(TypeError, match="a plan of poolbench has ConceptsConfig, not RunConfig"):
+        prepare(job.config, job.session)
 
 
 def test_a_run_is_planned_where_its_model_is_not(

@@ -178,4 +178,7 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
         UnknownNameError, LayerError: With the nearest valid names.
     """
     suite = SUITES.get(config.suite)
-    return Job(suite.plan(suite.resolve(config, session, model)), session)
+    plan = suite.plan(suite.resolve(config, session, model))
+    if not isinstance(plan.config, suite.config):
+        raise TypeError(f"a plan of {suite.id} has {suite.config.__name__}, not {type(plan.config).__name__}")
+    return Job(plan, session)

@@ -36,6 +36,14 @@ class Settings(ReadingConfig):
 
 
 @dataclass(frozen=True)
+class LayersScope:
+    """The settings of a run, and what the stages read."""
+
+    config: Settings
+    stages: Scope
+
+
+@dataclass(frozen=True)
 class LayersPlan(Plan):
     """Probes of one strategy at every layer."""
 
@@ -43,7 +51,7 @@ class LayersPlan(Plan):
     probes: Probes
 
 
-class BestLayer(Suite[Settings, Scope, LayersPlan]):
+class BestLayer(Suite[Settings, LayersScope, LayersPlan]):
     """Layers, ranked over concepts."""
 
     id = "best_layer"
@@ -57,16 +65,18 @@ class BestLayer(Suite[Settings, Scope, LayersPlan]):
         concepts, layers = ["causation", "contrast"], [0.25, 0.5, 0.75, 1.0]
         return super().preset(name, given) | {"concepts": concepts, "layers": layers}
 
-    def resolve(self, config: Settings, session: Session, model: ModelInfo | None = None) -> Scope:
+    def resolve(self, config: Settings, session: Session, model: ModelInfo | None = None) -> LayersScope:
         """Return concepts, model and the one strategy, checked."""
-        return resolve(as_concepts(config, strategies=(config.pooling,), metrics=("d1",)), session, model)
+        probing = as_concepts(config, strategies=(config.pooling,), metrics=("d1",))
+        return LayersScope(config, resolve(probing, session, model))
 
-    def plan(self, scope: Scope) -> LayersPlan:
+    def plan(self, scope: LayersScope) -> LayersPlan:
         """Join the stages: passages to vectors, vectors to probes."""
-        vectors = plan_vectors(scope)
-        components = plan_components(scope, vectors)
-        probes = plan_probes(scope, vectors, components)
-        return LayersPlan(scope.config, joined([vectors, components, probes]), scope.facts, scope, probes)
+        vectors = plan_vectors(scope.stages)
+        components = plan_components(scope.stages, vectors)
+        probes = plan_probes(scope.stages, vectors, components)
+        tasks = joined([vectors, components, probes])
+        return LayersPlan(scope.config, tasks, scope.stages.facts, scope.stages, probes)
 
     def assemble(self, plan: LayersPlan, source: RowSource) -> Tables:
         """Return one row for each concept and layer."""
