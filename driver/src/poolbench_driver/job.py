@@ -180,5 +180,5 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     suite = SUITES.get(config.suite)
     plan = suite.plan(suite.resolve(config, session, model))
     if not isinstance(plan.config, suite.config):
-        raise TypeError(f"a plan of {suite.id} has {suite.config.__name__}, not {type(plan.config).__name__}")
+        raise TypeError(f"a plan of {suite.id} needs {suite.config.__name__} and has {type(plan.config).__name__}")
     return Job(plan, session)
