@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,7 +214,11 @@ def test_a_flood_from_one_address_is_refused_and_others_are_served(tmp_path: Pat
 def test_connections_of_one_address_are_bounded_and_others_are_served(tmp_path: Path) -> None:
     patient = {"REQUEST_TIME": "600s", "CLIENT_PAUSE": "600s"}
     with proxied(tmp_path, ADDRESS_CONNECTIONS="5", **patient) as network, ExitStack() as stack:
-        clients = [stack.enter_context(network.connect()) for _ in range(12)]
+        clients = []
+        for _ in range(12):
+            with suppress(ConnectionResetError):  # the proxy may refuse one before the kernel reports it as made
+                clients.append(stack.enter_context(network.connect()))
+        assert len(clients) >= 5
         wait_until(lambda: sum(map(_is_open, clients)) <= 5)
         assert network.serves(OTHER)
         survivor = next(client for client in clients if _is_open(client))
