@@ -162,9 +162,23 @@ def test_a_setting_that_a_suite_does_not_read_is_refused(suite: str, path: str, 
 
 
 def test_a_limit_of_passages_is_refused_where_none_of_concepts_are_read() -> None:
-    with pytest.raises(ConfigError, match="limit 60: the suite holmes reads no passages of concepts"):
-        load_run_config(None, {"suite": "holmes", "preset": "demo", "limit": 60})
-    assert load_run_config(None, {"suite": "humanoid", "limit": 60}).budget.num_train == 30
+    for suite in ("holmes", "humanoid", "ce-bench"):
+        with pytest.raises(ConfigError, match=f"limit: this run of the suite {suite} reads no passages of concepts"):
+            load_run_config(None, {"suite": suite, "preset": "demo", "limit": 60})
+    named = {"suite": "humanoid", "concepts": ["hedging"], "limit": 60}
+    assert load_run_config(None, named).budget.num_train == 30
+
+
+@pytest.mark.parametrize(
+    "settings", [{"budget.num_test": 30}, {"corpus.source": "real"}, {"corpus.seed": 1}, {"keep_activations": True}]
+)
+def test_settings_of_passages_are_refused_where_none_are_read(settings: dict[str, Any]) -> None:
+    ((path, value),) = settings.items()
+    named = path if path.startswith("budget") else path.partition(".")[0]
+    with pytest.raises(ConfigError, match=f"{named}: this run of the suite humanoid reads no passages"):
+        _set(f"{path}={value}", suite="humanoid")
+    if path != "keep_activations":
+        assert _set(f"{path}={value}", "sets=[planted-pos]", suite="ce-bench")
 
 
 @pytest.mark.parametrize(
@@ -177,12 +191,12 @@ def test_a_limit_of_passages_is_refused_where_none_of_concepts_are_read() -> Non
         ("holmes", {"control": ["word_order"]}, "e70d68c6ed048dc0"),
         ("humanoid", {}, "2c54252c2d896327"),
         ("humanoid", {"seed": 3, "layers": [2]}, "40a7c05cd54692ab"),
-        ("humanoid", {"limit": 60}, "4e796df6e31c3e21"),
-        ("humanoid", {"corpus": {"source": "real"}}, "bc3e4c5cd663bb5e"),
+        ("humanoid", {"limit": 60, "concepts": ["hedging"]}, "947c937df500e8f4"),
+        ("humanoid", {"corpus": {"source": "real"}, "concepts": ["hedging"]}, "fe36697a2570ff9c"),
         ("humanoid", {"concepts": ["hedging"]}, "f19ae60e1118bfad"),
         ("ce-bench", {}, "7e99801f8dc6f828"),
-        ("ce-bench", {"limit": 60}, "496d0011e37dea26"),
-        ("ce-bench", {"corpus": {"source": "real"}}, "c6e7496a49d9e20c"),
+        ("ce-bench", {"limit": 60, "concepts": ["hedging"]}, "bdc4d790784bdf23"),
+        ("ce-bench", {"corpus": {"source": "real"}, "concepts": ["hedging"]}, "71cfd9b55b3245d4"),
         ("ce-bench", {"concepts": ["hedging"]}, "28e0a4b5bb203228"),
         ("ce-bench", {"sets": ["planted-pos"]}, "5bc08635c5720278"),
     ],

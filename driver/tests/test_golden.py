@@ -25,12 +25,15 @@ from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_digest
 from poolbench_driver.assemble import assemble
-from poolbench_driver.config import RunConfig
+from poolbench_driver.config import RunConfig, of_concepts
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import run_id
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.suites.planted import PlantedScope
+from poolbench_driver.suites.planted.config import PlantedConfig
 from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
@@ -59,14 +62,18 @@ def configured(settings: dict[str, Any], folder: Path) -> RunConfig:
 
     config = load_run_config(None, settings)
     if config.suite == "planted":
-        register(config, open_store(str(folder / "store")))
+        register(open_store(str(folder / "store")))
     return config
 
 
 def planned(config: RunConfig) -> PoolBenchPlan:
-    resolved, strategies = resolve_names(config)
+    resolved, strategies = resolve_names(config.probing if isinstance(config, PlantedConfig) else of_concepts(config))
     model = ModelInfo(ModelRef(config.model, f"/models/{config.model}", "local-0", "float32"), 32, WIDTH)
-    return make_plan(Scope(resolved, model, tuple(strategies), "1.0"))
+    scope = Scope(resolved, model, tuple(strategies), "1.0")
+    if isinstance(config, PlantedConfig):
+        named = config.model_copy(update={"strategies": resolved.strategies})
+        return SUITES.get("planted").plan(PlantedScope(named, scope))
+    return make_plan(scope)
 
 
 def of_config(settings: dict[str, Any], folder: Path) -> dict[str, Any]:

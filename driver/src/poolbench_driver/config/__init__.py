@@ -14,12 +14,13 @@ from poolbench_driver.config.concepts import (
     of_concepts,
     scorer_settings,
 )
-from poolbench_driver.config.run import DEFAULT_SUITE, RunConfig
+from poolbench_driver.config.run import DEFAULT_SUITE, SIZES_OF_PASSAGES, RunConfig
 
 __all__ = [
     "DEFAULT_SUITE",
     "NO_FOLDER",
     "SCORERS",
+    "SIZES_OF_PASSAGES",
     "Assignment",
     "ConceptsConfig",
     "CorpusConfig",

@@ -9,6 +9,9 @@ from poolbench.contracts.keys import digest
 #: What is measured where nothing names a suite.
 DEFAULT_SUITE = "poolbench"
 
+#: Settings that say how many passages of concepts are read.
+SIZES_OF_PASSAGES = ("budget.num_train", "budget.num_test")
+
 
 class RunConfig(StrictModel):
     """One run. What is not named here, or in the settings of its suite, has no influence on results."""
@@ -38,6 +41,11 @@ class RunConfig(StrictModel):
     @property
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names, which are none in most suites."""
+        return ()
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the settings that this run has no use for, although others of its suite have."""
         return ()
 
     @property

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from poolbench.config import BUDGETS, PassagesBudget, StrictModel, limited, read_yaml
+from poolbench.config import BUDGETS, PassagesBudget, StrictModel, amounts, limited, preset_of, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
-from poolbench_driver.config import DEFAULT_SUITE, Assignment, RunConfig
+from poolbench_driver.config import DEFAULT_SUITE, SIZES_OF_PASSAGES, Assignment, RunConfig
 from poolbench_driver.config.assignments import BESIDE_FIELDS, setting_paths
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite
@@ -37,7 +38,6 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         if assignment.path not in paths:
             raise UnknownNameError(f"setting of {suite.id}", assignment.path, paths)
     merged = suite.preset(_known(name), settings) if name else {}
-    merged |= suite.settings()
     way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
     sections = _sections(suite.config)
     for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
@@ -56,11 +56,22 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         lines = [_describe(issue, suite) for issue in error.errors()]
         more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
-    if limit is None:
+    _refuse_unread(config, limit)
+    if limit is None or not isinstance(config.budget, PassagesBudget):
         return config
-    if not isinstance(config.budget, PassagesBudget):
-        raise ConfigError(f"limit {limit}: the suite {suite.id} reads no passages of concepts; leave it out")
     return config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _refuse_unread(config: RunConfig, limit: int | None) -> None:
+    """Raise ConfigError for a setting that says more than its preset, and that this run has no use for."""
+    defaults = type(config)(budget=amounts(type(config.budget), preset_of(config.budget)))
+    unread = [path for path in config.unread if attrgetter(path)(config) != attrgetter(path)(defaults)]
+    if limit is not None and (SIZES_OF_PASSAGES[0] in config.unread or not isinstance(config.budget, PassagesBudget)):
+        unread.append("limit")
+    if unread:
+        raise ConfigError(
+            f"{', '.join(unread)}: this run of the suite {config.suite} reads no passages of concepts; leave it out"
+        )
 
 
 def _known(name: Any) -> str:

@@ -137,10 +137,6 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return the settings of a named preset; `given` is what file and command line say."""
         return {"budget": self.config.amounts(name)}
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return the settings that all of its runs start from."""
-        return {}
-
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return the settings of a protocol: how the reference reads and steers, for `published`."""
         return {}

@@ -11,6 +11,7 @@ from poolbench.config.budgets import (
     amounts,
     completed,
     limited,
+    preset_of,
 )
 from poolbench.config.concept import ConceptSettings
 from poolbench.config.contents import content_hash
@@ -74,6 +75,7 @@ __all__ = [
     "limited",
     "local_folder",
     "made_folder",
+    "preset_of",
     "read_yaml",
     "require_unchanged",
     "resolve_layers",

@@ -136,8 +136,12 @@ BUDGETS: dict[str, Budget] = {
 
 def completed(budget: NamedBudget) -> Budget:
     """Return all amounts of a suite that reads some: the others are those of the preset that its name begins with."""
-    preset = next((preset for name, preset in BUDGETS.items() if budget.name.startswith(name)), BUDGETS["demo"])
-    return preset.model_copy(update=budget.model_dump())
+    return BUDGETS[preset_of(budget)].model_copy(update=budget.model_dump())
+
+
+def preset_of(budget: NamedBudget) -> str:
+    """Return the preset that the name of a budget begins with, or `demo`."""
+    return next((name for name in BUDGETS if budget.name.startswith(name)), "demo")
 
 
 Amounts = TypeVar("Amounts", bound=NamedBudget)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from poolbench.config import LayerChoice, ProbesBudget, amounts, completed
-from poolbench_driver.config import PassagesSource, RunConfig
+from poolbench_driver.config import SIZES_OF_PASSAGES, PassagesSource, RunConfig
 
 
 class CeBenchConfig(RunConfig):
@@ -38,6 +38,11 @@ class CeBenchConfig(RunConfig):
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names."""
         return self.concepts
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the settings that only a run which reads passages has a use for, if this is none."""
+        return ("corpus", *SIZES_OF_PASSAGES) if not self.concepts and not self.sets else ()
 
     @property
     def data_name(self) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from poolbench.config import FINAL, LayerChoice, PassagesBudget, amounts
-from poolbench_driver.config import ConceptsConfig, PassagesSource, ReadingConfig, as_concepts
+from poolbench_driver.config import SIZES_OF_PASSAGES, ConceptsConfig, PassagesSource, ReadingConfig, as_concepts
 
 #: The strategy whose vectors are compared, as the reference pools the tokens of a word.
 POOLING = "A1_mean"
@@ -45,6 +45,11 @@ class HumanoidConfig(ReadingConfig):
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names."""
         return self.concepts
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the settings that only a run which reads passages has a use for, if this is none."""
+        return ("corpus", "keep_activations", *SIZES_OF_PASSAGES) if not self.concepts else ()
 
     @property
     def probing(self) -> ConceptsConfig:

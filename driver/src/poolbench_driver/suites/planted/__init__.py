@@ -7,52 +7,70 @@ PoolBench.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Conclusion
-from poolbench_driver.suites.poolbench import PoolBench
+from poolbench_driver.contract.suite import Conclusion, Suite, Tables
+from poolbench_driver.suites.planted.config import PlantedConfig
+from poolbench_driver.suites.poolbench.metrics import BOARD
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 
-class Planted(PoolBench):
+@dataclass(frozen=True)
+class PlantedScope:
+    """What a run checks, and the scope of PoolBench that measures it."""
+
+    config: PlantedConfig
+    probing: Scope
+
+
+class Planted(Suite[PlantedConfig, PlantedScope, "PoolBenchPlan"]):
     """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
 
     id = "planted"
     summary = "do the strategies find signals whose places are known? texts and a model made for it"
-    reference = citation = revision = licence = ""
     dataset = "texts that the suite writes"
-    metrics = ()  # those of PoolBench
+    config = PlantedConfig
+    board = BOARD
 
-    def settings(self) -> Mapping[str, Any]:
-        """Return what the suite measures, and all that it can."""
-        from poolbench_driver.suites.planted.register import SETTINGS
-
-        return SETTINGS
-
-    def check(self, config: ConceptsConfig) -> None:
-        """Do nothing: its concepts are registered later."""
-
-    def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
-        """Return nothing: the suite brings what it needs."""
-        return []
-
-    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+    def resolve(self, config: PlantedConfig, session: Session, model: ModelInfo | None = None) -> PlantedScope:
         """Put the suite's concepts into the store, and return what is measured."""
+        from poolbench_driver.stages.resolve import resolve
         from poolbench_driver.suites.planted.register import register
 
-        register(config, session.artifacts.store)
-        return super().resolve(config, session, model)
+        register(session.artifacts.store)
+        probing = resolve(config.probing, session, model)
+        return PlantedScope(config.model_copy(update={"strategies": probing.config.strategies}), probing)
 
-    def conclude(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Conclusion:
+    def plan(self, scope: PlantedScope) -> PoolBenchPlan:
+        """Return the plan of D1 on the suite's concepts."""
+        from poolbench_driver.suites.poolbench.plan import make_plan
+
+        return replace(make_plan(scope.probing), config=scope.config)
+
+    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+        """Return the rows of D1."""
+        from poolbench_driver.suites.poolbench.tables import assemble
+
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Page:
+        """Return the page of PoolBench."""
+        from poolbench_driver.suites.poolbench.report import report
+
+        return report(tables)
+
+    def conclude(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Conclusion:
         """Return every expectation with what was measured, and what does not hold."""
         from poolbench_driver.suites.planted.judge import conclude
 

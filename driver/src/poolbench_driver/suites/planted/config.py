@@ -1,0 +1,44 @@
+"""The settings of a run of the planted suite."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from poolbench.config import ProbesBudget, amounts, preset_of
+from poolbench_driver.config import ConceptsConfig, RunConfig, as_concepts
+from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies
+from poolbench_driver.suites.poolbench.presets import preset_settings
+
+
+class PlantedConfig(RunConfig):
+    """What a run of the planted suite is asked: another model or corpus would have other answers."""
+
+    protocol: Literal["corrected"] = "corrected"
+    """The published definitions expect nothing else of these texts."""
+    budget: ProbesBudget = amounts(ProbesBudget, "demo")
+    """How many passages are read, and how often they are resampled; result rows hold its name."""
+    model: Literal["planted"] = "planted"
+    """The model that is made for the texts."""
+    strategies: tuple[str, ...] | None = tuple(judged_strategies())
+    """Strategies that are checked; by default all that something is expected of."""
+
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts of its texts."""
+        return tuple(map(concept_id, TEXTS))
+
+    @property
+    def probing(self) -> ConceptsConfig:
+        """Return the settings of the stages that pool and probe its passages."""
+        layers = tuple(sorted({signal.block for signal in SIGNALS}))
+        return as_concepts(self, concepts=self.concept_ids, layers=layers, metrics=("d1",))
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash of the configuration is made of.
+
+        Earlier versions had settings of steering and scorers too, which nothing read. Those of the preset stay in the
+        hash, so that runs keep their names.
+        """
+        preset = preset_settings(preset_of(self.budget), {"model": self.model})
+        settings = {name: value for name, value in preset.items() if name.startswith(("steering", "scorer"))}
+        return as_concepts(self.probing, budget={**preset["budget"], **self.budget.model_dump()}, **settings).hashed()
