@@ -25,7 +25,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text cluster-up cluster-down cluster-status demo demo-nodes model \
-	test test-slow test-client test-cluster test-rest test-release test-pythons test-models test-hostile soak fuzz lint sbom bench picture clean
+	test test-slow test-client test-cluster test-rest test-release test-pythons test-models test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,9 +135,6 @@ lint: install  ## Check style, types, the Dockerfile, and who may import whom
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/lint-imports
 	@$(BIN)/hadolint deploy/docker/Dockerfile
-
-sbom: install  ## List what each image holds, to sbom/ (after cluster-up DEPLOY=compose)
-	@$(PY) -m deploy.docker.sbom
 
 bench: install  ## Run every benchmark into bench/out/ and print one table
 	@failed=; for name in $(BENCHES); do echo "== $$name"; $(PY) bench/$$name.py || failed="$$failed $$name"; done; \
