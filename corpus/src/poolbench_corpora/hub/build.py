@@ -103,16 +103,15 @@ class _FromHub(Selection):
         for name, domain in side.domains.items():
             if (positive, name) not in self.streams:
                 columns = tuple(side.where.get(name, {}))
-                self.streams[positive, name] = self._stream(name, domain, columns, pool)
+                dataset = datasets()[name]
+                records = islice(self.reader(dataset, self.seed), self.read_limit)
+                documents = documents_of(name, dataset, domain, columns, records, self.tally)
+                rooms = {split: SPARE * (number // 2) for split, number in self.sizes.items()}
+                self.streams[positive, name] = _Stream(
+                    documents, rooms, lambda document: self._passages(document, pool), self.tally
+                )
             domains.setdefault(domain, {})[name] = self.streams[positive, name].of(split)
         return {domain: round_robin(streams) for domain, streams in domains.items()}
-
-    def _stream(self, name: str, domain: str, columns: tuple[str, ...], pool: Pool) -> "_Stream":
-        dataset = datasets()[name]
-        records = islice(self.reader(dataset, self.seed), self.read_limit)
-        documents = documents_of(name, dataset, domain, columns, records, self.tally)
-        rooms = {split: SPARE * (number // 2) for split, number in self.sizes.items()}
-        return _Stream(documents, rooms, lambda document: self._passages(document, pool), self.tally)
 
     def _passages(self, document: Document, pool: Pool) -> Iterator[Candidate]:
         if pool.document(document):

@@ -65,7 +65,10 @@ def make_concept(settings: ConceptSettings, files: TextFiles) -> Made:
         ConfigError: A neighbour or rewriter does not exist, or no texts are named.
         CorpusError: A file is malformed; the message names file and line.
     """
-    neighbours = _neighbours(settings)
+    names = settings.neighbours
+    if settings.id in names or len(set(names)) < len(names):
+        raise ConfigError(f"neighbours {', '.join(names)}: name two different concepts, other than {settings.id}")
+    neighbours = Neighbours(*(CONCEPTS.get(name).id for name in names))
     texts = _texts(settings, files)
     check_cancelled()  # a request whose client has left ends between two steps
     passages = build_own(settings.id, texts, seed=settings.seed)
@@ -90,13 +93,6 @@ def make_concept(settings: ConceptSettings, files: TextFiles) -> Made:
     if again := texts.repeated:
         remarks.append(Remark("warning", f"{len(again)} repeated texts are left out, such as {again[0]}"))
     return Made(concept, passages, remarks)
-
-
-def _neighbours(settings: ConceptSettings) -> Neighbours:
-    names = settings.neighbours
-    if settings.id in names or len(set(names)) < len(names):
-        raise ConfigError(f"neighbours {', '.join(names)}: name two different concepts, other than {settings.id}")
-    return Neighbours(*(CONCEPTS.get(name).id for name in names))
 
 
 def _texts(settings: ConceptSettings, files: TextFiles) -> OwnTexts:

@@ -99,7 +99,11 @@ class Services:
                     if data == END_OF_STREAM:
                         return
                     if data != line:
-                        yield _event(service, data)
+                        event = dict(json.loads(data))
+                        if "error" in event:
+                            error = event["error"]
+                            raise ServiceError(error["code"], f"{service}: {error['message']}", 503)
+                        yield event
         except httpx.HTTPError as error:
             at = f"{self.settings.http_address}{address}"
             raise EndpointError(f"{service} does not answer at {at}: {why(error, self.settings)}") from None
@@ -144,14 +148,6 @@ def table_of_stream(data: bytes) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"no Arrow stream: {shown(str(error))}") from None
     return table
-
-
-def _event(service: str, data: str) -> dict[str, Any]:
-    event = dict(json.loads(data))
-    if "error" in event:
-        error = event["error"]
-        raise ServiceError(error["code"], f"{service}: {error['message']}", 503)
-    return event
 
 
 def _no_service(response: httpx.Response) -> EndpointError:

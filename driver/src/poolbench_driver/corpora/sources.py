@@ -213,7 +213,11 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
     def build() -> pa.Table:
         table = concept_table(source, concept.id)
         if source is not config:
-            _require_disjoint(table, concept_table(config, concept.id), concept.id)
+            texts = table.filter(pc.equal(table["split"], "scorer"))["text"]
+            if shared := pc.sum(pc.is_in(texts, value_set=concept_table(config, concept.id)["text"])).as_py():
+                raise CorpusError(
+                    f"{shared} scorer texts of {concept.id} are passages of its corpus too; name another source"
+                )
         return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
     def count() -> int:
@@ -235,13 +239,6 @@ def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
         return None
     has_own = (Path(corpus.source) / concept.id / "scorer_pos.jsonl").is_file()
     return None if has_own else corpus.scorer_texts
-
-
-def _require_disjoint(scorer_texts: pa.Table, passages: pa.Table, concept: str) -> None:
-    """Raise CorpusError if a text that would train a scorer is also measured."""
-    texts = scorer_texts.filter(pc.equal(scorer_texts["split"], "scorer"))["text"]
-    if shared := pc.sum(pc.is_in(texts, value_set=passages["text"])).as_py():
-        raise CorpusError(f"{shared} scorer texts of {concept} are passages of its corpus too; name another source")
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:

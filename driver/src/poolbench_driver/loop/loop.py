@@ -130,7 +130,11 @@ class RunLoop:
 
     def _collect(self, waiting: dict[str, set[str]]) -> None:
         """Take the outcomes of tasks that ended; note which tasks wait, and which are in work."""
-        ended = self._unseen(waiting)
+        queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
+        leased = self.leases.held(self.in_flight.keys() - queued)
+        for task_id in queued | leased:
+            self.in_flight[task_id].seen(leased=task_id in leased)
+        ended = self.in_flight.keys() - queued - leased
         due = [entry for task_id, entry in self.in_flight.items() if task_id in ended or entry.look_due(self.pace)]
         # Read failures first: their workers commit nothing after them, so the outputs found then are final.
         failures = self.recovery.read_failures([self.in_flight[task_id].task for task_id in ended])
@@ -147,14 +151,6 @@ class RunLoop:
                     self._fail(standing)
             elif task.task_id in ended:
                 self._miss(entry)
-
-    def _unseen(self, waiting: dict[str, set[str]]) -> set[str]:
-        """Return the tasks that are neither waiting nor in work, and note of the others which they are."""
-        queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
-        leased = self.leases.held(self.in_flight.keys() - queued)
-        for task_id in queued | leased:
-            self.in_flight[task_id].seen(leased=task_id in leased)
-        return self.in_flight.keys() - queued - leased
 
     def _look_for_outputs(self, tasks: Sequence[Task], ended: Set[str]) -> None:
         """Look up outputs: of tasks that ended all, of others one, and the rest if it is there."""
@@ -181,7 +177,8 @@ class RunLoop:
             reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
             self._fail(Failure(task.task_id, task.kind, Status.FAILED, reason))
             return
-        self._send(task)
+        self.artifacts.store.delete(cancel_path(task.task_id))
+        self._publish(task)
         self.resent += 1
         self.display.note(f"{task.kind} {task.task_id} was lost by its worker; sent again")
         entry.sent_again()
@@ -224,10 +221,6 @@ class RunLoop:
                 self._publish(task)
             self.in_flight[task.task_id] = InFlight(task, self.clock)
             del self.pending[task.task_id]
-
-    def _send(self, task: Task) -> None:
-        self.artifacts.store.delete(cancel_path(task.task_id))
-        self._publish(task)
 
     def _publish(self, task: Task) -> None:
         self.queue.send(task.model_copy(update={"run_id": self.run_id}))

@@ -64,7 +64,7 @@ def probing_scope(
         strategies=(POOLING,),
         layers=tuple(autoencoders),
         metrics=("d1",),
-        fold_seeds=_fold_seeds(config.seed),
+        fold_seeds=tuple(range(config.seed + 1, config.seed + 1 + _FOLD_SEEDS)),
         saes=(),
     )
     saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
@@ -74,10 +74,6 @@ def probing_scope(
         else Scope(settings, model, (STRATEGIES.get(POOLING),))
     )
     return replace(scope, saes=saes)
-
-
-def _fold_seeds(seed: int) -> tuple[int, ...]:
-    return tuple(range(seed + 1, seed + 1 + _FOLD_SEEDS))
 
 
 def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:

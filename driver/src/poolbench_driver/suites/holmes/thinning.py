@@ -23,8 +23,12 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in data.instances.to_pylist():
         groups.setdefault(row["group"], []).append(row)
-    by_label = _by_label(groups, config.seed)
-    ordered = _taking_turns(by_label)
+    by_label: dict[str, list[str]] = {}
+    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{config.seed}:{group}".encode()).hexdigest()):
+        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+    by_label = dict(sorted(by_label.items()))
+    place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
+    ordered = sorted(place, key=lambda name: (place[name], name))
     if all(row["split"] is None for rows in groups.values() for row in rows):
         _draw_splits(groups, by_label)
     instances = list[dict[str, Any]]()
@@ -44,20 +48,6 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
         pa.Table.from_pylist(instances, data.instances.schema),
         data.notes,
     )
-
-
-def _by_label(groups: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> dict[str, list[str]]:
-    """Return the groups of each label in a seeded order, labels in order of the alphabet."""
-    by_label: dict[str, list[str]] = {}
-    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
-        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
-    return dict(sorted(by_label.items()))
-
-
-def _taking_turns(by_label: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return groups in an order in which every beginning has about the labels of the whole."""
-    place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
-    return sorted(place, key=lambda name: (place[name], name))
 
 
 def _draw_splits(groups: Mapping[str, list[dict[str, Any]]], by_label: Mapping[str, Sequence[str]]) -> None:

@@ -76,7 +76,10 @@ def d2_measures(
         measures.append(_value(metric, statistic, grid, weights, rules))
         if null_grids:
             measures += excess_measures(metric, statistic, grid, null_grids, rules)
-    measures += [_best_strength(grid, rules), _fluency(grid, weights, rules)]
+    column = grid.column(rules.reference_strength)
+    value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
+    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid, rules), rules.level)
+    measures += [_best_strength(grid, rules), Measure.of("d2.fluency", value, interval, ci_method=CI_METHOD)]
     return [
         measure.with_fields(
             direction=rules.direction,
@@ -191,13 +194,6 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:
         return Measure.failed("d2.best_strength", error)
     gain = gain_at(half, column, np.ones((1, len(choose))))[0]
     return Measure.of("d2.best_strength", float(grid.strengths[column]), details={"gain_where_chosen": float(gain)})
-
-
-def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules) -> Measure:
-    column = grid.column(rules.reference_strength)
-    value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
-    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid, rules), rules.level)
-    return Measure.of("d2.fluency", value, interval, ci_method=CI_METHOD)
 
 
 def _flat(metric: str) -> Measure:

@@ -16,7 +16,7 @@ from poolbench.errors import NotFoundError
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.suites.poolbench.plan import SteeringStages
 from poolbench_driver.suites.poolbench.release.source import Export
-from poolbench_driver.suites.poolbench.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
+from poolbench_driver.suites.poolbench.release.texts import RELEASE, ReleaseTable, TextScores, sources
 
 KIND = "poolbench-steered-outputs"
 #: Openings that come from elsewhere.
@@ -73,19 +73,14 @@ def _write_concept(
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
         for source in sources(export.scope, stages, concept):
             try:
-                tables = _tables(export, source)
+                refuse_restricted(source.strategy, (source.texts, source.fluency))
+                tables = export.artifacts.read_table(source.texts), export.artifacts.read_table(source.fluency)
             except NotFoundError as error:
                 missing.append({"concept": concept, "strategy": source.strategy, "reason": str(error)})
             else:
                 writer.write_table(rows.of(concept, source.strategy, *tables, text_scores))
             export.on_part(1)
     return missing
-
-
-def _tables(export: Export, source: TextKeys) -> tuple[pa.Table, pa.Table]:
-    """Return texts and fluency; restricted keys are refused before they are looked up."""
-    refuse_restricted(source.strategy, (source.texts, source.fluency))
-    return export.artifacts.read_table(source.texts), export.artifacts.read_table(source.fluency)
 
 
 def _scores_of(scores: pa.Table, concept: str) -> TextScores:

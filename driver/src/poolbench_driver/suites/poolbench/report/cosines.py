@@ -44,7 +44,8 @@ def cosine_blocks(rows: Sequence[Row], steered: int | None) -> list[Block]:
     for row in rows:
         parts[row["direction"], row["layer"]].append(row)
     boards = {key: board for key in sorted(parts) if (board := cosine_board(parts[key])).strategies}
-    first = _first(boards, steered)
+    keys = [key for key in boards if key[0] == PRIMARY]
+    first = next((key for key in keys if key[1] == steered), next(iter(keys), None))
     if first is None:
         return [Prose("Nothing to compare: fewer than two strategies have a direction.")]
     blocks: list[Block] = []
@@ -55,11 +56,6 @@ def cosine_blocks(rows: Sequence[Row], steered: int | None) -> list[Block]:
     if others := [_matrix(key, board) for key, board in boards.items() if key != first]:
         blocks.append(Details("Other layers and constructions", [Group(others)]))
     return blocks
-
-
-def _first(boards: Mapping[Key, CosineBoard], steered: int | None) -> Key | None:
-    keys = [key for key in boards if key[0] == PRIMARY]
-    return next((key for key in keys if key[1] == steered), next(iter(keys), None))
 
 
 def _matrix(key: Key, board: CosineBoard) -> Table:

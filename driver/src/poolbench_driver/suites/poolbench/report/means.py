@@ -66,7 +66,9 @@ def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
 def build_d1(rows: Iterable[Row], order: Sequence[str]) -> Table | None:
     """Return the table of D1 with strategies in `order`; None where the run did not measure it."""
     cells = by_strategy(row for row in rows if row["metric"] in D1_METRICS or row["metric"].startswith(FAMILY))
-    metrics = _metrics(cells)
+    present = {metric for _, metric in cells}
+    standard = [*D1_METRICS, *(FAMILY + name for name in DIRECTIONS)]
+    metrics = [metric for metric in standard if metric in present] + sorted(present - set(standard))
     if PRIMARY not in metrics:
         return None
     columns = [Column(metric.removeprefix(FAMILY)) for metric in metrics]
@@ -74,13 +76,6 @@ def build_d1(rows: Iterable[Row], order: Sequence[str]) -> Table | None:
         Line.of(name, *(_mean(cells, name, metric) for metric in metrics)) for name in order if (name, PRIMARY) in cells
     ]
     return Table([Column("strategy"), *columns], lines, note="; ".join(_notes(cells, metrics)), style="dense")
-
-
-def _metrics(cells: Cells) -> list[str]:
-    """Return the columns that the run has, in their order."""
-    present = {metric for _, metric in cells}
-    standard = [*D1_METRICS, *(FAMILY + name for name in DIRECTIONS)]
-    return [metric for metric in standard if metric in present] + sorted(present - set(standard))
 
 
 def _mean(cells: Cells, strategy: str, metric: str) -> Cell:
