@@ -14,8 +14,7 @@ from poolbench_driver.suites.poolbench.report.answer import (
     leaders,
     problems,
 )
-from poolbench_driver.suites.poolbench.report.audit import AuditView
-from poolbench_driver.suites.poolbench.report.checks import concept_checks
+from poolbench_driver.suites.poolbench.report.checks import AuditView, concept_checks
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
 CONCEPTS = ("causation", "contrast", "hedging", "narrative", "planning", "deference")

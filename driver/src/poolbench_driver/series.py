@@ -18,10 +18,9 @@ from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.needs import Need, lines, require_all
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec
+from poolbench_driver.contract.suite import BoardSpec, Need, lines, require_all
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain

@@ -12,7 +12,7 @@ import typer
 
 from poolbench.errors import InputError
 from poolbench_driver.adhoc.texts import TextLine, read_texts
-from poolbench_driver.cli.display import print_table
+from poolbench_driver.cli.tables import print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.cluster.services import Services

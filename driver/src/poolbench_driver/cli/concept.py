@@ -194,7 +194,7 @@ def _facts(concept: Made) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any], *, as_json: bool) -> None:
-    from poolbench_driver.cli.display import print_table
+    from poolbench_driver.cli.tables import print_table
 
     if as_json:
         typer.echo(json.dumps(facts, indent=1))

@@ -156,7 +156,7 @@ def recommendation(answer: Mapping[str, Any]) -> str:
 
 def _print(answer: dict[str, Any]) -> None:
     """Print the recommendation, then the answer as a table of two columns."""
-    from poolbench_driver.cli.display import print_table
+    from poolbench_driver.cli.tables import print_table
 
     typer.echo(recommendation(answer))
     size = answer["num_train"]

@@ -232,7 +232,7 @@ def _checked(configs: list[RunConfig]) -> Session:
 
 def new_folder(job: Job, output: Path) -> RunFolder:
     """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
-    from poolbench_driver.doctor.fitness import check_session
+    from poolbench_driver.doctor.finding import check_session
     from poolbench_driver.records import RunFolder
 
     for note in check_session(job.session):

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.tables import table_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:

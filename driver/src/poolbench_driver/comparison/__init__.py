@@ -1,8 +1,7 @@
 """What changed between two runs, paired by cell."""
 
 from poolbench_driver.comparison.changes import RunChanges, compare_runs
-from poolbench_driver.comparison.pairing import ACROSS, Pairing, join_rows, pair_cells
-from poolbench_driver.comparison.reading import read_results
+from poolbench_driver.comparison.pairing import ACROSS, Pairing, join_rows, pair_cells, read_results
 from poolbench_driver.comparison.render import as_markdown, as_sentence, as_tables
 
 __all__ = [

@@ -13,8 +13,7 @@ from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Par
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.plain import plain_page
-from poolbench_driver.pages.text import markdown_of
-from poolbench_driver.pages.view import json_of
+from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import RunFolder
 
 

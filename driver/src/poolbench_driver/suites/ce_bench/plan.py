@@ -32,15 +32,20 @@ from poolbench.steps.extractor import (
 from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep, stored_rows
-from poolbench_driver.imports.sae_folders import places_of, read_all
-from poolbench_driver.imports.saes import sae_step
+from poolbench_driver.imports.saes import places_of, read_all, sae_step
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
-from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
+from poolbench_driver.suites.ce_bench.concepts import (
+    ConceptProbes,
+    SetPassages,
+    plan_concepts,
+    plan_sets,
+    probing_scope,
+    read_sets,
+)
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import training_of
-from poolbench_driver.suites.ce_bench.sets import SetPassages, plan_sets, read_sets
 
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")

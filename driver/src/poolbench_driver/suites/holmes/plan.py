@@ -27,8 +27,7 @@ from poolbench_driver.corpora.sources import stored_rows
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS, WORD_ORDER, without_order
-from poolbench_driver.suites.holmes.thinning import thinned
+from poolbench_driver.suites.holmes.thinning import RANDOM_WEIGHTS, WORD_ORDER, thinned, without_order
 from poolbench_driver.waiting import waiting
 
 #: Passages of one extraction.

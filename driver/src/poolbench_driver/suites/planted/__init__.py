@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.suite import Need
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import typer
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.needs import Need
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.contract.suite import Need
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan

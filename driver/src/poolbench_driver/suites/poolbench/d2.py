@@ -28,6 +28,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     CURVE_STATISTICS,
     PUBLISHED_STATISTICS,
     CurveStatistic,
+    SteeringRules,
     best_column,
     fluency,
     fluent_strengths,
@@ -36,7 +37,6 @@ from poolbench_driver.suites.poolbench.measures.response import (
     mean_scores,
     perplexity_ratio,
 )
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"

@@ -1,10 +1,7 @@
-"""The D2 statistics of a response curve, each for many resamples of the openings at once.
-
-Every function takes weights [R, P] of the openings (bootstrap counts, or one row of ones for the value) and
-returns [R].
-"""
+"""The D2 statistics of a response curve, each for many resamples of the openings at once, and their settings."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +9,22 @@ from poolbench.errors import CellError
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+
+
+@dataclass(frozen=True)
+class SteeringRules:
+    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version."""
+
+    reference_strength: float = 0.125  # strength of `d2.scp_1` and `d2.fluency`, in the run's unit of strength
+    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)  # of the null directions and excess figures
+    min_perplexity_ratio: float = 0.67  # smallest perplexity ratio of a fluent strength (loops are cheap)
+    max_perplexity_ratio: float = 1.5  # largest perplexity ratio of a fluent strength
+    max_added_repetition: float = 0.1  # bound on the added share of repeated 4-grams of a fluent strength
+    num_bootstrap: int = 1000  # paired resamples of the openings
+    seed: int = 0  # seed of the resamples and of the halves of the openings
+    level: float = 0.95  # level of the intervals
+    direction: str = "C1"  # construction method of the steering directions
+
 
 CurveStatistic = Callable[[ResponseGrid, np.ndarray, SteeringRules], np.ndarray]
 

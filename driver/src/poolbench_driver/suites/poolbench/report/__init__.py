@@ -11,20 +11,20 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.page import Answer, Page, Part, Problem
 from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
-from poolbench_driver.pages.cells import spans
+from poolbench_driver.pages.plain import spans
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
-from poolbench_driver.suites.poolbench.report.audit import audit_part, build_audit
 from poolbench_driver.suites.poolbench.report.board import board_table, build_board
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams, response_charts, trade_off
 from poolbench_driver.suites.poolbench.report.checks import (
+    audit_part,
+    build_audit,
     check_part,
     concept_checks,
     coverage_part,
     scorer_parts,
     sink_parts,
 )
-from poolbench_driver.suites.poolbench.report.cosines import cosine_part
-from poolbench_driver.suites.poolbench.report.heat_maps import heat_map_part
+from poolbench_driver.suites.poolbench.report.cosines import cosine_part, heat_map_part
 from poolbench_driver.suites.poolbench.report.means import d1_parts, published_parts
 
 if TYPE_CHECKING:

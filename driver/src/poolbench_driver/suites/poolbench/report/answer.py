@@ -16,9 +16,9 @@ from poolbench_corpora.audit import Verdict
 from poolbench_driver.contract.page import Problem
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
-from poolbench_driver.pages.markdown import listed
+from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
-from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
+from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED, AuditView
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
 SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
