@@ -2,7 +2,7 @@
 
 One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
-inferred by `poolbench_corpora.inferred`.
+inferred by `poolbench_corpora.near`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from poolbench.concepts import CONCEPTS, refuse_sensitive
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
-from poolbench_corpora.inferred import infer_documents
+from poolbench_corpora.near import infer_documents
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.reading import records
 

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from poolbench.concepts import CONCEPTS, refuse_sensitive, withheld
 from poolbench.errors import CorpusError
 from poolbench_corpora.folders.building import window_of
-from poolbench_corpora.inferred import has_inferred_documents
 from poolbench_corpora.io import (
     CorpusManifest,
     folder_digest,
@@ -18,6 +17,7 @@ from poolbench_corpora.io import (
     read_concept,
     write_corpus,
 )
+from poolbench_corpora.near import has_inferred_documents
 from poolbench_corpora.own import OwnTexts, build_own, revision_of
 
 

@@ -2,6 +2,6 @@
 
 from poolbench_corpora.hub.build import HUB_REVISION, build_hub
 from poolbench_corpora.hub.catalog import Dataset, Recipe, datasets, recipes
-from poolbench_corpora.hub.records import LOCAL, reader_of
+from poolbench_corpora.hub.documents import LOCAL, reader_of
 
 __all__ = ["HUB_REVISION", "LOCAL", "Dataset", "Recipe", "build_hub", "datasets", "reader_of", "recipes"]

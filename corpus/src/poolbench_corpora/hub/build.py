@@ -10,13 +10,12 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench_corpora.hub.catalog import Recipe, datasets, get_recipe, labels_of, recipes
-from poolbench_corpora.hub.documents import documents_of
-from poolbench_corpora.hub.records import Reader
+from poolbench_corpora.hub.documents import Reader, documents_of
+from poolbench_corpora.near import TokenCounter
 from poolbench_corpora.partition import SPLITS, Split, split_of
 from poolbench_corpora.real.documents import Document
 from poolbench_corpora.real.selection import Candidate, Selection, round_robin
 from poolbench_corpora.real.weak_labels import Pool
-from poolbench_corpora.text import TokenCounter
 from poolbench_corpora.yields import Yield
 
 HUB_REVISION = "hub-1"

@@ -9,15 +9,14 @@ from poolbench_corpora.probing.data import (
     PROBING_INSTANCES,
     PROBING_PASSAGES,
     ProbingData,
+    as_passages,
     passage_id,
     passages_of,
     probing_data,
     shared_passages,
 )
-from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.importing import Imported, import_senteval, import_suite
-from poolbench_corpora.probing.passages import as_passages
-from poolbench_corpora.probing.samples import Note, Sample, Span
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
 
 __all__ = [
     "PROBING_INSTANCES",

@@ -5,8 +5,7 @@ StoryCatalog(folder).all()      -> what is known, and whether it is at hand
 """
 
 from poolbench_corpora.stories.catalog import StoryCatalog, StorySet, import_stories, read_stories
-from poolbench_corpora.stories.data import STORY_PASSAGES, Protocol, StoriesData
-from poolbench_corpora.stories.tags import Tagged, parse_tags
+from poolbench_corpora.stories.data import STORY_PASSAGES, Protocol, StoriesData, Tagged, parse_tags
 
 __all__ = [
     "STORY_PASSAGES",

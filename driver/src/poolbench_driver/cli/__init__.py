@@ -18,7 +18,6 @@ from poolbench.statuses import Code
 from poolbench.telemetry.logs import as_json, configure_logging
 from poolbench_driver.cli import (
     adhoc,
-    attach,
     concept,
     corpus,
     dead_letters,
@@ -74,18 +73,8 @@ def options(
 
 app.command(cls=run.RunCommand)(run.run)
 for command in (
-    *(
-        login.login,
-        login.logout,
-        runs.report,
-        runs.leaderboard,
-        runs.compare,
-        runs.ranks,
-        status.status,
-        attach.watch,
-        attach.cancel,
-    ),
-    *(planning.plan_data, listing.ls, upkeep.model),
+    *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
+    *(runs.compare, runs.ranks, planning.plan_data, listing.ls, upkeep.model),
     *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):

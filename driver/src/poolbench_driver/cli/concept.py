@@ -144,7 +144,7 @@ def _remote() -> Services | None:
 
 def _sent(services: Services, verb: str, definition: Definition, *, as_json: bool) -> int:
     """Send a definition and its files to the pooler, and show what it found; exit code 1 if nothing is usable."""
-    from poolbench_corpora.own.sending import request_of
+    from poolbench_corpora.own.definition import request_of
 
     answer = services.post("pooler", verb, request_of(definition))
     _show({name: answer[name] for name in ("id", "revision", "usable", "splits", "remarks")}, as_json=as_json)

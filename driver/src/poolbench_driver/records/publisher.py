@@ -1,4 +1,8 @@
-"""Write the record and the files of a run into the object store, so that other machines can follow and compare it."""
+"""Write the record and the files of a run into the object store, for other machines that follow and compare it.
+
+A thread writes the record, so that a slow or absent store never holds up the run, and a long step of the driver does
+not make it look dead. What cannot be written is tried again at the next tick.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The records of runs in the object store, and runs of a folder and of the store, each once."""
+"""The records of runs in the object store, and runs of a folder and of the store, each once.
+
+A driver writes its state at least every 10 s. Its age is counted by the clock of the store. The clocks of the machines
+play no part.
+"""
 
 from __future__ import annotations
 

@@ -5,9 +5,8 @@ Reference: the construction rules of PoolBench's matched concepts. Where a delet
 Where no rule rewrites a sentence well, the rewriter declines the passage.
 """
 
-from poolbench_corpora.real.rewriting.causation import CAUSATION
 from poolbench_corpora.real.rewriting.conditionality import CONDITIONALITY
-from poolbench_corpora.real.rewriting.contrast import CONTRAST
+from poolbench_corpora.real.rewriting.connectives import CAUSATION, CONTRAST
 from poolbench_corpora.real.rewriting.engine import Rewrite, Rewriter
 from poolbench_corpora.real.rewriting.hedging import HEDGING
 from poolbench_corpora.real.rewriting.legal import LEGAL_FORMALITY

@@ -21,8 +21,7 @@ from poolbench_corpora.probing import as_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import as_concepts
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
-from poolbench_driver.corpora.probing_sets import chosen_sets
-from poolbench_driver.corpora.sources import LocalStep, stored_rows
+from poolbench_driver.corpora.sources import LocalStep, chosen_sets, stored_rows
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import SPLITS, Components, plan_probes, probe_params

@@ -22,8 +22,7 @@ from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, ProbingSet, shared_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER
-from poolbench_driver.corpora.probing_sets import chosen_sets
-from poolbench_driver.corpora.sources import stored_rows
+from poolbench_driver.corpora.sources import chosen_sets, stored_rows
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig

@@ -19,23 +19,21 @@ from poolbench_driver.suites.poolbench.measures.grids import (
     response_grids,
     single_grid,
 )
-from poolbench_driver.suites.poolbench.measures.intervals import (
-    expanded_level,
-    opening_interval,
-    with_direction_spread,
-)
 from poolbench_driver.suites.poolbench.measures.response import (
     CURVE_STATISTICS,
     PUBLISHED_STATISTICS,
     CurveStatistic,
     SteeringRules,
     best_column,
+    expanded_level,
     fluency,
     fluent_strengths,
     gain_at,
     halves,
     mean_scores,
+    opening_interval,
     perplexity_ratio,
+    with_direction_spread,
 )
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
@@ -66,7 +64,10 @@ def d2_measures(
         Measures in the order of D2_METRICS; those that cannot be computed are null with status and reason.
     """
     try:
-        grid, null_grids = _grids(texts, scorer)
+        if isinstance(texts, CellError):
+            raise texts
+        scorer.require_valid()
+        grid, null_grids = _grids(texts, scorer.concept)
     except CellError as error:
         nulls = [Measure.failed(name, error) for name in D2_METRICS]
         return [measure.with_fields(direction=rules.direction, scorer=scorer.concept) for measure in nulls]
@@ -92,13 +93,10 @@ def d2_measures(
     ]
 
 
-def _grids(texts: CellTexts | CellError, scorer: GatedScorer) -> tuple[ResponseGrid, list[ResponseGrid]]:
+def _grids(texts: CellTexts, scorer: str) -> tuple[ResponseGrid, list[ResponseGrid]]:
     """Return the grid of the steered texts and those of the null directions. Raise CellError if there are none."""
-    if isinstance(texts, CellError):
-        raise texts
-    scorer.require_valid()
-    grid = single_grid(texts.steered, texts.unsteered, scorer.concept)
-    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer.concept)
+    grid = single_grid(texts.steered, texts.unsteered, scorer)
+    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer)
     return grid, list(nulls.values())
 
 
@@ -245,11 +243,17 @@ def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) 
         and 95th percentile of the null directions' mean scores (null if not run).
     """
     try:
-        grid = single_grid(texts.steered, texts.unsteered, scorer.concept)
-        nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer.concept)
+        grid, null_grids = _grids(texts, scorer.concept)
     except CellError:
         return []
-    band = _null_band(list(nulls.values()))
+    by_strength: dict[float, list[float]] = {}
+    for null_grid in null_grids:
+        for strength, score in zip(null_grid.strengths.round(9).tolist(), null_grid.score.mean(axis=0), strict=True):
+            by_strength.setdefault(strength, []).append(float(score))
+    band = {}
+    for strength, scores in by_strength.items():
+        low, high = np.percentile(scores, [5, 95])
+        band[strength] = {"null_low": float(low), "null_mean": float(np.mean(scores)), "null_high": float(high)}
     columns = _curve_columns(grid, rules)
     identity = {"direction": rules.direction, "scorer": scorer.concept, "n": len(grid.openings)}
     no_band = {"null_low": None, "null_mean": None, "null_high": None}
@@ -274,15 +278,3 @@ def _curve_columns(grid: ResponseGrid, rules: SteeringRules) -> dict[str, np.nda
         "repeated_4grams": grid.repeated.mean(axis=0),
         "fluent": fluent_strengths(grid, rules),
     }
-
-
-def _null_band(grids: list[ResponseGrid]) -> dict[float, dict[str, float]]:
-    by_strength: dict[float, list[float]] = {}
-    for grid in grids:
-        for strength, score in zip(grid.strengths.round(9).tolist(), grid.score.mean(axis=0), strict=True):
-            by_strength.setdefault(strength, []).append(float(score))
-    bands = {}
-    for strength, scores in by_strength.items():
-        low, high = np.percentile(scores, [5, 95])
-        bands[strength] = {"null_low": float(low), "null_mean": float(np.mean(scores)), "null_high": float(high)}
-    return bands

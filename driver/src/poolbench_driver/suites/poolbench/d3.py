@@ -23,13 +23,14 @@ from poolbench_driver.suites.poolbench.measures.grids import (
     response_grids,
     single_grid,
 )
-from poolbench_driver.suites.poolbench.measures.intervals import opening_interval, with_direction_spread
 from poolbench_driver.suites.poolbench.measures.response import (
     PUBLISHED_STATISTICS,
     SteeringRules,
     best_column,
     gain_at,
     halves,
+    opening_interval,
+    with_direction_spread,
 )
 from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell, SteeredTexts
 

@@ -17,8 +17,8 @@ from poolbench_driver.suites.poolbench.audit import Audits
 from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
 from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve
 from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
-from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeredTexts
 
 

@@ -21,7 +21,7 @@ from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.release.facts import passages_source
+from poolbench_driver.release import passages_source
 from poolbench_driver.stages.vectors import ConceptVectors
 from poolbench_driver.suites.poolbench.release.source import Export, model_folder
 

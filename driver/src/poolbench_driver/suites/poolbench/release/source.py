@@ -14,7 +14,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import replacing, require_same
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release.facts import origin, release_facts
+from poolbench_driver.release import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan

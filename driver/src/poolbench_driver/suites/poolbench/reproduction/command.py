@@ -149,7 +149,7 @@ def _models(table: OfficialTable) -> str:
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
-    from poolbench_driver.suites.poolbench.differences import other_settings
+    from poolbench_driver.suites.poolbench.presets import other_settings
     from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, cell_rows, compare_cells, summary_rows
 
     config = of_concepts(folder.config())
@@ -220,8 +220,7 @@ def _cluster() -> ClusterSettings | None:
 
 def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
-    from poolbench_driver.cli.outcome import show_outcome
-    from poolbench_driver.cli.run import new_folder
+    from poolbench_driver.cli.run import new_folder, show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all

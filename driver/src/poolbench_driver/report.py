@@ -1,4 +1,4 @@
-"""The page of a run: what its suite says, then nulls, failures and provenance."""
+"""The page of a run, as HTML, as Markdown and as JSON: what its suite says, then nulls, failures and provenance."""
 
 from __future__ import annotations
 
