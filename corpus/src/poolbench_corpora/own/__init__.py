@@ -4,13 +4,12 @@ from poolbench_corpora.own.build import Made, OwnTexts, TextFiles, build_own, ma
 from poolbench_corpora.own.definition import Definition, read_definition, template
 from poolbench_corpora.own.files import Text, read_pairs, read_texts
 from poolbench_corpora.own.labelled import parse_columns, read_labelled
-from poolbench_corpora.own.review import Remark, review
+from poolbench_corpora.own.review import review
 
 __all__ = [
     "Definition",
     "Made",
     "OwnTexts",
-    "Remark",
     "Text",
     "TextFiles",
     "build_own",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from poolbench.concepts import CONCEPTS, refuse_restricted
 from poolbench.contracts.tables import table_from_rows
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import NotFoundError, ReceiptError
-from poolbench_driver.dataset_folder import hub_header, render_card, write_release
+from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import SteeringStages
 from poolbench_driver.suites.poolbench.release.source import Export
@@ -58,45 +58,30 @@ RELEASE = pa.schema(
 TextScores = Mapping[str, Mapping[str, float | None]]
 
 
-class TextKeys(NamedTuple):
-    """Artifact keys of the texts of one concept and strategy."""
-
-    strategy: str
-    texts: str
-    fluency: str
-
-
-def sources(scope: Scope, stages: SteeringStages, concept: str) -> Iterator[TextKeys]:
-    """Yield the contents of a concept's file, in order: unsteered texts, each strategy's, the null directions'."""
-    yield TextKeys(UNSTEERED, *stages.unsteered.texts)
-    for name in [*(spec.id for spec in scope.strategies), NULLS]:
-        yield TextKeys(name, *stages.texts.concepts[concept].texts[name])
-
-
-class ReleaseTable:
-    """Turn the tables of one plan into release rows."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._versions = {spec.id: spec.version for spec in scope.strategies}
-        self._common = {
-            "model": scope.model.ref.id,
-            "model_revision": scope.model.ref.revision,
-            "layer": scope.steering_layer,
-            "alpha_unit": scope.config.budget.alpha_unit,
-            "positions": scope.config.steering.positions,
-            "temperature": scope.config.steering.temperature,
-        }
-
-    def of(self, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores) -> pa.Table:
-        """Return RELEASE rows of one concept and strategy; raise ReceiptError for a text without a valid receipt."""
-        nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
-        rows = []
-        for row in texts.to_pylist():
-            text_scores = scores.get(row["text_id"], {})
-            rows.append({**row, **self._common, **_steering(row), **_scores(concept, text_scores)})
-            rows[-1] |= {"concept": concept, "strategy": strategy, "strategy_version": self._versions.get(strategy)}
-            rows[-1] |= {"opening_id": row["prompt_id"], "opening": row["prompt"], "mean_nll": nll.get(row["text_id"])}
-        return table_from_rows(rows, RELEASE)
+def release_table(
+    scope: Scope, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores
+) -> pa.Table:
+    """Return RELEASE rows of one concept and strategy; raise ReceiptError for a text without a valid receipt."""
+    common = {
+        "model": scope.model.ref.id,
+        "model_revision": scope.model.ref.revision,
+        "layer": scope.steering_layer,
+        "alpha_unit": scope.config.budget.alpha_unit,
+        "positions": scope.config.steering.positions,
+        "temperature": scope.config.steering.temperature,
+        "concept": concept,
+        "strategy": strategy,
+        "strategy_version": next((spec.version for spec in scope.strategies if spec.id == strategy), None),
+    }
+    neighbours = sorted({*CONCEPTS.get(concept).neighbours} - {concept})
+    nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
+    rows = []
+    for row in texts.to_pylist():
+        text_scores = scores.get(row["text_id"], {})
+        others = [{"scorer": name, "score": text_scores[name]} for name in neighbours if name in text_scores]
+        rows.append({**row, **common, **_steering(row), "score": text_scores.get(concept), "neighbour_scores": others})
+        rows[-1] |= {"opening_id": row["prompt_id"], "opening": row["prompt"], "mean_nll": nll.get(row["text_id"])}
+    return table_from_rows(rows, RELEASE)
 
 
 def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,12 +95,6 @@ def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
             f"{changed} of {expected} positions, vector {row['vector_hash'] or 'unknown'}"
         )
     return {"direction": row["direction_key"].rpartition("/")[2]}
-
-
-def _scores(concept: str, text_scores: Mapping[str, float | None]) -> dict[str, Any]:
-    scorers = [name for name in sorted({*CONCEPTS.get(concept).neighbours}) if name in text_scores and name != concept]
-    others = [{"scorer": name, "score": text_scores[name]} for name in scorers]
-    return {"score": text_scores.get(concept), "neighbour_scores": others}
 
 
 KIND = "poolbench-steered-outputs"
@@ -168,17 +147,18 @@ def _write_concept(
     file: Path, concept: str, export: Export, stages: SteeringStages, scores: pa.Table
 ) -> list[dict[str, str]]:
     """Write one concept's file; return the parts that the run does not have."""
-    text_scores, rows, missing = _scores_of(scores, concept), ReleaseTable(export.scope), []
+    text_scores, missing = _scores_of(scores, concept), list[dict[str, str]]()
+    keys = {UNSTEERED: stages.unsteered.texts, **stages.texts.concepts[concept].texts}
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
-        for source in sources(export.scope, stages, concept):
+        for strategy in (UNSTEERED, *(spec.id for spec in export.scope.strategies), NULLS):
             try:
-                refuse_restricted(source.strategy, (source.texts, source.fluency))
-                tables = export.artifacts.read_table(source.texts), export.artifacts.read_table(source.fluency)
+                refuse_restricted(strategy, keys[strategy])
+                texts, fluency = (export.artifacts.read_table(key) for key in keys[strategy])
             except NotFoundError as error:
-                missing.append({"concept": concept, "strategy": source.strategy, "reason": str(error)})
+                missing.append({"concept": concept, "strategy": strategy, "reason": str(error)})
             else:
-                writer.write_table(rows.of(concept, source.strategy, *tables, text_scores))
+                writer.write_table(release_table(export.scope, concept, strategy, texts, fluency, text_scores))
             export.on_part(1)
     return missing
 
@@ -211,9 +191,7 @@ def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) ->
         *("", "## Fields", "", "| field | meaning |", "|---|---|", *fields),
         *("", "`manifest.json` holds size, rows and SHA-256 of every file, and what the run lacks."),
     ]
-    return render_card(
-        hub_header(export.licence, configs), "Steered texts", lead, export.origin(**_settings(export)), sections
-    )
+    return export.card("Steered texts", lead, sections, hub_header(export.licence, configs), **_settings(export))
 
 
 def _settings(export: Export) -> dict[str, str]:
