@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from poolbench.contracts import Row
 from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Part, Prose, Table
@@ -72,7 +70,14 @@ def _nulls(folder: RunFolder) -> Part:
     """Return why figures are missing, and which tasks failed."""
     results, failures = folder.read_table("results"), folder.read_table("failures").to_pylist()
     status, reason, kind = (Column(head, is_text=True) for head in ("status", "reason, for example", "kind"))
-    nulls = _null_reasons(results.to_pylist())
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: dict[tuple[str, str], str] = {}
+    for row in results.to_pylist():
+        if row["status"] != Status.OK:
+            key = (row["metric"].split(".")[0], row["status"])
+            counts[key] += 1
+            reasons.setdefault(key, row["reason"] or "")
+    nulls = [Line.of(*key, str(number), reasons[key]) for key, number in counts.most_common()]
     failed = [Line.of(row["task_id"], row["kind"], row["reason"]) for row in failures]
     blocks: list[Block] = [
         Table.of(["metrics", status, "rows", reason], nulls) if nulls else Prose("No nulls."),
@@ -83,15 +88,3 @@ def _nulls(folder: RunFolder) -> Part:
         "number."
     )
     return Part("nulls", "Nulls and failures", blocks, "Nulls", note)
-
-
-def _null_reasons(rows: Sequence[Row]) -> list[Line]:
-    """Return how many cells are null, by metric family and status, with an example of the reason."""
-    counts: Counter[tuple[str, str]] = Counter()
-    reasons: dict[tuple[str, str], str] = {}
-    for row in rows:
-        if row["status"] != Status.OK:
-            key = (row["metric"].split(".")[0], row["status"])
-            counts[key] += 1
-            reasons.setdefault(key, row["reason"] or "")
-    return [Line.of(*key, str(number), reasons[key]) for key, number in counts.most_common()]

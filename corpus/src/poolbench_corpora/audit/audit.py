@@ -133,18 +133,14 @@ def audit(concept: Concept, passages: pa.Table, *, seed: int = 0, num_bootstrap:
     """
     training = Training.of(passages, seed)
     all_figures = figures(concept, training, num_bootstrap=num_bootstrap, seed=seed)
-    copies = _copies(passages)
-    decided, reasons = verdict(training, all_figures, copies)
-    return Audit(concept.id, decided, reasons, tuple(all_figures), copies, training)
-
-
-def _copies(passages: pa.Table) -> Copies:
     used = passages.filter(pc.is_in(passages["split"], pa.array(["train", "test"])))
     in_test = np.array([split == "test" for split in used["split"].to_pylist()], dtype=bool)
     pairs, _ = near_duplicates(used["text"].to_pylist())
     across = in_test[pairs[:, 0]] != in_test[pairs[:, 1]]
     copied = np.unique(pairs[across][in_test[pairs[across]]])
-    return Copies(int(in_test.sum()), len(copied))
+    copies = Copies(int(in_test.sum()), len(copied))
+    decided, reasons = verdict(training, all_figures, copies)
+    return Audit(concept.id, decided, reasons, tuple(all_figures), copies, training)
 
 
 def _row(figure: Figure) -> Row:

@@ -173,7 +173,13 @@ def some(items: Sequence[T], number: int, seed: str) -> list[T]:
 def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:
     """Return the groups in the order in which they are taken."""
     places: list[tuple[float, float, str]] = []
-    strata = _strata(groups)
+    classes = _classes(groups)
+    count = Counter(label for labels in classes.values() for label in labels)
+    names_of: defaultdict[Stratum, list[str]] = defaultdict(list)  # by split and rarest label
+    for name, members in groups.items():
+        rarest = min(classes[name], key=lambda label: (count[label], str(label)))
+        names_of[members[0].split or "", rarest].append(name)
+    strata = dict(sorted(names_of.items(), key=str))
     smallest: dict[str, int] = {}
     for (split, _), names in strata.items():
         smallest[split] = min(len(names), smallest.get(split, len(names)))
@@ -182,16 +188,6 @@ def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:
         subset = names[: smallest[split]] if balanced else names
         places += [((index + 0.5) / len(subset), rng.random(), name) for index, name in enumerate(subset)]
     return [name for *_, name in sorted(places)]
-
-
-def _strata(groups: Groups) -> dict[Stratum, list[str]]:
-    classes = _classes(groups)
-    count = Counter(label for labels in classes.values() for label in labels)
-    strata: defaultdict[Stratum, list[str]] = defaultdict(list)
-    for name, members in groups.items():
-        rarest = min(classes[name], key=lambda label: (count[label], str(label)))
-        strata[members[0].split or "", rarest].append(name)
-    return dict(sorted(strata.items(), key=str))
 
 
 def _classes(groups: Groups) -> dict[str, list[Hashable]]:

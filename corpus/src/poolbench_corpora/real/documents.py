@@ -60,7 +60,13 @@ def _read_archive(folder: str, name: str) -> dict[str, bytes]:
     if not packed.is_file():
         raise CorpusError(f"archive {packed.name} is missing from {folder}; put it there or unpack it as {root}")
     try:
-        return _read_tar(packed)
+        files: dict[str, bytes] = {}
+        with tarfile.open(packed, "r:xz") as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isfile() else None
+                if stream is not None:
+                    files[member.name.removeprefix("./").partition("/")[2]] = stream.read()
+        return dict(sorted(files.items()))
     except (tarfile.TarError, EOFError, OSError) as error:
         raise CorpusError(f"archive {packed} cannot be read ({error}); fetch it again") from error
 
@@ -73,16 +79,6 @@ def _read_folder(root: Path) -> dict[str, bytes]:
     # If an archive is unpacked into a folder of the same name, the name occurs twice.
     root = root / root.name if (root / root.name).is_dir() else root
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def _read_tar(path: Path) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    with tarfile.open(path, "r:xz") as archive:
-        for member in archive:
-            stream = archive.extractfile(member) if member.isfile() else None
-            if stream is not None:
-                files[member.name.removeprefix("./").partition("/")[2]] = stream.read()
-    return dict(sorted(files.items()))
 
 
 Files = Mapping[str, bytes]

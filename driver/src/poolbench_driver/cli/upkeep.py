@@ -17,7 +17,7 @@ from poolbench_driver.cli.runs import Output
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.records import Run, RunFolder, RunRecords
+    from poolbench_driver.records import Run, RunFolder
     from poolbench_driver.stages.stage import Plan
 
 
@@ -76,7 +76,13 @@ def gc(
     session = open_session()
     records = RunRecords(session.artifacts.store)
     for run in [Runs(output, records).find(name) for name in (forget or "").split(",") if name]:
-        _forget(run, records)
+        if run.unfinished:
+            raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+        if run.record is None:
+            raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
+        records.forget(run.id)
+        stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+        typer.echo(f"the record of {run.id} is removed{stays}")
     runs = Runs(output, records).all()
     if not runs and delete:
         raise ConfigError(
@@ -98,17 +104,6 @@ def gc(
     if aside:
         size = sum(info.size for info in aside) / 1e6
         typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
-
-
-def _forget(run: Run, records: RunRecords) -> None:
-    """Remove the record of a run from the object store."""
-    if run.unfinished:
-        raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
-    if run.record is None:
-        raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
-    records.forget(run.id)
-    stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
-    typer.echo(f"the record of {run.id} is removed{stays}")
 
 
 def needed_by(runs: Iterable[Run], session: Session) -> set[str]:

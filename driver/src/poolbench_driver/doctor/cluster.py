@@ -27,7 +27,10 @@ def store(settings: ClusterSettings) -> Iterator[Finding]:
     name = f"object store {settings.store_uri}"
     try:
         artifacts = Artifacts(open_store(settings.store_uri))
-        _write_once(artifacts)
+        path = f"doctor/{uuid.uuid4().hex}"
+        artifacts.store.put(path, bytes(1 << 16))
+        artifacts.store.get(path)
+        artifacts.store.delete(path)
     except PoolbenchError as error:
         yield Finding(name, Level.FAILURE, str(error))
         return
@@ -49,13 +52,6 @@ def broker(settings: ClusterSettings) -> Iterator[Finding]:
         artifacts = Artifacts(open_store(settings.store_uri))
         owner = owner_of(settings, artifacts)
         yield checked("owner of the broker", partial(require_owner, connection, owner))
-
-
-def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:
-    path = f"{folder}/{uuid.uuid4().hex}"
-    artifacts.store.put(path, bytes(1 << 16))
-    artifacts.store.get(path)
-    artifacts.store.delete(path)
 
 
 #: Services that use a GPU where there is one.

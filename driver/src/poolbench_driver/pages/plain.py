@@ -40,24 +40,19 @@ def spans(sentence: str, names: Iterable[str]) -> list[Span]:
 
 def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) -> Page:
     """Return the board of a run: entrants by mean rank on the primary metric, with the mean of each shown metric."""
-    lines = _lines(rows, board)
+    ranks = {row[board.entrant]: row["value"] for row in rows if _is_rank(row, board.primary)}
+    entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
+    ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
+    lines = [
+        Line.of(name, number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown))
+        for name in ordered
+    ]
     note = (
         f"Mean rank over each {board.block} on {board.primary} (1 is best), and the mean of each metric. A word in "
         "place of a number is why there is none."
     )
     answer = Answer(spans(_answer(lines, rows, board), [lines[0].cells[0].text] if lines else ()))
     return Page(title, subject, answer, Table.of([board.entrant, "mean rank", *board.shown], lines, note=note))
-
-
-def _lines(rows: Sequence[Row], board: BoardSpec) -> list[Line]:
-    """Return a line for each entrant, the best first; those without a rank come last."""
-    ranks = {row[board.entrant]: row["value"] for row in rows if _is_rank(row, board.primary)}
-    entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
-    ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
-    return [
-        Line.of(name, number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown))
-        for name in ordered
-    ]
 
 
 def _is_rank(row: Row, metric: str) -> bool:

@@ -112,12 +112,8 @@ def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
     texts = []
     for place, column_heads in enumerate(heads):
         cell = line.cells[place] if place < len(line.cells) else Cell()
-        texts += [_text(cell), cell.interval][: len(column_heads)]
+        texts += [" / ".join(map(_in_one_line, cell.passages)) or cell.text, cell.interval][: len(column_heads)]
     return texts
-
-
-def _text(cell: Cell) -> str:
-    return " / ".join(map(_in_one_line, cell.passages)) or cell.text
 
 
 def _in_one_line(passage: Passage) -> str:

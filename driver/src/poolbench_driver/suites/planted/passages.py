@@ -124,21 +124,17 @@ def planted_passages(signal: str, seed: int = 0) -> pa.Table:
 
 def _drawn(signal: str, pair: int, rng: np.random.Generator) -> tuple[list[Token], list[Place]]:
     for _ in range(_MAX_TRIES):
-        tokens = write(_templates(signal, rng), rng)
+        templates = [str(rng.choice(TEMPLATES)) for _ in range(int(rng.integers(7, 11)))]
+        if signal == "sentence":
+            templates[2:5] = [LONG, SHORT] if rng.random() < 0.5 else [SHORT, LONG]
+        if signal == "entity":
+            templates[int(rng.integers(len(templates)))] = WITH_NAME
+        if signal == "end":
+            templates[-1] = ENDING
+        tokens = write(templates, rng)
         if len(tokens) in LENGTHS and (places := _FIND[signal](tokens, pair, rng)) is not None:
             return tokens, places
     raise InputError(f"no passage for the planted signal {signal!r} in {_MAX_TRIES} draws")
-
-
-def _templates(signal: str, rng: np.random.Generator) -> list[str]:
-    templates = [str(rng.choice(TEMPLATES)) for _ in range(int(rng.integers(7, 11)))]
-    if signal == "sentence":
-        templates[2:5] = [LONG, SHORT] if rng.random() < 0.5 else [SHORT, LONG]
-    if signal == "entity":
-        templates[int(rng.integers(len(templates)))] = WITH_NAME
-    if signal == "end":
-        templates[-1] = ENDING
-    return templates
 
 
 def _row(concept: str, pair: int, label: int, tokens: Sequence[Token], places: Sequence[Place]) -> dict[str, object]:

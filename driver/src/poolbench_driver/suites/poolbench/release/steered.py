@@ -147,7 +147,12 @@ def _write_concept(
     file: Path, concept: str, export: Export, stages: SteeringStages, scores: pa.Table
 ) -> list[dict[str, str]]:
     """Write one concept's file; return the parts that the run does not have."""
-    text_scores, missing = _scores_of(scores, concept), list[dict[str, str]]()
+    by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
+    if scores.num_rows:
+        mask = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
+        for row in scores.filter(mask).select(["text_id", "scorer", "score"]).to_pylist():
+            by_text[row["text_id"]][row["scorer"]] = row["score"]
+    text_scores, missing = by_text, list[dict[str, str]]()
     keys = {UNSTEERED: stages.unsteered.texts, **stages.texts.concepts[concept].texts}
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
@@ -161,16 +166,6 @@ def _write_concept(
                 writer.write_table(release_table(export.scope, concept, strategy, texts, fluency, text_scores))
             export.on_part(1)
     return missing
-
-
-def _scores_of(scores: pa.Table, concept: str) -> TextScores:
-    """Return scores of a concept's texts and of the unsteered ones, by text id and scorer."""
-    by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
-    if scores.num_rows:
-        mask = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
-        for row in scores.filter(mask).select(["text_id", "scorer", "score"]).to_pylist():
-            by_text[row["text_id"]][row["scorer"]] = row["score"]
-    return by_text
 
 
 def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) -> str:
