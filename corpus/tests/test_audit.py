@@ -22,7 +22,7 @@ from poolbench.contracts.tables import PASSAGES
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Audit, Verdict, audit
 from poolbench_corpora.audit.confounds import CONFOUNDS, surface_scores
-from poolbench_corpora.audit.surface import TEXT_FEATURES, one_hot
+from poolbench_corpora.audit.training import TEXT_FEATURES, one_hot
 from poolbench_corpora.near import infer_documents
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.signals import planted_concepts

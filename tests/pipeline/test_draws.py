@@ -90,7 +90,7 @@ DRAWS_UNITS = {
     "poolbench.statistics.winning_rate:rank_resolution": "probing sets or concepts",
     "poolbench_driver.comparison.changes:_value_row": "concepts, each the mean over its cells",
     "poolbench_driver.comparison.changes:_rank_changes": "concepts",
-    "poolbench_driver.pages.boards.layer_stability:_pair": "concepts",
+    "poolbench_driver.pages.boards.cell_table:_pair": "concepts",
     "poolbench_driver.pages.boards.ranks:_agreement": "concepts",
     "poolbench_driver.suites.ce_bench.view:Entrant.beats": "subjects",
     "poolbench_driver.suites.poolbench.d3:Shifts.__init__": "openings",

@@ -14,8 +14,7 @@ from poolbench.concepts import Concept
 from poolbench.errors import CellError
 from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
 from poolbench.statuses import Status
-from poolbench_corpora.audit.surface import TEXT_FEATURES, one_hot
-from poolbench_corpora.audit.training import Training
+from poolbench_corpora.audit.training import TEXT_FEATURES, Training, one_hot
 from poolbench_corpora.checks import seed_pattern
 
 #: Inverse regularisation of D1's probe, on standardised features.

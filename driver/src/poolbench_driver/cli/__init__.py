@@ -21,7 +21,6 @@ from poolbench_driver.cli import (
     concept,
     corpus,
     dead_letters,
-    embed,
     export,
     help,
     importing,
@@ -75,7 +74,7 @@ app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
     *(runs.compare, runs.ranks, planning.plan_data, listing.ls, upkeep.model),
-    *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
+    *(adhoc.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)

@@ -52,7 +52,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> int:
     """Check every construction rule and audit confounds; exit code 1 if a rule is broken or a verdict is not pass."""
-    from poolbench_corpora.folders.validation import validate_folder
+    from poolbench_corpora.folders.importing import validate_folder
 
     return validate_folder(folder, concepts, as_json=as_json)
 

@@ -21,7 +21,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.contract.recorded_csv import Line, read_csv
+from poolbench_driver.contract.source import Line, read_csv
 from poolbench_driver.pages.text import interval, items, paragraph, table
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")

@@ -13,7 +13,7 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
 from poolbench_driver.pages.plain import spans
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
-from poolbench_driver.suites.poolbench.report.board import board_table, build_board
+from poolbench_driver.suites.poolbench.report.board import board_table, build_board, d1_parts, published_parts
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams, response_charts, trade_off
 from poolbench_driver.suites.poolbench.report.checks import (
     audit_part,
@@ -25,7 +25,6 @@ from poolbench_driver.suites.poolbench.report.checks import (
     sink_parts,
 )
 from poolbench_driver.suites.poolbench.report.cosines import cosine_part, heat_map_part
-from poolbench_driver.suites.poolbench.report.means import d1_parts, published_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa

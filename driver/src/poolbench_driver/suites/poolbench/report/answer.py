@@ -17,7 +17,7 @@ from poolbench_driver.contract.page import Problem
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
 from poolbench_driver.pages.text import listed
-from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
+from poolbench_driver.suites.poolbench.d1 import CEILING
 from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED, AuditView
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
