@@ -7,6 +7,7 @@ from pathlib import Path
 
 from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
+from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Part, Prose, Table
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.html import html_of
@@ -36,10 +37,8 @@ def write_page(folder: RunFolder, page: Page) -> Path:
     target = folder.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
     html = html_of(page, folder.file("config.resolved.yaml").read_text("utf-8"))
-    for file, text in ((target.with_name("view.json"), json_of(page)), (target, html)):
-        partial = file.with_suffix(".partial")
-        partial.write_text(text, "utf-8")
-        partial.replace(file)
+    write_at_once(target.with_name("view.json"), json_of(page))
+    write_at_once(target, html)
     return target
 
 

@@ -40,7 +40,7 @@ def spans(sentence: str, names: Iterable[str]) -> list[Span]:
 
 def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) -> Page:
     """Return the board of a run: entrants by mean rank on the primary metric, with the mean of each shown metric."""
-    ranks = {row[board.entrant]: row["value"] for row in rows if _is_rank(row, board.primary)}
+    ranks = {row[board.entrant]: row["value"] for row in rows if is_rank(row, board.primary)}
     entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
     ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
     lines = [
@@ -55,7 +55,8 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) 
     return Page(title, subject, answer, Table.of([board.entrant, "mean rank", *board.shown], lines, note=note))
 
 
-def _is_rank(row: Row, metric: str) -> bool:
+def is_rank(row: Row, metric: str) -> bool:
+    """Return whether a row is the mean rank of an entrant on a metric, over the board of all."""
     return row["metric"] == "rank.mean" and json.loads(row["params"]) == {"of": metric, "board": "all"}
 
 

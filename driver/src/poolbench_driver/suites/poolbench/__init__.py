@@ -112,8 +112,14 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def commands(self) -> typer.Typer:
         """Return `reproduce`, and what `export` writes of concepts."""
-        from poolbench_driver.suites.poolbench.commands import app
+        import typer
 
+        from poolbench_driver.suites.poolbench.release import commands
+        from poolbench_driver.suites.poolbench.reproduction.command import reproduce
+
+        app = typer.Typer(rich_markup_mode=None)
+        app.command()(reproduce)
+        app.add_typer(commands.app, name="export")
         return app
 
 

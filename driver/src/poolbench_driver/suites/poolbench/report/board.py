@@ -12,6 +12,7 @@ from poolbench.contracts import Row
 from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import COLOURS, VARIABLES
+from poolbench_driver.pages.plain import is_rank
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 
@@ -247,7 +248,7 @@ def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
     heads = [Column(metric, has_intervals=metric in QUESTIONS) for metric in metrics]
     rank_head = [] if ranks.one_concept else ["mean rank (D1)"]
     cells = by_strategy(rows)
-    by_rank = {row["strategy"]: row for row in rows if _is_rank(row)}
+    by_rank = {row["strategy"]: row for row in rows if is_rank(row, SEPARATION)}
     lines = []
     for entrant in board.entrants:
         sign, colour = FAMILY_SIGNS.get(entrant.family, FAMILY_SIGNS[""])
@@ -261,10 +262,6 @@ def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
             )
         )
     return Table.of(["strategy", *rank_head, *heads], lines, note=_note(ranks))
-
-
-def _is_rank(row: Row) -> bool:
-    return row["metric"] == "rank.mean" and json.loads(row["params"]) == {"of": SEPARATION, "board": "all"}
 
 
 def _rank_cell(row: Row | None) -> Cell:
