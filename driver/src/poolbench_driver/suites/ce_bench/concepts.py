@@ -31,7 +31,6 @@ from poolbench_driver.stages.stage import Draft, PlannedWork, Stage, joined
 from poolbench_driver.stages.vectors import extract_params, plan_vectors
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
-
 #: The strategy whose vectors, and directions C1 to C5, stand beside the features.
 POOLING = "A1_mean"
 #: How many further seeds the folds are drawn with.
