@@ -18,7 +18,7 @@ from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.poolbench.d1 import CEILING
-from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED, AuditView
+from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
 SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
@@ -139,10 +139,10 @@ def _best(purpose: str, board: RankBoard) -> Best:
 
 
 def problems(
-    audit: AuditView, rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
+    audit: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[Problem]:
     """Yield one problem per line: of corpora, scorers and saturated figures, and of other nulls."""
-    for line in audit.lines:
+    for line in audit:
         if line["verdict"] == NOT_AUDITED:
             yield Problem(f"{line['concept']}: its passages were not audited", "audit")
         elif line["verdict"] != Verdict.PASS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from poolbench.contracts import Row
@@ -18,34 +17,20 @@ CHECKS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AuditView:
-    """One line per concept: verdict, reason and the figure of each check."""
-
-    lines: list[Row]
-    checks: Sequence[str] = CHECKS
-
-
-def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditView:
-    """Return the verdict on each concept."""
+def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> list[Row]:
+    """Return one line per concept: verdict, reason and the figure of each check."""
     by_concept: dict[str, dict[str | None, Row]] = defaultdict(dict)
     for row in rows or ():
         by_concept[row["concept"]][row["check"]] = row
-    return AuditView([_line(name, by_concept.get(name, {})) for name in dict.fromkeys(concepts)])
+    return [_line(name, by_concept.get(name, {})) for name in dict.fromkeys(concepts)]
 
 
-def audit_part(audit: AuditView) -> Part:
+def audit_part(audit: Sequence[Row]) -> Part:
     """Return the verdict on the passages of each concept, with the figures behind it."""
-    heads: Heads = ["concept", Column("verdict", is_text=True), *(name.replace("_", " ") for name in audit.checks)]
-    lines = [
-        Line.of(line["concept"], line["verdict"], *(line["cells"][name] for name in audit.checks))
-        for line in audit.lines
-    ]
+    heads: Heads = ["concept", Column("verdict", is_text=True), *(name.replace("_", " ") for name in CHECKS)]
+    lines = [Line.of(line["concept"], line["verdict"], *(line["cells"][name] for name in CHECKS)) for line in audit]
     reasons = [
-        f"{line['concept']}: {reason}"
-        for line in audit.lines
-        if line["reason"]
-        for reason in line["reason"].split("; ")
+        f"{line['concept']}: {reason}" for line in audit if line["reason"] for reason in line["reason"].split("; ")
     ]
     note = (
         "What separates the classes besides the concept: out-of-fold AUROC of each surface feature on the folds of D1, "
