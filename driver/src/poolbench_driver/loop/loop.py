@@ -177,8 +177,7 @@ class RunLoop:
             reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
             self._fail(Failure(task.task_id, task.kind, Status.FAILED, reason))
             return
-        self.artifacts.store.delete(cancel_path(task.task_id))
-        self._publish(task)
+        self._send(task)
         self.resent += 1
         self.display.note(f"{task.kind} {task.task_id} was lost by its worker; sent again")
         entry.sent_again()
@@ -221,6 +220,10 @@ class RunLoop:
                 self._publish(task)
             self.in_flight[task.task_id] = InFlight(task, self.clock)
             del self.pending[task.task_id]
+
+    def _send(self, task: Task) -> None:
+        self.artifacts.store.delete(cancel_path(task.task_id))
+        self._publish(task)
 
     def _publish(self, task: Task) -> None:
         self.queue.send(task.model_copy(update={"run_id": self.run_id}))
