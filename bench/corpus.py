@@ -24,7 +24,7 @@ import pyarrow as pa
 from common import Clock, Parser, peak_bytes, write_report
 
 from poolbench.texts import count_words
-from poolbench_corpora.folders.validation import validations
+from poolbench_corpora.folders.importing import validations
 from poolbench_corpora.hub import build_hub, datasets, reader_of
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.near import near_duplicates

@@ -27,8 +27,8 @@ from poolbench.steps import SERVICE_STEPS
 from poolbench.storage import Artifacts, open_store
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.estimate import read_rates
+from poolbench_driver.estimate.amounts import chains
 from poolbench_driver.estimate.estimate import GPU_SERVICES
-from poolbench_driver.estimate.order import chains
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.stages.stage import committed_keys
 

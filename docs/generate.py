@@ -22,8 +22,7 @@ from poolbench.settings import GateSettings, Settings, SteererSettings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.pages.markdown import paragraph, table
-from poolbench_driver.pages.view import schema
+from poolbench_driver.pages.text import paragraph, schema, table
 
 FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]

@@ -7,7 +7,7 @@ from recipes.published.official import check_rows, check_table, d1_board, disagr
 from recipes.published.stated import Check, Meaning, stated
 
 from poolbench.concepts import CONCEPTS
-from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
 
 #: The check whose disagreements have a table of their own, because they are many.

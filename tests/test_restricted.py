@@ -30,7 +30,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import load_service
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
-from poolbench_corpora.stories.corpora import pairs_of
+from poolbench_corpora.stories.catalog import pairs_of
 from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo

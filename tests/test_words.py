@@ -24,7 +24,7 @@ DATA = (
 #: Code with lists of English words.
 LISTS = (
     "recipes/demo_lm/carried.py",
-    "corpus/src/poolbench_corpora/checks/rules.py",
+    "corpus/src/poolbench_corpora/checks.py",
     "corpus/src/poolbench_corpora/real/rewriting/",
 )
 MAX_PROSE_COLUMNS = 100

@@ -13,8 +13,8 @@ from poolbench.config import ModelRef
 from poolbench.steps.pooler import ANNOTATE
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate import Cluster
+from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.estimate.estimate import estimate_tasks
-from poolbench_driver.estimate.order import ordered
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
@@ -94,12 +94,11 @@ def times_of(plans: Sequence[Plan], rates: Rates | None = None, *, pooler_proces
     for plan in plans:
         estimates = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), Cluster(gpus=1))
         for task_id, task in estimates.items():
-            kind, work = task.amount.task.kind, task.amount.work
-            assert work is not None
-            seconds = task.seconds.expected if task.seconds else SECONDS_PER_UNIT[kind] * work.amount
+            assert task.work is not None
+            seconds = task.seconds.expected if task.seconds else SECONDS_PER_UNIT[task.kind] * task.work
             sources["recorded" if task.seconds else "assumed"] += 1
             tasks[task_id] = seconds * (1 + VARIATION * _noise(task_id))
-            if kind == ANNOTATE.kind:
+            if task.kind == ANNOTATE.kind:
                 tasks[task_id] /= pooler_processes
     return Times(tasks, LOADING_S, sources)
 

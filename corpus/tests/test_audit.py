@@ -21,10 +21,9 @@ from poolbench.contracts import Row
 from poolbench.contracts.tables import PASSAGES
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Audit, Verdict, audit
-from poolbench_corpora.audit.confounds import CONFOUNDS
-from poolbench_corpora.audit.probes import surface_scores
-from poolbench_corpora.audit.surface import TEXT_FEATURES, one_hot
-from poolbench_corpora.inferred import infer_documents
+from poolbench_corpora.audit.confounds import CONFOUNDS, surface_scores
+from poolbench_corpora.audit.training import TEXT_FEATURES, one_hot
+from poolbench_corpora.near import infer_documents
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.signals import planted_concepts
 

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_corpora.folders import makers
-from poolbench_corpora.folders.building import build_folder, what_to_build
-from poolbench_corpora.folders.makers import BuildOptions, parse_window
+from poolbench_corpora.folders import building
+from poolbench_corpora.folders.building import BuildOptions, build_folder, parse_window, what_to_build
 from poolbench_corpora.io import read_concept, read_manifest
 
-REAL = makers.build_planted
+REAL = building.build_planted
 
 
 def build(output: Path, *concepts: str, required: bool = False, seed: int = 0) -> int:
@@ -47,7 +46,7 @@ def test_a_concept_that_fails_stops_no_other(
             raise CorpusError("no source has it")
         return REAL(name, **settings)
 
-    monkeypatch.setattr(makers, "build_planted", one_fails)
+    monkeypatch.setattr(building, "build_planted", one_fails)
     assert build(tmp_path, "hedging", "frustration", "contrast") == 0
     assert build(tmp_path, "hedging", "frustration", required=True) == 1
     said = capsys.readouterr().out
@@ -67,11 +66,11 @@ def test_an_interrupted_build_goes_on(
             raise KeyboardInterrupt
         return REAL(name, **settings)
 
-    monkeypatch.setattr(makers, "build_planted", interrupted)
+    monkeypatch.setattr(building, "build_planted", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build(broken, "hedging", "contrast")
     assert not (broken / "hedging").exists() and not (broken / "manifest.json").exists()
-    monkeypatch.setattr(makers, "build_planted", REAL)
+    monkeypatch.setattr(building, "build_planted", REAL)
     capsys.readouterr()
     build(broken, "hedging", "contrast")
     assert "hedging (1 of 2) ... there already" in capsys.readouterr().out

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError, RestrictedError
-from poolbench_corpora.inferred import has_inferred_documents, infer_documents
 from poolbench_corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench_corpora.near import has_inferred_documents, infer_documents
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import PLANTED_REVISION, build_planted
 

@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolbench_corpora.near import FREQUENT, NEAR_DUPLICATE, near_duplicates
+from poolbench_corpora.near import FREQUENT, NEAR_DUPLICATE, near_duplicates, shingles
 from poolbench_corpora.planted import build_planted
-from poolbench_corpora.text import shingles
 
 
 def compared(texts: list[str], share: float = NEAR_DUPLICATE) -> dict[tuple[int, int], float]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poolbench_corpora.audit.surface import (
+from poolbench_corpora.audit.training import (
     MARKS,
     TEXT_FEATURES,
     casing,

@@ -11,10 +11,9 @@ from poolbench.contracts import Row
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import UnknownConceptError
 from poolbench.texts import count_words
-from poolbench_corpora.checks import CHECKS, validate_corpus
-from poolbench_corpora.checks.rules import seed_pattern
+from poolbench_corpora.checks import CHECKS, seed_pattern, validate_corpus
+from poolbench_corpora.near import shingles, token_difference
 from poolbench_corpora.planted import build_planted
-from poolbench_corpora.text import shingles, token_difference
 
 WINDOW = (90, 140)
 

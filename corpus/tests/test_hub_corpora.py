@@ -19,9 +19,8 @@ from poolbench.errors import CorpusError, UnknownNameError
 from poolbench.texts import count_words
 from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.hub import build_hub, datasets, reader_of, recipes
-from poolbench_corpora.hub.documents import documents_of
-from poolbench_corpora.hub.filters import FILTERS
-from poolbench_corpora.hub.records import drawn
+from poolbench_corpora.hub.catalog import FILTERS
+from poolbench_corpora.hub.documents import documents_of, drawn
 from poolbench_corpora.partition import HUB, SOURCE_SHARES, split_of
 from poolbench_corpora.real.rewriting import REWRITES
 from poolbench_corpora.yields import Yield

@@ -16,12 +16,11 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError, UnknownConceptError
 from poolbench_corpora.checks import validate_corpus
+from poolbench_corpora.near import token_difference
 from poolbench_corpora.partition import split_of
 from poolbench_corpora.planted import MISLABELLED, build_planted, lm_documents
-from poolbench_corpora.planted.grammar import join, mark
-from poolbench_corpora.planted.lexicon import Lexicon, Use, load_lexicon
+from poolbench_corpora.planted.grammar import Lexicon, Use, join, load_lexicon, mark
 from poolbench_corpora.planted.signals import load_signal, planted_concepts
-from poolbench_corpora.text import token_difference
 
 PLANTED = planted_concepts()
 WINDOW = (90, 140)

@@ -17,10 +17,9 @@ from poolbench_corpora.probing import (
     shared_passages,
 )
 from poolbench_corpora.probing.catalog import suite_sets
-from poolbench_corpora.probing.choice import choose
 from poolbench_corpora.probing.data import MAX_CHARACTERS
-from poolbench_corpora.probing.literals import MAX_LITERAL, read_list
-from poolbench_corpora.probing.samples import MAX_NOTES, whole
+from poolbench_corpora.probing.readers.tables import MAX_LITERAL, read_list
+from poolbench_corpora.probing.samples import MAX_NOTES, choose, whole
 
 FIELDS = {
     "id": "mine", "type": "syntax", "phenomenon": "p", "input": "text", "source": "s", "revision": "1",

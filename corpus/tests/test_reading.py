@@ -19,8 +19,7 @@ from pyarrow import feather
 from poolbench.errors import CorpusError
 from poolbench_corpora import reading
 from poolbench_corpora.own import read_labelled, read_texts
-from poolbench_corpora.own.definition import Definition
-from poolbench_corpora.own.sending import request_of
+from poolbench_corpora.own.definition import Definition, request_of
 from poolbench_corpora.reading import (
     SentFile,
     ending,

@@ -13,8 +13,7 @@ import pytest
 from poolbench.errors import CorpusError, UnknownNameError
 from poolbench_corpora.partition import SOURCE_SHARES, split_of
 from poolbench_corpora.real import SOURCES, archives_folder, get_source, read_documents
-from poolbench_corpora.real.archives import read_archive
-from poolbench_corpora.real.documents import documents_from
+from poolbench_corpora.real.documents import documents_from, read_archive
 from poolbench_corpora.real.markup import detokenise, markdown_to_paragraphs, paragraphs, rst_to_paragraphs
 
 

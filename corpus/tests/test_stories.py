@@ -14,7 +14,7 @@ from poolbench.contracts.tables import PASSAGES, STORIES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
-from poolbench_corpora.planted.lexicon import load_lexicon
+from poolbench_corpora.planted.grammar import load_lexicon
 from poolbench_corpora.stories import (
     STORY_PASSAGES,
     StoriesData,
@@ -23,8 +23,8 @@ from poolbench_corpora.stories import (
     parse_tags,
     read_stories,
 )
+from poolbench_corpora.stories.catalog import planted_subjects
 from poolbench_corpora.stories.data import MAX_CHARACTERS
-from poolbench_corpora.stories.planted import planted_subjects
 
 HIGH, LOW = "A <subject>very hot</subject> day.", "A <subject>cold</subject> day."
 

@@ -6,8 +6,7 @@ import json
 
 from poolbench_driver.contract.page import Block, Details, Group, Page, Part, Table
 from poolbench_driver.pages.html import html_of
-from poolbench_driver.pages.text import markdown_of
-from poolbench_driver.pages.view import json_of
+from poolbench_driver.pages.text import json_of, markdown_of
 
 
 def part_of(page: Page, anchor: str) -> Part:

@@ -14,7 +14,6 @@ from poolbench_driver.suites.poolbench.report.answer import (
     leaders,
     problems,
 )
-from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.checks import concept_checks
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
@@ -92,7 +91,7 @@ def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
 
 
 def test_each_problem_is_one_line() -> None:
-    audit = AuditView([{"concept": "contrast", "verdict": "confounded"}, {"concept": "hedging", "verdict": "pass"}])
+    audit = [{"concept": "contrast", "verdict": "confounded"}, {"concept": "hedging", "verdict": "pass"}]
     gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}', "strategy": None}
     rows = [gate | {"scorer": "hedging", "value": 0.0}, gate | {"scorer": "contrast", "value": 1.0}]
     gains = cells("d2.best_gain", STRATEGIES)

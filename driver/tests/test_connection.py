@@ -10,9 +10,14 @@ import httpx
 import pytest
 
 from poolbench.settings import ClusterSettings
-from poolbench_driver.cluster import connection
-from poolbench_driver.cluster.connection import WAIT_AT_MOST_S, PatientTransport, TokenAuth
-from poolbench_driver.cluster.services import ServiceError, Services, TokenRefusedError
+from poolbench_driver.cluster.services import (
+    WAIT_AT_MOST_S,
+    PatientTransport,
+    ServiceError,
+    Services,
+    TokenAuth,
+    TokenRefusedError,
+)
 
 ADDRESS = "http://services.test"
 Answering = Callable[[httpx.Request], httpx.Response]
@@ -88,7 +93,7 @@ def cluster(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         error = {"error": {"code": "unauthorized", "message": "wrong token"}}
         return httpx.Response(200, json={"found": 1}) if token == "new" else httpx.Response(401, json=error)
 
-    monkeypatch.setattr(connection.httpx, "HTTPTransport", lambda **_: httpx.MockTransport(answer))
+    monkeypatch.setattr("httpx.HTTPTransport", lambda **_: httpx.MockTransport(answer))
     yield sent
 
 
@@ -126,6 +131,6 @@ def test_the_token_of_another_cluster_is_not_sent(state: Path, cluster: list[str
 
 def test_the_last_429_is_an_error_with_its_message(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, _ = answers(429, wait="3600")
-    monkeypatch.setattr(connection.httpx, "HTTPTransport", lambda **_: httpx.MockTransport(answer))
+    monkeypatch.setattr("httpx.HTTPTransport", lambda **_: httpx.MockTransport(answer))
     with pytest.raises(ServiceError, match="full"):
         Services(ClusterSettings.load()).post("prober", "probe", {})

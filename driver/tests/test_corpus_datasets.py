@@ -19,9 +19,8 @@ from poolbench.config import BUDGETS
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.folders import building
-from poolbench_corpora.folders.building import build_folder
-from poolbench_corpora.folders.counting import token_counter
-from poolbench_corpora.folders.makers import BuildOptions
+from poolbench_corpora.folders.building import BuildOptions, build_folder
+from poolbench_corpora.folders.hub import token_counter
 from poolbench_corpora.hub import datasets
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.cli.corpus import app

@@ -13,7 +13,7 @@ from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
 from poolbench_driver.adhoc.embedding import Embedder, Reference
 from poolbench_driver.adhoc.texts import TextLine
-from poolbench_driver.cli.embed import parse_params
+from poolbench_driver.cli.adhoc import parse_params
 from poolbench_driver.cluster.services import ServiceError
 
 

@@ -12,8 +12,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import select_strategies
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
-from poolbench_driver.estimate.amounts import Amount, Range, amounts_of
-from poolbench_driver.estimate.order import chains, ordered
+from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, ordered
 from poolbench_driver.estimate.rates import Group, Rate, Rates
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo

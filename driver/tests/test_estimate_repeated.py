@@ -154,7 +154,7 @@ def test_a_repeated_run_takes_what_its_estimate_says(tmp_path: Path) -> None:
     expected: dict[str, float] = defaultdict(float)
     for each in estimated.values():
         assert each.seconds is not None
-        expected[each.amount.task.kind] += each.seconds.expected
+        expected[each.kind] += each.seconds.expected
     shared = {task.kind for task in second.tasks.values()} - set(expected)
     assert shared <= {"steerer.generate", "extractor.calibrate"}
     total_expected, total_recorded = sum(expected.values()), sum(recorded[kind] for kind in expected)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from poolbench.errors import CorpusError
 from poolbench_corpora.probing import ProbingSets
 from poolbench_driver.cli.importing import app
-from poolbench_driver.imports.download import downloaded, is_address
+from poolbench_driver.imports.scorers import downloaded, is_address
 
 TASK = "tr\tPAST\tIt went .\nte\tPRES\tIt goes .\nva\tPAST\tIt ran .\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from driver.tests.conftest import Driver
 from rich.console import Console
 
-from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.listing import NARROW
+from poolbench_driver.cli.tables import table_of
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
 

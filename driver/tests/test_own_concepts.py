@@ -25,7 +25,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.records import RunFolder, run_id
-from poolbench_driver.release.facts import passages_source
+from poolbench_driver.release import passages_source
 from poolbench_driver.stages.scope import neighbours_of
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.release.source import releasable_concepts

@@ -28,12 +28,10 @@ from poolbench_driver.contract.page import (
     Table,
 )
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.cells import figure, number, spans
 from poolbench_driver.pages.drawing import bars
 from poolbench_driver.pages.html import html_of
-from poolbench_driver.pages.plain import plain_page
-from poolbench_driver.pages.text import ending_of, markdown_of
-from poolbench_driver.pages.view import json_of, schema
+from poolbench_driver.pages.plain import figure, number, plain_page, spans
+from poolbench_driver.pages.text import ending_of, json_of, markdown_of, schema
 
 NULL = {"value": None, "status": "collapsed", "reason": "one vector"}
 FIGURE = {"value": 0.5, "ci_low": 0.25, "ci_high": 0.75, "status": "ok", "reason": None}

@@ -19,8 +19,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.release.commands import of_concepts
 from poolbench_driver.suites.poolbench.release.source import Export, releasable_concepts
-from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
-from poolbench_driver.suites.poolbench.release.texts import RELEASE
+from poolbench_driver.suites.poolbench.release.steered import RELEASE, export_steered_outputs
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:

@@ -19,7 +19,7 @@ from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.pages.text import ending_of
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of
-from poolbench_driver.suites.poolbench.report.means import build_d1, build_published
+from poolbench_driver.suites.poolbench.report.board import build_d1, build_published
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
 

@@ -18,10 +18,10 @@ from poolbench_driver.cli import app
 from poolbench_driver.config import SCORERS
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell, RunRows, compare_cells
-from poolbench_driver.suites.poolbench.reproduction.settings import num_steered_texts, published_settings
+from poolbench_driver.suites.poolbench.reproduction.command import num_steered_texts, published_settings
 
 TABLE = official_table()
 MODEL = TABLE.model("llama-3.1-8b")

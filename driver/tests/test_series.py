@@ -20,7 +20,7 @@ from poolbench.config import ModelRef, asset_path
 from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, ModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
-from poolbench_driver.cli.outcome import show_outcome
+from poolbench_driver.cli.run import show_outcome
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needed_by
 from poolbench_driver.cluster.session import Session

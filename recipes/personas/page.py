@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.text import paragraph, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "humanoid.md"
 #: Change of variance that the Humanoid benchmark published, of Qwen2.5-1.5B-Instruct and 7B, by sentences and epochs.

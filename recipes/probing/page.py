@@ -11,14 +11,12 @@ from recipes.published.flash import HEAD, agreement, chosen
 from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
 from poolbench_driver.pages.drawing import VARIABLES
-from poolbench_driver.pages.markdown import paragraph, table
-from poolbench_driver.pages.text import block_markdown
+from poolbench_driver.pages.text import block_markdown, paragraph, table
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.holmes.metrics import SCORE
-from poolbench_driver.suites.holmes.pictures import by_layer
 from poolbench_driver.suites.holmes.rates import score_matrix
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
-from poolbench_driver.suites.holmes.report import carried_table
+from poolbench_driver.suites.holmes.report import by_layer, carried_table
 from poolbench_driver.suites.holmes.view import Entrant, View, view_over
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"

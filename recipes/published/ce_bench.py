@@ -10,7 +10,7 @@ import numpy as np
 
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
-from poolbench_driver.pages.markdown import items, paragraph, table, with_interval
+from poolbench_driver.pages.text import items, paragraph, table, with_interval
 from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry
 
 NUM_RESAMPLES = 1000

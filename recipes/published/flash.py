@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.errors import InputError
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.winning_rate import mean_winning_rate, published_winning_rate
-from poolbench_driver.pages.markdown import table
+from poolbench_driver.pages.text import table
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
 
 #: Fewest common models whose order is compared.

@@ -20,7 +20,7 @@ from poolbench.statistics.winning_rate import (
     scaled_ranks,
     winning_rate_resamples,
 )
-from poolbench_driver.pages.markdown import items, paragraph, table, with_interval
+from poolbench_driver.pages.text import items, paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
 
 #: Models of at most 220 million parameters, which the paper compares by architecture.

@@ -15,7 +15,7 @@ from recipes.published.stated import Check, Disagreement, Mean, Meaning, Stated,
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
-from poolbench_driver.pages.markdown import table
+from poolbench_driver.pages.text import table
 from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
 
 #: Half a unit of the last decimal of all means, with the rounding of a sum of floats.

@@ -11,8 +11,8 @@ import numpy as np
 from poolbench.errors import InputError
 from poolbench.statistics import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
-from poolbench_driver.contract.recorded_csv import Line, read_csv
-from poolbench_driver.pages.markdown import interval, paragraph, table
+from poolbench_driver.contract.source import Line, read_csv
+from poolbench_driver.pages.text import interval, paragraph, table
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
 
 #: Columns of the table, and how the repository of CE-Bench names them.

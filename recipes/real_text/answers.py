@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.comparison import compare_runs
-from poolbench_driver.pages.boards.parts import rank_agreements
 from poolbench_driver.pages.boards.ranking import rank_board
+from poolbench_driver.pages.boards.ranks import rank_agreements
 from poolbench_driver.suites.poolbench.official import official_table
 
 PROBING = "d1.auroc"

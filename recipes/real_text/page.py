@@ -17,7 +17,7 @@ from recipes.real_text.pairs import Judged
 from poolbench_corpora.io import read_concept
 from poolbench_corpora.real import real_concepts
 from poolbench_driver.pages.boards.ranks import build_ranks
-from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of

@@ -9,8 +9,7 @@ from pathlib import Path
 from recipes.saes.plans import PRETRAINED
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.pages.markdown import paragraph
-from poolbench_driver.pages.text import markdown_of
+from poolbench_driver.pages.text import markdown_of, paragraph
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 

@@ -27,7 +27,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.cli import main
 from poolbench_driver.cluster.session import open_session
-from poolbench_driver.doctor.fitness import check_session
+from poolbench_driver.doctor.finding import check_session
 
 OTHER = Owner(store_id="0" * 32, store_uri="s3://of-another-cluster/x")
 

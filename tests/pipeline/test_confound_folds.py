@@ -9,7 +9,7 @@ import pytest
 from poolbench.concepts import CONCEPTS
 from poolbench.steps.prober import ProbeParams
 from poolbench_corpora.audit import audit
-from poolbench_corpora.audit.surface import TEXT_FEATURES
+from poolbench_corpora.audit.training import TEXT_FEATURES
 from poolbench_corpora.planted import build_planted
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

@@ -2,7 +2,7 @@
 
 One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
-inferred by `poolbench_corpora.inferred`.
+inferred by `poolbench_corpora.near`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from poolbench.concepts import CONCEPTS, refuse_sensitive
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
-from poolbench_corpora.inferred import infer_documents
+from poolbench_corpora.near import infer_documents
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.reading import records
 
@@ -178,7 +178,11 @@ def read_concept(folder: Path, concept: str) -> pa.Table:
             path = place / f"{split}_{name}.jsonl"
             if path.exists() or split in _REQUIRED_SPLITS:
                 rows += _read_file(path, concept, split, label)
-    _refuse_repeated_ids(rows, place)
+    seen: set[str] = set()
+    for row in rows:
+        if row["passage_id"] in seen:
+            raise CorpusError(f"{place}: id {row['passage_id']!r} occurs twice; ids must be unique")
+        seen.add(row["passage_id"])
     return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
 
 
@@ -207,14 +211,6 @@ def _checked(values: Mapping[str, Any], where: str) -> Record:
     if not record.text.strip():
         raise CorpusError(f"{where}: text is empty; remove the record")
     return record
-
-
-def _refuse_repeated_ids(rows: list[dict[str, Any]], folder: Path) -> None:
-    seen: set[str] = set()
-    for row in rows:
-        if row["passage_id"] in seen:
-            raise CorpusError(f"{folder}: id {row['passage_id']!r} occurs twice; ids must be unique")
-        seen.add(row["passage_id"])
 
 
 def _to_row(record: Record, concept: str, split: str) -> dict[str, Any]:

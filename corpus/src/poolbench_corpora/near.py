@@ -1,17 +1,45 @@
-"""Find texts that share many 8-grams, in time and memory that grow with the number of words."""
+"""Find texts that share many 8-grams, and documents of passages that name none."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from poolbench_corpora.text import SHINGLE
+from poolbench.statistics.groups import components
+from poolbench.texts import words_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+TokenCounter = Callable[[str], int]
+
+SHINGLE = 8
+
+MAX_PAIR_DIFFERENCE = 25
+"""Tokens by which the members of a matched pair may differ."""
+
+
+def token_difference(first: str, second: str) -> int:
+    """Count the tokens of either text that the other lacks: the larger of the two multiset differences.
+
+    This is a lower bound of the token edit distance, and equal to it for rewrites that keep the order of words.
+    """
+    a, b = Counter(words_of(first)), Counter(words_of(second))
+    return max((a - b).total(), (b - a).total())
+
+
+def shingles(text: str) -> frozenset[int]:
+    """Return hashes of all runs of `SHINGLE` words; a text of fewer words has none."""
+    words = re.findall(r"\w+", text.lower())
+    return frozenset(hash(tuple(words[i : i + SHINGLE])) for i in range(len(words) - SHINGLE + 1))
+
 
 NEAR_DUPLICATE = 0.2
 """Two passages are near-duplicates when this share of the shorter one's 8-grams is in the other."""
@@ -120,3 +148,55 @@ def _similar(
         shares = counts.data[upper] / np.minimum(sizes[first], sizes[second])
         similar = shares >= share
         yield first[similar], second[similar], shares[similar]
+
+
+INFERRED_SOURCE = "inferred"
+"""Source of inferred document ids; no partition shares exist for it, so its splits are taken as given."""
+
+INFERENCE_VERSION = 2
+"""Version of the rule that infers documents; part of the keys of passages whose documents are inferred."""
+
+#: Shares of the shorter passage's 8-grams that two passages of one document have in common, least strict first. Any
+#: common 8-gram is enough (1e-12), unless a template or boilerplate would then make one document of much of the corpus.
+_SHARES = (1e-12, 0.05, 0.1, 0.2, 0.4, 0.8)
+#: A document of more passages than both of these was not found by its own words. Folds could not be made with it.
+_LARGEST_SHARE, _LARGEST = 0.05, 10
+
+
+def infer_documents(passages: pa.Table) -> pa.Table:
+    """Fill missing `doc_id`s: passages that share an 8-gram, or a pair, count as one document.
+
+    Passages that follow a template, or that carry the same boilerplate, share 8-grams too. If a document would have
+    more than 5 % of the passages, a larger share of the 8-grams is demanded, up to .8; passages that share more than
+    that are copies of one another, however many there are.
+    """
+    if passages["doc_id"].null_count == 0:
+        return passages
+    rows = passages.to_pylist()
+    orphans = [row for row in rows if row["doc_id"] is None]
+    pairs = [None if row["pair_id"] is None else (row["concept"], row["pair_id"]) for row in orphans]
+    first_of: dict[int, dict[str, Any]] = {}
+    for row, component in zip(orphans, _documents([row["text"] for row in orphans], pairs), strict=True):
+        first = first_of.setdefault(component, row)
+        row["doc_id"] = f"{INFERRED_SOURCE}/{first['concept']}-{first['passage_id']}"
+    column = pa.array([row["doc_id"] for row in rows], pa.string())
+    return passages.set_column(passages.schema.get_field_index("doc_id"), "doc_id", column)
+
+
+def _documents(texts: Sequence[str], pairs: Sequence[object]) -> np.ndarray:
+    """Return the inferred document of each text, int [n]; texts with the same pair that is not None share one."""
+    links, shares = near_duplicates(texts, _SHARES[0])
+    largest = max(_LARGEST, _LARGEST_SHARE * len(texts))
+    for threshold in _SHARES:
+        similar = links[shares >= threshold].tolist()
+        features = ((row, ("texts", number)) for number, link in enumerate(similar) for row in link)
+        own_pairs = ((row, ("pair", pair)) for row, pair in enumerate(pairs) if pair is not None)
+        documents = components(chain(features, own_pairs), len(texts))
+        if np.bincount(documents).max() <= largest:
+            break
+    return documents
+
+
+def has_inferred_documents(passages: pa.Table) -> bool:
+    """Return whether any document id was inferred."""
+    return bool(pc.any(pc.starts_with(passages["doc_id"], f"{INFERRED_SOURCE}/")).as_py())

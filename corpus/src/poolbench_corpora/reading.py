@@ -301,7 +301,9 @@ def _csv_rows(text: TextIO, file: TextFile, kind: str) -> Iterator[Row]:
     lines, begin = _lines(text, file), list[str]()
     while not "".join(begin).strip() and (line := next(lines, "")):
         begin.append(line)
-    delimiter = _delimiter(begin[-1] if begin else "", kind)
+    # Spreadsheets of some languages separate the names of the head by semicolons or tabs.
+    bare = re.sub(r'"[^"]*"', "", begin[-1] if begin else "")
+    delimiter = "\t" if kind == ".tsv" else next((separator for separator in ",;\t" if separator in bare), ",")
     reader, number = csv.reader(chain(begin, lines), delimiter=delimiter, strict=True), 0
     csv.field_size_limit(MAX_LINE)
     try:
@@ -322,12 +324,6 @@ def _csv_rows(text: TextIO, file: TextFile, kind: str) -> Iterator[Row]:
             yield Row(number, where, dict(zip(head, cells, strict=True)))
     except csv.Error as error:
         raise CorpusError(f"{file}, line {reader.line_num}: {error}") from None
-
-
-def _delimiter(head: str, kind: str) -> str:
-    """Return what separates the names of the head: spreadsheets of some languages write semicolons or tabs."""
-    bare = re.sub(r'"[^"]*"', "", head)
-    return "\t" if kind == ".tsv" else next((separator for separator in ",;\t" if separator in bare), ",")
 
 
 def _require_distinct(names: Sequence[str], file: TextFile) -> None:

@@ -18,10 +18,9 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Conclusion
-from poolbench_driver.estimate.order import ordered
+from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, remaining
-from poolbench_driver.loop.progress import Display
-from poolbench_driver.loop.recording import Recording
+from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
 from poolbench_driver.records import Publisher, RunFolder

@@ -111,7 +111,13 @@ def read_pilot(path: Path) -> Pilot:
         return Pilot({seed: fmean(seed_items.values()) for seed, seed_items in correct.items()}, correct)
     if not {"seed", "accuracy"} <= names:
         raise InputError(f"{path}: need columns seed, accuracy or seed, item, correct; got {', '.join(sorted(names))}")
-    return Pilot(_accuracies(rows), {})
+    accuracies: dict[str, float] = {}
+    for where, values in rows:
+        seed = _name(values, "seed", where)
+        if seed in accuracies:
+            raise InputError(f"{where}: seed {seed} comes twice")
+        accuracies[seed] = _share(values["accuracy"], where, seed)
+    return Pilot(accuracies, {})
 
 
 def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
@@ -147,16 +153,6 @@ def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]
         gaps[seed] = paired_differences(list(items), next(sides), list(other), next(sides))
     shares = {seed: (float((gap > 0).mean()), float((gap < 0).mean())) for seed, gap in gaps.items()}
     return shares, min(map(len, gaps.values()))
-
-
-def _accuracies(rows: Iterable[Record]) -> dict[str, float]:
-    accuracies: dict[str, float] = {}
-    for where, values in rows:
-        seed = _name(values, "seed", where)
-        if seed in accuracies:
-            raise InputError(f"{where}: seed {seed} comes twice")
-        accuracies[seed] = _share(values["accuracy"], where, seed)
-    return accuracies
 
 
 def _name(values: Mapping[str, Any], column: str, where: str) -> str:

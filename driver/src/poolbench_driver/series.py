@@ -14,14 +14,14 @@ from typing import Any
 from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
+from poolbench_corpora.io import write_at_once
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.needs import Need, lines, require_all
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec
+from poolbench_driver.contract.suite import BoardSpec, Need, lines, require_all
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
@@ -131,11 +131,6 @@ class Board:
     spec: BoardSpec  # what the runs' suite compares
     joined: Page | None = None  # what the suite itself says of them together
 
-    @property
-    def primary(self) -> str:
-        """Return the metric that the runs' suite shows first."""
-        return self.spec.primary
-
     @classmethod
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
@@ -165,7 +160,7 @@ class Board:
         """Return what the suite says of several runs, else the ranks on its primary metric."""
         if self.joined is not None:
             return markdown_of(self.joined)
-        return self.section(self.primary) or f"nothing was ranked on {self.primary}"
+        return self.section(self.spec.primary) or f"nothing was ranked on {self.spec.primary}"
 
     def section(self, metric: str) -> str:
         """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""
@@ -180,22 +175,17 @@ class Board:
         folder.mkdir(parents=True, exist_ok=True)
         metrics = ranked_metrics(self.rows)
         ranks = {metric: build_ranks(self.rows, metric).to_json() for metric in metrics}
-        _replace(folder / f"{self.id}.json", json.dumps({"runs": self.runs, "ranks": ranks}, indent=1))
+        write_at_once(folder / f"{self.id}.json", json.dumps({"runs": self.runs, "ranks": ranks}, indent=1))
         parts = [f"# Ranks over {len(self.runs)} models", "\n".join(map(_line, self.runs)), *map(self.section, metrics)]
-        return _replace(folder / f"{self.id}.md", "\n\n".join(filter(None, parts)) + "\n")
+        file = folder / f"{self.id}.md"
+        write_at_once(file, "\n\n".join(filter(None, parts)) + "\n")
+        return file
 
 
 def _line(run: dict[str, Any]) -> str:
     layers = ", ".join(map(str, run["layers"])) or "none"
     where = f"run {run['run']}, layers {layers}, results digest {run['results_digest']}"
     return f"- {run['model']} at {run['revision']}: {where}"
-
-
-def _replace(file: Path, text: str) -> Path:
-    partial = file.with_name(f".{file.name}")
-    partial.write_text(text, "utf-8")
-    partial.replace(file)
-    return file
 
 
 def _say(message: str) -> None:

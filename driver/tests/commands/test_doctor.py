@@ -19,7 +19,7 @@ from poolbench.machine import about
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
 from poolbench_driver.cluster.services import Services
-from poolbench_driver.doctor import Level, machine
+from poolbench_driver.doctor import Level
 from poolbench_driver.doctor.finding import Finding, clock, free_space
 from poolbench_extractor.service import create as extractor
 
@@ -177,7 +177,7 @@ def test_the_machine_is_checked_as_before_an_installation(
 def test_a_client_without_an_engine_needs_no_compiler(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "installed_profile", lambda: None)
+    monkeypatch.setattr("poolbench_driver.doctor.checks.installed_profile", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     code, checks = examined(monkeypatch, capsys)
     assert code == 0 and not {"machine", "compiler", "package index"} & checks.keys()

@@ -26,7 +26,7 @@ from poolbench_corpora.stories import read_stories
 from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.page import Answer, Passage
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.imports.sae_folders import import_saes, places_of
+from poolbench_driver.imports.saes import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.html import pieces
@@ -35,7 +35,7 @@ from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import page_of, write_report
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.ce_bench.entrant import Entrant
+from poolbench_driver.suites.ce_bench.families import Entrant
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
 from poolbench_driver.suites.ce_bench.view import View, agreement
 from poolbench_prober.service import create

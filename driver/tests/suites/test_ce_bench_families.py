@@ -12,8 +12,7 @@ from driver.tests.suites.test_ce_bench import SUBJECTS, pair, plan_of, put_sae, 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of
-from poolbench_driver.suites.ce_bench.entrant import Entrant
-from poolbench_driver.suites.ce_bench.families import families_of
+from poolbench_driver.suites.ce_bench.families import Entrant, families_of
 from poolbench_driver.suites.ce_bench.view import View
 
 run, stories = base.run, base.stories

@@ -16,10 +16,9 @@ from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, readers
+from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, read_sets, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
-from poolbench_driver.suites.ce_bench.sets import read_sets
 
 TWO = ("planted-number", "planted-random")
 

@@ -12,8 +12,8 @@ from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import run_id
-from poolbench_driver.suites.holmes.controls import moved_span, without_order
 from poolbench_driver.suites.holmes.rows import entrant_of
+from poolbench_driver.suites.holmes.thinning import moved_span, without_order
 
 TEXT = "The old ferry didn't wait, and  the pier was empty."
 

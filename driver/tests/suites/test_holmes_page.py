@@ -20,9 +20,9 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.page import Passage
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report.page import page_of
-from poolbench_driver.suites.holmes.comparisons import compared
+from poolbench_driver.report import page_of
 from poolbench_driver.suites.holmes.plan import HolmesPlan, Probed
+from poolbench_driver.suites.holmes.rates import compared
 from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.view import view_of, view_over
 

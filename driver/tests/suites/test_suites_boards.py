@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from poolbench_driver.pages.boards.parts import (
+from poolbench_driver.pages.boards.ranking import rank_board
+from poolbench_driver.pages.boards.ranks import (
     block_agreement,
     boards_by,
     family_ranks,
     rank_agreements,
     winning_rates,
 )
-from poolbench_driver.pages.boards.ranking import rank_board
 
 FAMILIES = {"c0": "register", "c1": "register", "c2": "lexical"}
 

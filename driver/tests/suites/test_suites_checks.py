@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from poolbench.contracts.measures import Measure
-from poolbench_driver.pages.boards.layer_stability import layer_stability
-from poolbench_driver.suites.poolbench.measures.concept_checks import concept_check_rows
+from poolbench_driver.pages.boards.cell_table import layer_stability
+from poolbench_driver.suites.poolbench.d1 import concept_check_rows
 
 
 def cell(strategy, value, concept="causation", layer=3, status="ok", reason=None, metric="d1.auroc"):

@@ -13,8 +13,7 @@ from poolbench.statistics.resampling import bootstrap_counts
 from poolbench_driver.suites.poolbench.d2 import d2_measures, excess_measures, published_d2
 from poolbench_driver.suites.poolbench.d3 import ScorerPair, published_d3
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, response_grids
-from poolbench_driver.suites.poolbench.measures.response import halves
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules, halves
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)

@@ -8,9 +8,9 @@ from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
 from poolbench_driver.contract.metrics import all_metrics, metric_info
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.pages.boards.layer_stability import layer_stability
-from poolbench_driver.pages.boards.parts import boards_by
+from poolbench_driver.pages.boards.cell_table import layer_stability
 from poolbench_driver.pages.boards.ranking import rank_board
+from poolbench_driver.pages.boards.ranks import boards_by
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):

@@ -20,7 +20,7 @@ from poolbench.errors import CellError, InputError
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures, response_curve
 from poolbench_driver.suites.poolbench.d3 import ScorerPair, blank_d3, d3_measures, d3_rep_measure
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)

@@ -10,7 +10,7 @@ from recipes.saes.synthetic.encoders import TRUE
 from recipes.saes.synthetic.figures import DESCRIPTIONS, SCORES, Figures, lead
 
 from poolbench.statistics import t_interval
-from poolbench_driver.pages.markdown import paragraph, table
+from poolbench_driver.pages.text import paragraph, table
 
 _MODEL = (
     f"A state is a sum of few of {world.NUM_FEATURES} random unit directions in {world.WIDTH} dimensions, and noise. "

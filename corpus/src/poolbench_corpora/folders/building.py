@@ -1,9 +1,12 @@
-"""Build the corpora of several concepts, one at a time, so that an interrupted build goes on where it stopped."""
+"""Build the corpora of several concepts from the grammar, the archives or the hub, one at a time."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,12 +15,173 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS, withheld
+from poolbench.config import BUDGETS
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_corpora.folders.makers import BuildOptions, Maker
-from poolbench_corpora.folders.yields import Reading, dropped_by, read_yields, show_yields, write_yields
-from poolbench_corpora.io import CorpusManifest, joined_manifest, read_manifest, write_corpus, write_manifest
+from poolbench.library import own_passages
+from poolbench_corpora.folders.hub import CARD_TOKENIZER, WORDS, token_counter
+from poolbench_corpora.io import (
+    CORPUS_SPLITS,
+    CorpusManifest,
+    joined_manifest,
+    read_manifest,
+    write_at_once,
+    write_corpus,
+    write_manifest,
+)
+from poolbench_corpora.planted import build_planted, planted_concepts, planted_revision
 from poolbench_corpora.yields import Yield
+
+SOURCES = ("planted", "real", "hf", "local:PATH")
+LOCAL = "local:"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What can be said about a build beside source, budget and seed."""
+
+    tokenizer: str | None = None  # null: `words`, and for datasets the card's
+    leave_out: frozenset[str] = frozenset()  # datasets that are not read
+    unknown_licences: bool = False  # whether datasets without a known licence are read
+    window: tuple[int, int] | None = None  # smallest and largest number of tokens; null: the source's own
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes concepts from one source."""
+
+    revision: str
+    tokenizer: str
+    recipe: str
+    identity: tuple[str, ...]  # what tells this build from others, for the folder of its finished concepts
+    table: Callable[[str, Yield], pa.Table]
+
+    @classmethod
+    def of(cls, source: str, budget: str, seed: int, options: BuildOptions) -> Maker:
+        """Return the maker of a source.
+
+        Raises:
+            UnknownNameError: No such budget or source.
+            ConfigError: An option that the source does not take, or a tokenizer or library that cannot be had.
+            CorpusError: No folder with copies of datasets, or none with the real-text archives.
+        """
+        if budget not in BUDGETS:
+            raise UnknownNameError("budget", budget, BUDGETS)
+        from_datasets = source == "hf" or source.startswith(LOCAL)
+        if not from_datasets and source not in SOURCES:
+            raise UnknownNameError("source", source, SOURCES)
+        if not from_datasets and (options.leave_out or options.unknown_licences):
+            raise ConfigError("--without and --unknown-licences are for datasets: --source hf or local:PATH")
+        if source == "planted" and options.tokenizer not in (None, WORDS):
+            raise ConfigError("planted passages are measured in words: leave --tokenizer out")
+        name = options.tokenizer or (CARD_TOKENIZER if from_datasets else WORDS)
+        settings: dict[str, Any] = {f"num_{split}": getattr(BUDGETS[budget], f"num_{split}") for split in CORPUS_SPLITS}
+        settings |= {"seed": seed, "count_tokens": token_counter(name)}
+        if options.window:
+            settings["window"] = options.window
+        revision, table = _from_datasets(source, settings, options) if from_datasets else _from_text(source, settings)
+        tokenizer = Path(name).name if Path(name).exists() else name
+        recipe = _recipe(source, budget, seed, options, tokenizer)
+        return cls(revision, tokenizer, recipe, (recipe, revision, source, name), table)
+
+
+def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenizer: str) -> str:
+    """Return the command. It goes into what is published, so it names no folder of this machine."""
+    origin = f"{LOCAL}PATH" if source.startswith(LOCAL) else source
+    command = f"poolbench-driver corpus build --source {origin} --budget {budget} --seed {seed}"
+    if options.tokenizer:
+        command += f" --tokenizer {tokenizer}"
+    if options.leave_out:
+        command += f" --without {','.join(sorted(options.leave_out))}"
+    if options.window:
+        command += f" --window {options.window[0]}-{options.window[1]}"
+    return command + (" --unknown-licences" if options.unknown_licences else "")
+
+
+def _from_text(source: str, settings: dict[str, Any]) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+    from poolbench_corpora.real import archives_folder, build_real, real_revision
+
+    if source == "real":
+        archives_folder()  # said once, and not for each concept
+        revision = real_revision(concept.id for concept in CONCEPTS.all())
+        return revision, lambda name, found: build_real(name, **settings, found=found)
+
+    def table(name: str, found: Yield) -> pa.Table:
+        concept = CONCEPTS.get(name)
+        passages = own_passages(concept) if concept.corpus else build_planted(name, **settings)
+        found.chosen = passages.num_rows
+        return passages
+
+    return planted_revision(planted_concepts()), table
+
+
+def _from_datasets(
+    source: str, settings: dict[str, Any], options: BuildOptions
+) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+    from poolbench_corpora.hub import HUB_REVISION, build_hub, reader_of
+    from poolbench_corpora.real.rewriting import REWRITERS_REVISION
+
+    settings = settings | {"leave_out": options.leave_out, "unknown_licences": options.unknown_licences}
+    reader = reader_of(source)
+    return f"{HUB_REVISION}, {REWRITERS_REVISION}", lambda name, found: build_hub(name, reader, **settings, found=found)
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """Return smallest and largest number of tokens from `LOW-HIGH`; raise ConfigError for anything else."""
+    low, _, high = text.partition("-")
+    if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
+        raise ConfigError(f"--window {text}: give the smallest and the largest number of tokens, such as 90-160")
+    return int(low), int(high)
+
+
+YIELDS_NAME = "yields.json"
+_INTERVAL_S = 5.0
+
+
+class Reading:
+    """Prints how many documents were read, at most every five seconds."""
+
+    def __init__(self, concept: str) -> None:
+        self._concept, self._printed_s = concept, time.monotonic()
+
+    def __call__(self, num_documents: int) -> None:
+        """Take the number of documents read so far."""
+        if time.monotonic() - self._printed_s >= _INTERVAL_S:
+            self._printed_s = time.monotonic()
+            print(f"{self._concept}: {num_documents:,} documents read", file=sys.stderr)
+
+
+def read_yields(folder: Path) -> dict[str, Any]:
+    """Return the reports of a folder by concept; empty where there are none, or none that can be read."""
+    try:
+        reports = json.loads((folder / YIELDS_NAME).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return reports if isinstance(reports, dict) else {}
+
+
+def write_yields(folder: Path, yields: Mapping[str, Any]) -> None:
+    """Write the reports by concept."""
+    write_at_once(folder / YIELDS_NAME, json.dumps(dict(sorted(yields.items())), indent=1, ensure_ascii=False) + "\n")
+
+
+def show_yields(yields: Mapping[str, Any]) -> None:
+    """Print one table: passages that were chosen, documents that were read, and what each rule dropped."""
+    rows = [("concept", "passages", "documents", "dropped by rule")]
+    for name, report in yields.items():
+        rows.append(
+            (name, f"{report['chosen']:,}", f"{sum(report['documents'].values()):,}", dropped_by(report) or "-")
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        first = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False))
+        print(f"{first}  {row[3]}".rstrip())
+
+
+def dropped_by(found: Mapping[str, Any]) -> str:
+    """Return how many passages each rule dropped, as one line; the empty string for none."""
+    return ", ".join(f"{rule} {counts['dropped']:,}" for rule, counts in found["rules"].items())
+
 
 #: Folder below the output that finished concepts lie in until all are there.
 _BUILDING = ".building"

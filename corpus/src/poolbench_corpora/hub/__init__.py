@@ -1,7 +1,7 @@
 """Corpora from the datasets that the PoolBench card names, read from a hub or from copies of them."""
 
 from poolbench_corpora.hub.build import HUB_REVISION, build_hub
-from poolbench_corpora.hub.catalog import Dataset, Recipe, datasets, recipes
-from poolbench_corpora.hub.records import LOCAL, reader_of
+from poolbench_corpora.hub.catalog import datasets, recipes
+from poolbench_corpora.hub.documents import reader_of
 
-__all__ = ["HUB_REVISION", "LOCAL", "Dataset", "Recipe", "build_hub", "datasets", "reader_of", "recipes"]
+__all__ = ["HUB_REVISION", "build_hub", "datasets", "reader_of", "recipes"]

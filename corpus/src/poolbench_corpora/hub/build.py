@@ -10,13 +10,12 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench_corpora.hub.catalog import Recipe, datasets, get_recipe, labels_of, recipes
-from poolbench_corpora.hub.documents import documents_of
-from poolbench_corpora.hub.records import Reader
+from poolbench_corpora.hub.documents import Reader, documents_of
+from poolbench_corpora.near import TokenCounter
 from poolbench_corpora.partition import SPLITS, Split, split_of
 from poolbench_corpora.real.documents import Document
 from poolbench_corpora.real.selection import Candidate, Selection, round_robin
 from poolbench_corpora.real.weak_labels import Pool
-from poolbench_corpora.text import TokenCounter
 from poolbench_corpora.yields import Yield
 
 HUB_REVISION = "hub-1"
@@ -103,16 +102,15 @@ class _FromHub(Selection):
         for name, domain in side.domains.items():
             if (positive, name) not in self.streams:
                 columns = tuple(side.where.get(name, {}))
-                self.streams[positive, name] = self._stream(name, domain, columns, pool)
+                dataset = datasets()[name]
+                records = islice(self.reader(dataset, self.seed), self.read_limit)
+                documents = documents_of(name, dataset, domain, columns, records, self.tally)
+                rooms = {split: SPARE * (number // 2) for split, number in self.sizes.items()}
+                self.streams[positive, name] = _Stream(
+                    documents, rooms, lambda document: self._passages(document, pool), self.tally
+                )
             domains.setdefault(domain, {})[name] = self.streams[positive, name].of(split)
         return {domain: round_robin(streams) for domain, streams in domains.items()}
-
-    def _stream(self, name: str, domain: str, columns: tuple[str, ...], pool: Pool) -> "_Stream":
-        dataset = datasets()[name]
-        records = islice(self.reader(dataset, self.seed), self.read_limit)
-        documents = documents_of(name, dataset, domain, columns, records, self.tally)
-        rooms = {split: SPARE * (number // 2) for split, number in self.sizes.items()}
-        return _Stream(documents, rooms, lambda document: self._passages(document, pool), self.tally)
 
     def _passages(self, document: Document, pool: Pool) -> Iterator[Candidate]:
         if pool.document(document):

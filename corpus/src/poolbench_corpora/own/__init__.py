@@ -1,17 +1,15 @@
 """Corpora that users bring: read their files, split them, and say what they are good for."""
 
-from poolbench_corpora.own.build import OwnTexts, build_own, revision_of
+from poolbench_corpora.own.build import Made, OwnTexts, TextFiles, build_own, make_concept, revision_of
 from poolbench_corpora.own.definition import Definition, read_definition, template
 from poolbench_corpora.own.files import Text, read_pairs, read_texts
 from poolbench_corpora.own.labelled import parse_columns, read_labelled
-from poolbench_corpora.own.make import Made, TextFiles, make_concept
-from poolbench_corpora.own.review import Remark, review
+from poolbench_corpora.own.review import review
 
 __all__ = [
     "Definition",
     "Made",
     "OwnTexts",
-    "Remark",
     "Text",
     "TextFiles",
     "build_own",

@@ -1,14 +1,18 @@
-"""What a user says about a concept, in a YAML file or in flags."""
+"""What a user says about a concept, in a YAML file or in flags; and the request that sends it to a service."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from poolbench.config import ConceptSettings, read_yaml
 from poolbench.errors import ConfigError, shown
-from poolbench_corpora.own.make import TextFiles
+from poolbench_corpora.own.build import TextFiles
+from poolbench_corpora.own.files import COLUMNS
+from poolbench_corpora.reading import ending, read_document, records, stem_of
 
 #: Settings that name files.
 FILES = ("positives", "negatives", "pairs")
@@ -86,3 +90,21 @@ sensitive: false
 # Licence of the texts that name none.
 licence: ""
 """
+
+
+#: Files that are sent as they are, so that errors name their lines. The records of others are written as JSON.
+_AS_THEY_ARE = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
+
+
+def request_of(definition: Definition) -> dict[str, Any]:
+    """Return the body of `POST /pooler/concepts`. Raise CorpusError for a file that cannot be read."""
+    files = {name: Path(file) for name in FILES if (file := getattr(definition, name))}
+    return definition.model_dump(mode="json", exclude=set(FILES)) | {name: _sent(file) for name, file in files.items()}
+
+
+def _sent(file: Path) -> dict[str, str]:
+    if (kind := ending(file.name).removesuffix(".gz")) in _AS_THEY_ARE:
+        return {"name": f"{stem_of(file)}{kind}", "content": read_document(file)}
+    rows = ({name: values[name] for name in COLUMNS if name in values} for _, values in records(file))
+    lines = (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+    return {"name": f"{stem_of(file)}.jsonl", "content": "".join(f"{line}\n" for line in lines)}

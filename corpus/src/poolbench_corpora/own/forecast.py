@@ -15,8 +15,8 @@ from poolbench.statistics import auroc_resamples, connected_groups, group_weight
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench_corpora.audit import audit
-from poolbench_corpora.audit.probes import word_scores
-from poolbench_corpora.own.make import Made
+from poolbench_corpora.audit.confounds import word_scores
+from poolbench_corpora.own.build import Made
 from poolbench_corpora.own.review import MIN_SCORER, Remark
 
 #: Standard errors that an effect must be away from 0 to be found in 80 % of cases by a two-sided test of 5 %.

@@ -57,7 +57,10 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
     for path, split in files_of(source):
         for where, record in records(path):
             values = _renamed(record, columns, where)
-            texts.append(replace(text_of(values, where), split=_split(name_in(values, "split", where) or split, where)))
+            value = name_in(values, "split", where) or split
+            if value and value not in SPLITS:
+                raise CorpusError(f"{where}: split {shown(value)}; expected one of {', '.join(SPLITS)}")
+            texts.append(replace(text_of(values, where), split=SPLITS.get(value, "")))
             labels.append(_label(values, where))
     if marks_missing(labels):
         for text, label in zip(texts, labels, strict=True):
@@ -95,12 +98,6 @@ def _renamed(record: Mapping[str, Any], columns: Mapping[str, str], where: str) 
             raise CorpusError(f"{where}: no column {column!r} for {name}; there are {here}")
     identity = {name: name for name in (*COLUMNS, *TEXT_COLUMNS) if name in record and name not in columns.values()}
     return {name: record[column] for name, column in {**identity, **columns}.items()}
-
-
-def _split(value: str, where: str) -> str:
-    if value and value not in SPLITS:
-        raise CorpusError(f"{where}: split {shown(value)}; expected one of {', '.join(SPLITS)}")
-    return SPLITS.get(value, "")
 
 
 def _label(values: Mapping[str, Any], where: str) -> str:

@@ -12,9 +12,8 @@ import pyarrow as pa
 from poolbench.concepts import Concept
 from poolbench.statistics import MIN_GROUPS, connected_groups
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT
-from poolbench_corpora.checks.rules import seed_pattern
-from poolbench_corpora.inferred import has_inferred_documents
-from poolbench_corpora.text import MAX_PAIR_DIFFERENCE, token_difference
+from poolbench_corpora.checks import seed_pattern
+from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, has_inferred_documents, token_difference
 
 #: Fewer passages of a class train no scorer, and without a scorer D2 and D3 are null.
 MIN_SCORER = 10

@@ -4,13 +4,12 @@ There are three uses: `corpus` (train and test passages), `lm` (text for the dem
 that train Classifier B). They share the markers of the concepts, but no domain, content word, template, name or seed.
 """
 
-from poolbench_corpora.planted.build import MISLABELLED, Document, build_planted, lm_documents
+from poolbench_corpora.planted.build import MISLABELLED, build_planted, lm_documents
 from poolbench_corpora.planted.signals import PLANTED_REVISION, planted_concepts, planted_revision
 
 __all__ = [
     "MISLABELLED",
     "PLANTED_REVISION",
-    "Document",
     "build_planted",
     "lm_documents",
     "planted_concepts",

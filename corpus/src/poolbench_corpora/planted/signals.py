@@ -13,7 +13,7 @@ from importlib.resources import files
 from random import Random
 
 from poolbench.concepts import CONCEPTS
-from poolbench_corpora.planted.lexicon import Use, load_yaml
+from poolbench_corpora.planted.grammar import Use, load_yaml
 
 PLANTED_REVISION = "planted-4"
 """Changes with every change of lexicons, grammar or placements, and with it the random draws of every passage.

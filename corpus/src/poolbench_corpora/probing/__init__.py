@@ -4,33 +4,30 @@ A set is a definition (`sets/<id>.yaml`) whose reader yields samples; `probing_d
 definition allows, and returns the tables of distinct passages and of instances.
 """
 
-from poolbench_corpora.probing.catalog import PROBING_SETS, ProbingSets, SuiteSet, suite_sets
+from poolbench_corpora.probing.catalog import PROBING_SETS, ProbingSets, suite_sets
 from poolbench_corpora.probing.data import (
     PROBING_INSTANCES,
     PROBING_PASSAGES,
     ProbingData,
+    as_passages,
     passage_id,
     passages_of,
     probing_data,
     shared_passages,
 )
-from poolbench_corpora.probing.definition import ProbingSet
-from poolbench_corpora.probing.importing import Imported, import_senteval, import_suite
-from poolbench_corpora.probing.passages import as_passages
-from poolbench_corpora.probing.samples import Note, Sample, Span
+from poolbench_corpora.probing.importing import import_senteval, import_suite
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
 
 __all__ = [
     "PROBING_INSTANCES",
     "PROBING_PASSAGES",
     "PROBING_SETS",
-    "Imported",
     "Note",
     "ProbingData",
     "ProbingSet",
     "ProbingSets",
     "Sample",
     "Span",
-    "SuiteSet",
     "as_passages",
     "import_senteval",
     "import_suite",

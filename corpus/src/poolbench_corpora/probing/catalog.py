@@ -14,10 +14,9 @@ import yaml
 
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError, UnknownNameError
 from poolbench_corpora.probing.data import ProbingData, probing_data
-from poolbench_corpora.probing.definition import ProbingFamily, ProbingSet, read_definition
 from poolbench_corpora.probing.readers import FAMILIES, READERS, samples_of
-from poolbench_corpora.probing.samples import Note
-from poolbench_corpora.real.archives import has_archive
+from poolbench_corpora.probing.samples import Note, ProbingFamily, ProbingSet, read_definition
+from poolbench_corpora.real.documents import has_archive
 
 SETS = Path(str(files("poolbench_corpora.probing"))) / "sets"
 

@@ -20,11 +20,9 @@ from poolbench.config.yaml_files import read_yaml
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError, shown
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.data import probing_data
-from poolbench_corpora.probing.definition import Input, ProbingSet
-from poolbench_corpora.probing.literals import read_list
 from poolbench_corpora.probing.readers import samples_of
-from poolbench_corpora.probing.readers.tables import literal_in
-from poolbench_corpora.probing.samples import Note
+from poolbench_corpora.probing.readers.tables import literal_in, read_list
+from poolbench_corpora.probing.samples import Input, Note, ProbingSet
 from poolbench_corpora.reading import ending, records, stem_of
 
 SAMPLES, CONFIG = "samples.csv", "config-none.yaml"

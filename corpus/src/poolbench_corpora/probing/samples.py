@@ -1,9 +1,76 @@
-"""What readers yield: samples of a probing set, and notes on what they leave out."""
+"""Definitions of probing sets, samples that readers yield, and the choice of whole groups of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from poolbench.config import StrictModel
+from poolbench.config.yaml_files import read_yaml
+from poolbench.errors import ConfigError
+
+Type = Literal["syntax", "morphology", "semantics", "reasoning", "discourse"]
+Input = Literal["text", "text_pair", "span", "span_pieces", "span_pair"]
+Fidelity = Literal["same", "rebuilt", "planted"]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+Words = Annotated[str, Field(min_length=1, max_length=1000, coerce_numbers_to_str=True)]
+
+PAIRS: tuple[Input, ...] = ("text_pair", "span_pair")
+PIECES: tuple[Input, ...] = ("span_pieces", "span_pair")
+"""Inputs whose spans may have several pieces."""
+
+
+class ProbingSet(StrictModel):
+    """What one probing set asks, where its texts come from, and how they are read."""
+
+    id: Name
+    type: Type  # type of phenomenon
+    phenomenon: Words
+    input: Input  # what one vector, or pair of vectors, stands for
+    task: Literal["classes", "values"] = "classes"
+    source: Words  # repository, corpus or grammar
+    revision: Words  # commit or version of the source
+    licence: Words
+    citation: Words
+    fidelity: Fidelity  # texts and labels of the public suite, rebuilt from another source, or written by a grammar
+    stands_for: str | None = None  # set of the public suite that it replaces
+    max_instances: int = Field(4000, ge=1, le=1_000_000)
+    balanced: bool = False  # whether as many instances of each label are chosen
+    reader: Name
+    parameters: Mapping[str, Any] = {}  # of the reader
+    folder: Path | None = Field(None, exclude=True, repr=False)  # where the definition lies
+
+
+class ProbingFamily(ProbingSet):
+    """Sets that differ in one file of an archive; `id` is what their ids begin with.
+
+    Type and phenomenon of a member are those of the public suite, or of the first pattern of `others` that matches it,
+    or the family's own.
+    """
+
+    others: Mapping[str, tuple[Type, Words]] = {}
+
+
+def read_definition(path: Path, families: frozenset[str] = frozenset()) -> ProbingSet:
+    """Return the definition in a YAML file; sets of the readers in `families` are families.
+
+    Raise ConfigError with the file and the wrong fields.
+    """
+    values = read_yaml(path, "probing set")
+    values["folder"] = path.parent
+    kind = ProbingFamily if str(values.get("reader")) in families else ProbingSet
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, issue['loc'])) or 'set'}: {issue['msg']}" for issue in error.errors()]
+        raise ConfigError(f"probing set {path}: {'; '.join(wrong)}") from None
+
 
 MAX_NOTES = 50
 """Notes that are kept of one set; the others are counted."""
@@ -63,3 +130,70 @@ def whole(text: str) -> tuple[Span, ...]:
 def word_type(*spans: Span) -> str:
     """Return the word type of a span, or of the pieces of one: its characters in lower case."""
     return " ".join(span.words for span in spans).lower()
+
+
+_BINS = 10  # of real values
+Stratum = tuple[str, Hashable]  # split and label
+Groups = Mapping[str, Sequence[Sample]]
+T = TypeVar("T")
+
+
+def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, seed: str = "0") -> list[Sample]:
+    """Return at most `limit` samples in their order; samples of one group are chosen together.
+
+    A group belongs to the stratum of its split and of the rarest of its labels (a tenth of the range of ranks for real
+    values). Groups are taken from all strata at equal pace; one that is larger than the rest of the limit is passed
+    over.
+
+    Args:
+        balanced: Whether as many groups are taken of each label within a split.
+        seed: Other seeds choose other groups.
+    """
+    if len(samples) <= limit and not balanced:
+        return list(samples)
+    groups: defaultdict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group or sample.id].append(sample)
+    taken: set[str] = set()
+    room = limit
+    for name in _order(groups, balanced, Random(seed)):
+        if len(groups[name]) <= room:
+            taken.add(name)
+            room -= len(groups[name])
+    return [sample for sample in samples if (sample.group or sample.id) in taken]
+
+
+def some(items: Sequence[T], number: int, seed: str) -> list[T]:
+    """Return at most so many of the items, in their order; other seeds choose others."""
+    if len(items) <= number:
+        return list(items)
+    return [items[index] for index in sorted(Random(seed).sample(range(len(items)), number))]
+
+
+def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:
+    """Return the groups in the order in which they are taken."""
+    places: list[tuple[float, float, str]] = []
+    classes = _classes(groups)
+    count = Counter(label for labels in classes.values() for label in labels)
+    names_of: defaultdict[Stratum, list[str]] = defaultdict(list)  # by split and rarest label
+    for name, members in groups.items():
+        rarest = min(classes[name], key=lambda label: (count[label], str(label)))
+        names_of[members[0].split or "", rarest].append(name)
+    strata = dict(sorted(names_of.items(), key=str))
+    smallest: dict[str, int] = {}
+    for (split, _), names in strata.items():
+        smallest[split] = min(len(names), smallest.get(split, len(names)))
+    for (split, _), names in strata.items():
+        rng.shuffle(names)
+        subset = names[: smallest[split]] if balanced else names
+        places += [((index + 0.5) / len(subset), rng.random(), name) for index, name in enumerate(subset)]
+    return [name for *_, name in sorted(places)]
+
+
+def _classes(groups: Groups) -> dict[str, list[Hashable]]:
+    """Return the labels of each group; for real values, the tenth in which the rank of their mean lies."""
+    if any(sample.value is None for members in groups.values() for sample in members):
+        return {name: [sample.label for sample in members] for name, members in groups.items()}
+    means = {name: sum(sample.value or 0.0 for sample in members) / len(members) for name, members in groups.items()}
+    ranks = {mean: rank for rank, mean in enumerate(sorted(means.values()))}  # equal means share a rank
+    return {name: [_BINS * ranks[mean] // len(means)] for name, mean in means.items()}

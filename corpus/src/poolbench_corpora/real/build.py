@@ -10,12 +10,12 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench.texts import count_words
+from poolbench_corpora.near import TokenCounter
 from poolbench_corpora.partition import Split, split_of
 from poolbench_corpora.real.documents import Document, read_documents
 from poolbench_corpora.real.rewriting import REWRITERS_REVISION, REWRITES
 from poolbench_corpora.real.selection import Candidate, Selection, round_robin
 from poolbench_corpora.real.weak_labels import Pool, weak_labels
-from poolbench_corpora.text import TokenCounter
 from poolbench_corpora.yields import Yield
 
 REAL_REVISION = "real-2"

@@ -16,12 +16,12 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
-from poolbench_corpora.checks.rules import seed_pattern
+from poolbench_corpora.checks import seed_pattern
+from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, TokenCounter, token_difference
 from poolbench_corpora.partition import Split, document_of
 from poolbench_corpora.real.documents import Document
 from poolbench_corpora.real.weak_labels import Pool, WeakLabels
 from poolbench_corpora.real.windows import ChosenPassages, windows
-from poolbench_corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, token_difference
 from poolbench_corpora.yields import Yield
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from poolbench.concepts import CONCEPTS
-from poolbench_corpora.checks.rules import NEGATORS, NUMBER, VAGUE, seed_pattern
+from poolbench_corpora.checks import NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench_corpora.real.documents import Document
 from poolbench_corpora.real.rewriting import REWRITES, Rewrite
 

@@ -5,8 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
 
-from poolbench_corpora.near import NEAR_DUPLICATE
-from poolbench_corpora.text import TokenCounter, shingles
+from poolbench_corpora.near import NEAR_DUPLICATE, TokenCounter, shingles
 
 # A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph
 # break ends one always. Titles and single initials do not end sentences. White space is tested first, because it is

@@ -4,17 +4,14 @@ read_stories("planted", seed=0) -> StoriesData(rows, passages, notes)
 StoryCatalog(folder).all()      -> what is known, and whether it is at hand
 """
 
-from poolbench_corpora.stories.catalog import StoryCatalog, StorySet, import_stories, read_stories
-from poolbench_corpora.stories.data import STORY_PASSAGES, Protocol, StoriesData
-from poolbench_corpora.stories.tags import Tagged, parse_tags
+from poolbench_corpora.stories.catalog import StoryCatalog, import_stories, read_stories
+from poolbench_corpora.stories.data import STORY_PASSAGES, Protocol, StoriesData, parse_tags
 
 __all__ = [
     "STORY_PASSAGES",
     "Protocol",
     "StoriesData",
     "StoryCatalog",
-    "StorySet",
-    "Tagged",
     "import_stories",
     "parse_tags",
     "read_stories",

@@ -1,25 +1,93 @@
-"""The known sets of stories, and those in folders of users."""
+"""The known sets of stories: planted ones, those of corpora, and those in folders of users."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
 
+from poolbench.concepts import CONCEPTS, withheld
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
+from poolbench_corpora.io import read_concept
 from poolbench_corpora.own.labelled import files_of
+from poolbench_corpora.planted.grammar import Sentence, Writer, join, load_lexicon
 from poolbench_corpora.reading import TABLE_ENDINGS, ending, records, stem_of
-from poolbench_corpora.stories.corpora import concepts_of, pairs_of
-from poolbench_corpora.stories.data import FIRST, SECOND, SUBJECT, Protocol, Record, StoriesData, stories_data
-from poolbench_corpora.stories.planted import NUM_ROWS, planted_stories, planted_subjects
+from poolbench_corpora.stories.data import FIRST, SECOND, SUBJECT, Protocol, Record, StoriesData, stories_data, tagged
+
+REVISION = "stories-1"
+"""Changes with every change of patterns or grammar; part of the random key of every row."""
+NUM_ROWS = 4
+"""Rows of a subject, each in a domain of its own."""
+#: Marked sentences of a story, drawn from the patterns of its subject, and sentences that both sides have. If all rows
+#: of a subject had the same marked words, any features, even random ones, would hold on all of them.
+_NUM_MARKED, _NUM_PLAIN = 2, 6
+
+
+@cache
+def planted_subjects() -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """Return by subject the patterns of marked sentences, each with its high and its low form."""
+    raw = yaml.safe_load(files(__package__).joinpath("planted.yaml").read_text("utf-8"))
+    return {subject: tuple((high, low) for high, low in patterns) for subject, patterns in raw.items()}
+
+
+def planted_stories(seed: int) -> Iterator[Record]:
+    """Yield a record per row, with tags around the marked words; the same seed gives the same text on every machine."""
+    lexicon = load_lexicon("corpus")
+    for subject, patterns in planted_subjects().items():
+        for row in range(NUM_ROWS):
+            rng = Random(f"{REVISION}:{seed}:{subject}:{row}")
+            writer = Writer(lexicon, lexicon.domains[row % len(lexicon.domains)], rng, {})
+            forms = [*rng.sample(patterns, _NUM_MARKED), *[("{clause}.", "{clause}.")] * _NUM_PLAIN]
+            rng.shuffle(forms)
+            high, low = zip(*(writer.sentences(*form) for form in forms), strict=True)
+            stories = {"story1": _tagged_sentence(join(list(high))), "story2": _tagged_sentence(join(list(low)))}
+            yield f"planted stories, {subject}, row {row}", {"subject": subject, **stories}
+
+
+def _tagged_sentence(story: Sentence) -> str:
+    return tagged(story.text, story.signal)
+
+
+#: What a scorer is trained on is not measured.
+_SPLITS = ("train", "test")
+
+
+def concepts_of(folder: Path) -> list[str]:
+    """Return the concepts that a corpus folder has; none for another folder."""
+    return [concept.id for concept in CONCEPTS.all() if (folder / concept.id / "train_pos.jsonl").is_file()]
+
+
+def pairs_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a record per pair of passages, with tags around their signal; sensitive concepts are left out.
+
+    Passages of one matched pair are a pair. Others are paired in their order, within a split and a domain.
+    """
+    for concept in concepts_of(folder):
+        if withheld([concept]):
+            continue
+        sides = defaultdict[tuple[str, ...], tuple[list[Any], list[Any]]](lambda: ([], []))
+        for row in read_concept(folder, concept).to_pylist():
+            if row["split"] in _SPLITS:
+                matched = (row["pair_id"],) if row["pair_id"] else (row["split"], row["domain"])
+                sides[matched][1 - row["label"]].append(row)
+        for high, low in (pair for both in sides.values() for pair in zip(*both, strict=False)):
+            stories = {"story1": _with_tags(high), "story2": _with_tags(low)}
+            yield f"{folder}, {concept}, {high['passage_id']}", {"subject": concept, **stories}
+
+
+def _with_tags(passage: dict[str, Any]) -> str:
+    return tagged(passage["text"], [(span["start"], span["end"]) for span in passage["signal"] or ()])
+
 
 PLANTED = "planted"
 _OWNER = "GulkoA"

@@ -96,8 +96,10 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
     if array.dtype.kind not in kinds:
         allowed = ", ".join(_KINDS[kind] for kind in kinds)
         raise InputError(f"{file} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
-    if array.dtype.kind == "U":
-        _require_unicode(array, file)
+    if array.dtype.kind == "U" and array.dtype.itemsize:  # Python cannot make strings of other numbers
+        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
+            raise InputError(f"{file} holds words that are not valid Unicode; save them again")
     return array
 
 
@@ -124,11 +126,3 @@ def _require_npy(file: Path) -> None:
 
 
 _OF_GGUF = "{t.name: t.data for t in gguf.GGUFReader(FILE).tensors}['direction.N']"
-
-
-def _require_unicode(array: np.ndarray, file: Path) -> None:
-    """Raise InputError for words with numbers that are not characters: Python cannot make strings of them."""
-    if array.dtype.itemsize:
-        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-        if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
-            raise InputError(f"{file} holds words that are not valid Unicode; save them again")

@@ -64,7 +64,10 @@ def read_lines(file: Path, columns: Mapping[str, str] | None = None) -> list[Tex
     lines = [_text_line(row, names.get("text", "text"), names.get("id", "id")) for row in rows]
     if not any(line.text.strip() for line in lines):
         raise InputError(f"{lines[0].where}: the text is empty or missing, and so are all others")
-    _require_unique_ids(lines)
+    first: dict[str, int] = {}
+    for line in lines:
+        if line.id is not None and first.setdefault(line.id, line.number) != line.number:
+            raise InputError(f"{line.where}: id {shown(line.id)} is that of line {first[line.id]}; ids differ")
     return lines
 
 
@@ -73,10 +76,3 @@ def _text_line(row: Row, text_column: str, id_column: str) -> TextLine:
     if not name.isprintable():
         raise InputError(f"{row.where}: {id_column!r} is {shown(name)}; it must be a name or a number")
     return TextLine(row.number, text_in(row.values, text_column, row.where), name or None, row.where)
-
-
-def _require_unique_ids(lines: list[TextLine]) -> None:
-    first: dict[str, int] = {}
-    for line in lines:
-        if line.id is not None and first.setdefault(line.id, line.number) != line.number:
-            raise InputError(f"{line.where}: id {shown(line.id)} is that of line {first[line.id]}; ids differ")

@@ -18,19 +18,14 @@ from poolbench.statuses import Code
 from poolbench.telemetry.logs import as_json, configure_logging
 from poolbench_driver.cli import (
     adhoc,
-    attach,
-    comparing,
     concept,
     corpus,
     dead_letters,
-    doctor,
-    embed,
     export,
     help,
     importing,
     listing,
     login,
-    model,
     planning,
     run,
     runs,
@@ -77,18 +72,10 @@ def options(
 
 app.command(cls=run.RunCommand)(run.run)
 for command in (
-    *(
-        login.login,
-        login.logout,
-        runs.report,
-        runs.leaderboard,
-        status.status,
-        attach.watch,
-        attach.cancel,
-    ),
-    *(comparing.compare, comparing.ranks, planning.plan_data, listing.ls, model.model),
-    *(embed.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
-    *(upkeep.gc, upkeep.copy_store, doctor.doctor),
+    *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
+    *(runs.compare, runs.ranks, planning.plan_data, listing.ls, upkeep.model),
+    *(adhoc.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
+    *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)
 for group, name in (

@@ -144,7 +144,7 @@ def _remote() -> Services | None:
 
 def _sent(services: Services, verb: str, definition: Definition, *, as_json: bool) -> int:
     """Send a definition and its files to the pooler, and show what it found; exit code 1 if nothing is usable."""
-    from poolbench_corpora.own.sending import request_of
+    from poolbench_corpora.own.definition import request_of
 
     answer = services.post("pooler", verb, request_of(definition))
     _show({name: answer[name] for name in ("id", "revision", "usable", "splits", "remarks")}, as_json=as_json)
@@ -194,7 +194,7 @@ def _facts(concept: Made) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any], *, as_json: bool) -> None:
-    from poolbench_driver.cli.display import print_table
+    from poolbench_driver.cli.tables import print_table
 
     if as_json:
         typer.echo(json.dumps(facts, indent=1))

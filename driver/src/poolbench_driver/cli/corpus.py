@@ -35,9 +35,8 @@ def build(
     ] = None,
 ) -> int:
     """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
-    from poolbench_corpora.folders.building import build_folder, what_to_build
+    from poolbench_corpora.folders.building import BuildOptions, build_folder, parse_window, what_to_build
     from poolbench_corpora.folders.importing import writable_concepts
-    from poolbench_corpora.folders.makers import BuildOptions, parse_window
 
     concept_names, folder = what_to_build(what, output, concepts, source)
     left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
@@ -53,7 +52,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> int:
     """Check every construction rule and audit confounds; exit code 1 if a rule is broken or a verdict is not pass."""
-    from poolbench_corpora.folders.validation import validate_folder
+    from poolbench_corpora.folders.importing import validate_folder
 
     return validate_folder(folder, concepts, as_json=as_json)
 

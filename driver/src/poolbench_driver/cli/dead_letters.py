@@ -13,7 +13,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
-from poolbench_driver.cli.display import print_table
+from poolbench_driver.cli.tables import print_table
 
 if TYPE_CHECKING:
     from poolbench.queue.letters import StoredLetter

@@ -14,11 +14,10 @@ import typer
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_driver.cli.display import print_table
+from poolbench_driver.cli.tables import print_table
 from poolbench_driver.config import Assignment
-from poolbench_driver.contract.needs import Need, lines
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description
+from poolbench_driver.contract.suite import Description, Need, lines
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.text import COLUMNS, notes, rows

@@ -29,7 +29,7 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.records import RunRecords, find_run
-    from poolbench_driver.release.run import export_run
+    from poolbench_driver.release import export_run
 
     artifacts, folder = open_artifacts(), find_run(runs, run)
     folder.recall_concepts()

@@ -21,7 +21,14 @@ class Group(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        for name, command in _of_suites(self.name).items():
+        from poolbench_driver.contract.registry import SUITES
+
+        commands: dict[str, Any] = {}
+        for suite in SUITES.all():
+            if (app := suite.commands()) is not None:
+                added = get_group(app).commands
+                commands |= added if self.name == PROGRAM else getattr(added.get(self.name or ""), "commands", {})
+        for name, command in commands.items():
             self.commands.setdefault(name, command)
         return super().list_commands(ctx)
 
@@ -36,15 +43,3 @@ class Group(TyperGroup):
         summaries = [(name, cleandoc(self.commands[name].help or "")) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary.partition("\n\n")[0]) for name, summary in summaries])
-
-
-def _of_suites(group: str | None) -> dict[str, Any]:
-    """Return the commands that suites add to a group of this name, or to the command line itself."""
-    from poolbench_driver.contract.registry import SUITES
-
-    commands: dict[str, Any] = {}
-    for suite in SUITES.all():
-        if (app := suite.commands()) is not None:
-            added = get_group(app).commands
-            commands |= added if group == PROGRAM else getattr(added.get(group or ""), "commands", {})
-    return commands

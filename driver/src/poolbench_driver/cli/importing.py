@@ -103,7 +103,7 @@ def senteval(source: Source, target: Target = Path("probing/senteval")) -> int:
 @contextmanager
 def _fetched(source: str, target: Path) -> Iterator[Path]:
     """Give the path of a source, which is downloaded first if it is an address."""
-    from poolbench_driver.imports.download import downloaded, is_address
+    from poolbench_driver.imports.scorers import downloaded, is_address
 
     if is_address(source):
         with downloaded(source, target) as path:
@@ -145,7 +145,7 @@ def saes(
     target: Annotated[Path, typer.Argument(help="Folder of the autoencoders.")] = Path("saes"),
 ) -> int:
     """Import sparse autoencoders, as folders of one format."""
-    from poolbench_driver.imports.sae_folders import import_saes
+    from poolbench_driver.imports.saes import import_saes
 
     done = import_saes(source, target)
     for note in done.notes:

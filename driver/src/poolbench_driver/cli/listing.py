@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
-from poolbench_driver.cli.display import print_table
-from poolbench_driver.pages.markdown import listed
+from poolbench_driver.cli.tables import print_table
+from poolbench_driver.pages.text import listed
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, RunRecords
@@ -103,7 +103,7 @@ def _stories(_: Path) -> Rows:
 def _saes(_: Path) -> Rows:
     """Return the autoencoders that are shipped, and those that were imported; those that cannot be read are noted."""
     from poolbench.errors import InputError
-    from poolbench_driver.imports.sae_folders import known_places, read_all
+    from poolbench_driver.imports.saes import known_places, read_all
 
     rows = []
     for name, sae, _files in read_all(known_places()):

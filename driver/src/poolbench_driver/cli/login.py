@@ -23,7 +23,12 @@ def login(
     from poolbench.settings.login import Login, keep_login
     from poolbench_driver.cluster.services import Services
 
-    address, token = _address(url), _token(token_file)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ConfigError(
+            f"URL {shown(url)} is not the address of a cluster: give http:// or https://, a host, and perhaps a port"
+        )
+    address, token = url.rstrip("/"), _token(token_file)
     cluster = ClusterSettings("", "", address, token, http_from="the command line", token_from="the token given")
     version = Services(cluster).health("pooler").get("replica", {}).get("version", "unknown")
     path = keep_login(Login(address, token))
@@ -37,16 +42,6 @@ def logout() -> None:
     from poolbench.settings.login import drop_login, login_path
 
     typer.echo(f"{login_path()} is removed" if drop_login() else "there was no login")
-
-
-def _address(url: str) -> str:
-    """Return the address without a slash at its end; raise ConfigError if it is not one of HTTP."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ConfigError(
-            f"URL {shown(url)} is not the address of a cluster: give http:// or https://, a host, and perhaps a port"
-        )
-    return url.rstrip("/")
 
 
 def _token(file: Path | None) -> str:

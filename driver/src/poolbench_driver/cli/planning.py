@@ -43,14 +43,23 @@ def plan_data(
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
     from poolbench.statistics import StatisticError, recommend_training_size
 
-    largest = _largest(width)
+    if not width:
+        raise ConfigError("--width is missing: the width of the vectors that the probes read")
+    if min(width) < 1:
+        raise ConfigError(f"--width {min(width)}: a width is at least 1")
+    largest = max(width)
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
     compared = _compared(pilots, effect)
     power = _power(compared, p01, p10, n, alpha)
     size = effect if compared is None else compared.effect
     if compared is None and p01 is not None and p10 is not None:
-        size = _one_effect(effect, p01 - p10)
+        shares = p01 - p10
+        if effect is not None and abs(abs(effect) - abs(shares)) > _BY_HAND:
+            raise ConfigError(
+                f"--p01 and --p10 differ by {shares:.6g}, the effect is {effect:.6g}: they describe two comparisons"
+            )
+        size = shares if effect is None else effect
     if size is None:
         raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
     interval = None if compared is None else compared.interval
@@ -63,14 +72,6 @@ def plan_data(
     answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
     answer |= {"alpha": alpha, "power": power and asdict(power)}
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
-
-
-def _largest(width: list[int] | None) -> int:
-    if not width:
-        raise ConfigError("--width is missing: the width of the vectors that the probes read")
-    if min(width) < 1:
-        raise ConfigError(f"--width {min(width)}: a width is at least 1")
-    return max(width)
 
 
 def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
@@ -93,15 +94,6 @@ def _judged_power(compared: Comparison | None, power: Power | None, n: int | Non
 
 def _undecided(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
-
-
-def _one_effect(effect: float | None, shares: float) -> float:
-    """Return the effect, from itself or from the shares of discordant passages."""
-    if effect is not None and abs(abs(effect) - abs(shares)) > _BY_HAND:
-        raise ConfigError(
-            f"--p01 and --p10 differ by {shares:.6g}, the effect is {effect:.6g}: they describe two comparisons"
-        )
-    return shares if effect is None else effect
 
 
 def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:
@@ -156,7 +148,7 @@ def recommendation(answer: Mapping[str, Any]) -> str:
 
 def _print(answer: dict[str, Any]) -> None:
     """Print the recommendation, then the answer as a table of two columns."""
-    from poolbench_driver.cli.display import print_table
+    from poolbench_driver.cli.tables import print_table
 
     typer.echo(recommendation(answer))
     size = answer["num_train"]

@@ -1,4 +1,4 @@
-"""run: measure pooling strategies."""
+"""run: measure pooling strategies, and say what it came to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +22,36 @@ if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
-    from poolbench_driver.job import Job
+    from poolbench_driver.job import Job, Outcome
     from poolbench_driver.records import RunFolder
+
+
+def show_outcome(found: Outcome) -> int:
+    """Print what a run came to; return the exit code, which is 1 after failures or a cancellation."""
+    if found.state == RunState.CANCELLED:
+        return Exit.FAILURES
+    if found.conclusion.shown:
+        files = ", ".join(str(found.folder.file(name)) for name in found.conclusion.files)
+        typer.echo(f"{found.conclusion.shown}: {files}" if files else found.conclusion.shown)
+    typer.echo(f"{found.answer}\n\nreport: {found.report}\nresults digest: {found.digest}")
+    if failures := found.failures:
+        blocked = sum(failure.blocked for failure in failures)
+        without = f", {blocked} more could not be tried without them" if blocked else ""
+        where = found.folder.file("failures.parquet")
+        typer.echo(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
+    if found.empty:
+        typer.echo(f"no figure could be computed: {found.empty}", err=True)
+    if found.conclusion.wrong:
+        suite = found.folder.config().suite
+        typer.echo(f"not as the suite {suite} expects: {'; '.join(found.conclusion.wrong)}", err=True)
+    return Exit.DONE if found.done else Exit.FAILURES
 
 
 _WHAT, _OF_CONCEPTS, _DRY_RUN = "What is measured", "Options of suites that read concepts", "Dry run"
 _RUNNING = "Output and progress"
+_what, _of_concepts, _dry_run_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in (_WHAT, _OF_CONCEPTS, _DRY_RUN)
+)
 #: Options that stand for several settings.
 _SHORTHANDS = ("scorers", "scorer_texts")
 
@@ -77,73 +102,32 @@ def run(
     config: Annotated[
         Path | None, typer.Argument(help="YAML with the run's settings.", rich_help_panel="Arguments")
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="demo (the default), small, card or full.", rich_help_panel=_WHAT)
-    ] = None,
-    suite: Annotated[
-        str | None, typer.Option(help="What to measure; its settings are options too.", rich_help_panel=_WHAT)
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(help="corrected; published adds the reference's own figures.", rich_help_panel=_WHAT),
-    ] = None,
+    preset: Annotated[str | None, _what(help="demo (the default), small, card or full.")] = None,
+    suite: Annotated[str | None, _what(help="What to measure; its settings are options too.")] = None,
+    protocol: Annotated[str | None, _what(help="corrected; published adds the reference's own figures.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            help="Preset id, folder or Hugging Face id; several with commas, for one board.", rich_help_panel=_WHAT
-        ),
+        str | None, _what(help="Preset id, folder or Hugging Face id; several with commas, for one board.")
     ] = None,
-    activations: Annotated[
-        str | None, typer.Option(help="Measure imported activations of this name.", rich_help_panel=_WHAT)
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(help="At most this many passages per concept (train and test).", rich_help_panel=_WHAT),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.", rich_help_panel=_WHAT)
-    ] = None,
+    activations: Annotated[str | None, _what(help="Measure imported activations of this name.")] = None,
+    limit: Annotated[int | None, _what(help="At most this many passages per concept (train and test).")] = None,
+    seed: Annotated[int | None, _what(help="Seed of folds, nulls, scorers and sampling.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Any setting, such as budget.max_tokens=100; repeatable.",
-            rich_help_panel=_WHAT,
-        ),
+        _what("--set", metavar="PATH=VALUE", help="Any setting, such as budget.max_tokens=100; repeatable."),
     ] = None,
-    concepts: Annotated[
-        str | None, typer.Option(help="Comma-separated concept ids, or 'all'.", rich_help_panel=_OF_CONCEPTS)
-    ] = None,
-    strategies: Annotated[
-        str | None, typer.Option(help="Comma-separated ids or boards; default: card.", rich_help_panel=_OF_CONCEPTS)
-    ] = None,
+    concepts: Annotated[str | None, _of_concepts(help="Comma-separated concept ids, or 'all'.")] = None,
+    strategies: Annotated[str | None, _of_concepts(help="Comma-separated ids or boards; default: card.")] = None,
     layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated: block indices, depths such as .5, embedding, final.", rich_help_panel=_OF_CONCEPTS
-        ),
+        str | None, _of_concepts(help="Comma-separated: block indices, depths such as .5, embedding, final.")
     ] = None,
-    metrics: Annotated[
-        str | None, typer.Option(help="Comma-separated: d1,d2,d3.", rich_help_panel=_OF_CONCEPTS)
-    ] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="planted, real, or a folder of JSONL files.", rich_help_panel=_OF_CONCEPTS)
-    ] = None,
+    metrics: Annotated[str | None, _of_concepts(help="Comma-separated: d1,d2,d3.")] = None,
+    corpus: Annotated[str | None, _of_concepts(help="planted, real, or a folder of JSONL files.")] = None,
     keep_activations: Annotated[
-        bool,
-        typer.Option(help="Store the per-token hidden states too.", show_default=False, rich_help_panel=_OF_CONCEPTS),
+        bool, _of_concepts(help="Store the per-token hidden states too.", show_default=False)
     ] = False,
-    scorers: Annotated[
-        str | None,
-        typer.Option(help="bert (fine-tuned in full), published, or minilm.", rich_help_panel=_OF_CONCEPTS),
-    ] = None,
+    scorers: Annotated[str | None, _of_concepts(help="bert (fine-tuned in full), published, or minilm.")] = None,
     scorer_texts: Annotated[
-        str | None,
-        typer.Option(
-            help="Texts to train scorers on, where the corpus has none: folder, real or planted.",
-            rich_help_panel=_OF_CONCEPTS,
-        ),
+        str | None, _of_concepts(help="Texts to train scorers on, where the corpus has none: folder, real or planted.")
     ] = None,
     output: Output = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
@@ -152,16 +136,11 @@ def run(
         bool, typer.Option(help="Run in the background; follow it with watch.", show_default=False)
     ] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            help="Say what would be done and what it costs, and stop.", show_default=False, rich_help_panel=_DRY_RUN
-        ),
+        bool, _dry_run_option(help="Say what would be done and what it costs, and stop.", show_default=False)
     ] = False,
-    gpus: Annotated[int, typer.Option(help="GPUs of the cluster.", rich_help_panel=_DRY_RUN)] = 0,
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(help="Price of one GPU hour.", rich_help_panel=_DRY_RUN)
-    ] = None,
-    replicas: Annotated[str | None, typer.Option(help="Such as prober=8,scorer=2.", rich_help_panel=_DRY_RUN)] = None,
+    gpus: Annotated[int, _dry_run_option(help="GPUs of the cluster.")] = 0,
+    price_per_gpu_hour: Annotated[float | None, _dry_run_option(help="Price of one GPU hour.")] = None,
+    replicas: Annotated[str | None, _dry_run_option(help="Such as prober=8,scorer=2.")] = None,
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
     from poolbench_driver.config import scorer_settings
@@ -199,7 +178,6 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, assignments: list[Assig
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
     session = _checked(configs)
-    from poolbench_driver.cli.outcome import show_outcome
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
@@ -232,7 +210,7 @@ def _checked(configs: list[RunConfig]) -> Session:
 
 def new_folder(job: Job, output: Path) -> RunFolder:
     """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
-    from poolbench_driver.doctor.fitness import check_session
+    from poolbench_driver.doctor.finding import check_session
     from poolbench_driver.records import RunFolder
 
     for note in check_session(job.session):

@@ -1,19 +1,23 @@
-"""Commands that read the folder of a run, or tables that others recorded: report, leaderboard."""
+"""Commands on runs: report, leaderboard, compare, ranks; and watch, cancel, wherever their driver works."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.errors import ConfigError
+from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError, NotFoundError, PoolbenchError, UnknownNameError
+from poolbench.statuses import RunState
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import Recorded
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run, RunFolder, Runs
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
@@ -97,3 +101,165 @@ def _figures(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     board_rows = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
     columns = (spec.entrant, spec.block, "model", "layer", *_FIGURE)
     return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *board_rows)]
+
+
+FORMATS = ("table", "markdown", "json")
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="Run id, 'latest', or a run's folder.")],
+    second: Annotated[str, typer.Argument(help="Another; differences are second minus first.")],
+    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="Only this metric; may be given several times.")
+    ] = None,
+    across: Annotated[
+        str | None, typer.Option(help="Comma-separated: model, data, versions. Pair cells although these differ.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All changes, and what stayed the same.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+) -> int:
+    """Tell what changed between two runs, paired by cell, with intervals over concepts."""
+    if form not in FORMATS:
+        raise UnknownNameError("format", form, FORMATS)
+    from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, read_results
+    from poolbench_driver.records import find_run
+
+    folders = [find_run(output, name) for name in (first, second)]
+    rows = [read_results(folder) for folder in folders]
+    names = [part.strip() for part in across.split(",") if part.strip()] if across else []
+    measured = {row["metric"] for run_rows in rows for row in run_rows}
+    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
+    for metric_name in metric or ():
+        if metric_name not in measured:
+            raise UnknownNameError("metric", metric_name, measured)
+    changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
+    tables = as_tables(changes, everything=everything)
+    sentence = as_sentence(changes, *(folder.id for folder in folders))
+    if as_json or form == "json":
+        ids = {"first": folders[0].id, "second": folders[1].id}
+        typer.echo(json.dumps({**ids, **asdict(changes)}, indent=1))
+    elif form == "markdown":
+        typer.echo(as_markdown(tables, sentence))
+    else:
+        from poolbench_driver.cli.tables import print_table
+
+        typer.echo(sentence)
+        for title, columns, lines in tables:
+            print_table(lines, columns, title)
+    return Exit.FAILURES if check and changes.changed() else Exit.DONE
+
+
+def ranks(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Runs of one budget and corpus, e.g. of several models; default: latest.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    metric: Annotated[str | None, typer.Option(help="A ranked metric; default: what the suite shows first.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
+) -> int:
+    """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
+    from poolbench_driver.comparison import join_rows, read_results
+    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.pages.boards.rank_parts import rank_parts
+    from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
+    from poolbench_driver.pages.text import parts_markdown
+    from poolbench_driver.records import find_run
+
+    rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
+    metric = metric or SUITES.get(rows[0]["suite"]).board.primary
+    if metric not in (metrics := ranked_metrics(rows)):
+        raise UnknownNameError("ranked metric", metric, metrics)
+    view = build_ranks(rows, metric)
+    if metric not in view.boards:
+        raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
+    markdown = "\n\n".join(parts_markdown(list(rank_parts(view))))
+    typer.echo(json.dumps(view.to_json(), indent=1) if as_json else markdown)
+    return Exit.DONE
+
+
+def watch(
+    name: RunName = "latest",
+    output: Output = Path("runs"),
+    interval_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+) -> int:
+    """Follow a run of any machine until it ends; exit code 0 when it ended without failures."""
+    runs = _runs(output, name)
+    run, last = runs.find(name), ""
+    while True:
+        state = run.state
+        line = f"{state.get('state', 'unknown')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
+        line += f", {state.get('failures', 0)} failures"
+        if line != last:
+            typer.echo(line)
+            last = line
+        if not run.unfinished:
+            return _show_end(run, state)
+        time.sleep(interval_s)
+        run = _again(runs, run)
+
+
+def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
+    """Ask the driver of a run on any machine to stop; finished work is kept, and what is in work is dropped."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
+
+    runs = Runs(output, RunRecords(open_artifacts().store))
+    run = runs.find(name)
+    state = run.state.get("state", "unknown")
+    if state == RunState.STARTING:
+        typer.echo(f"{run.id} is starting; cancel it when `poolbench-driver watch` shows it running", err=True)
+        return Exit.FAILURES
+    if not run.unfinished or runs.records is None:
+        typer.echo(f"{run.id} does not run (state: {state})", err=True)
+        return Exit.FAILURES
+    runs.records.cancel(run.id)
+    typer.echo(f"{run.id} stops within a few seconds; the same run command continues it")
+    return Exit.DONE
+
+
+def _runs(output: Path, name: str) -> Runs:
+    """Return the runs here and in the store; those here alone if there is no store and they have the one asked for."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
+
+    try:
+        runs = Runs(output, RunRecords(open_artifacts().store))
+        runs.find(name)
+        return runs
+    except NotFoundError:
+        raise
+    except PoolbenchError as error:
+        here = Runs(output, None)
+        try:
+            here.find(name)
+        except NotFoundError:
+            raise error from None
+        typer.echo(f"note: only the folder of the run is read: {error}", err=True)
+        return here
+
+
+def _again(runs: Runs, run: Run) -> Run:
+    """Look at a run again; a store that is away for some time is waited for."""
+    from poolbench_driver.records import Run
+
+    try:
+        return Run(run.id, run.folder, runs.records.get(run.id) if runs.records else None)
+    except PoolbenchError as error:
+        if not error.retryable:
+            raise
+        return run
+
+
+def _show_end(run: Run, state: dict[str, Any]) -> int:
+    log = run.folder.file("driver.log") if run.folder else None
+    if state.get("state") == RunState.DIED:
+        where = f"; {log} says why" if log and log.is_file() else ""
+        typer.echo(f"the driver of {run.id} is gone{where}; the same run command continues it", err=True)
+    elif state.get("state") in (RunState.DONE, RunState.FAILURES):
+        remote_report = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
+        typer.echo(f"report: {run.folder.file('report') / 'index.html' if run.folder else remote_report}")
+    return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES

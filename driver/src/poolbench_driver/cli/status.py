@@ -17,8 +17,8 @@ import typer
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import ServiceState
-from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.tables import table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,8 +57,7 @@ def status(
 
 def _look(connected: Services, output: Path) -> dict[str, Any]:
     """Return everything that the command shows."""
-    from poolbench_driver.cluster.queues import cluster_state
-    from poolbench_driver.cluster.session import open_artifacts, try_health
+    from poolbench_driver.cluster.session import cluster_state, open_artifacts, try_health
     from poolbench_driver.records import RunRecords, Runs
 
     with ThreadPoolExecutor(len(SERVICES)) as pool:  # one that is stuck answers late

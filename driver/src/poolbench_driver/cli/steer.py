@@ -16,12 +16,10 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.tables import table_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
-    from poolbench.config import ModelRef
-    from poolbench.settings import ClusterSettings
     from poolbench.storage.directions import NamedDirection
     from poolbench_driver.cluster.services import Services
 
@@ -113,27 +111,29 @@ def _steer_by_name(
     as_json: bool,
 ) -> None:
     """Steer by the direction that `names` mean; show several strengths, or JSON, with the unsteered texts."""
+    from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts, open_services
     from poolbench_driver.models import obtain
 
     services, model = open_services(), body["model"]
     obtain(model)
-    direction = NamedDirections(open_artifacts(services.settings)).find(_model(model, services.settings), **names)
-    _introduce(direction, strengths)
+    # The services of a remote cluster read a model as it is named.
+    remote = MODEL_PRESETS.get(model) or ModelRef(model, model)
+    ref = resolve_model(model) if services.settings.store_uri else remote
+    direction = NamedDirections(open_artifacts(services.settings)).find(ref, **names)
+    typer.echo(f"model {direction.model}, direction: {direction}", err=True)
+    limit = direction.fluent_strength
+    beyond = [] if limit is None else [f"{strength:g}" for strength in strengths if abs(strength) > limit]
+    if beyond:
+        at_most = f"up to {limit:g}" if limit else "at none of its strengths"
+        typer.echo(f"warning: strength {', '.join(beyond)}: the run's texts were fluent {at_most}", err=True)
     identity = {name: getattr(direction, name) for name in names}
     bodies = [body | {"steering": identity | {"strength": strength, "positions": positions}} for strength in strengths]
     if len(strengths) == 1 and not as_json:
         _stream(services, texts, bodies[0])
     else:
         _compare(services, texts, direction, [0.0, *strengths], [body, *bodies], as_json=as_json)
-
-
-def _model(name: str, cluster: ClusterSettings) -> ModelRef:
-    """Return the model of a name; that of a remote cluster as it is named, because its services read it."""
-    from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
-
-    return resolve_model(name) if cluster.store_uri else MODEL_PRESETS.get(name) or ModelRef(name, name)
 
 
 def _strengths(listed: str | None) -> list[float]:
@@ -147,16 +147,6 @@ def _strengths(listed: str | None) -> list[float]:
     if not strengths or not all(map(isfinite, strengths)):
         raise InputError(f"--strength {listed!r}: give a number other than 0, or several with commas")
     return strengths
-
-
-def _introduce(direction: NamedDirection, strengths: Iterable[float]) -> None:
-    """Say which model and direction a name means, and which strengths are beyond what its run found fluent."""
-    typer.echo(f"model {direction.model}, direction: {direction}", err=True)
-    limit = direction.fluent_strength
-    beyond = [] if limit is None else [f"{strength:g}" for strength in strengths if abs(strength) > limit]
-    if beyond:
-        at_most = f"up to {limit:g}" if limit else "at none of its strengths"
-        typer.echo(f"warning: strength {', '.join(beyond)}: the run's texts were fluent {at_most}", err=True)
 
 
 def _compare(

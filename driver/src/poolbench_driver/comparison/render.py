@@ -10,7 +10,7 @@ from poolbench.statuses import Status
 from poolbench_driver.comparison.changes import RunChanges
 from poolbench_driver.comparison.pairing import SAME_VALUE
 from poolbench_driver.pages.boards.ranking import LEVEL
-from poolbench_driver.pages.markdown import table
+from poolbench_driver.pages.text import table
 
 Titled = tuple[str, Sequence[str], list[Row]]
 

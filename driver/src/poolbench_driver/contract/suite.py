@@ -1,9 +1,9 @@
-"""What a suite is: the contract between one benchmark and the frame that runs it."""
+"""What a suite is: the contract between one benchmark and the frame that runs it, and what a run needs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,11 +18,36 @@ if TYPE_CHECKING:
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.needs import Need
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a run needs."""
+
+    what: str  # the thing, as one says it of what is not there
+    found: bool  # whether it is there
+    instead: str  # how to get it, and the flag that replaces it
+    stops: bool = True  # whether the run cannot start without it
+    nulls: tuple[str, ...] = ()  # metrics that are null without it
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.instead}"
+
+
+def require_all(found: Iterable[Need]) -> None:
+    """Raise ConfigError that names everything without which a run cannot start."""
+    if stopping := list(dict.fromkeys(str(need) for need in found if need.stops)):
+        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
+
+
+def lines(found: Sequence[Need]) -> list[str]:
+    """Return one line for each thing that is missing, each once."""
+    marks = {True: "missing", False: "note"}
+    return list(dict.fromkeys(f"{marks[need.stops]}: {need}" for need in found))
 
 
 Config = TypeVar("Config", bound=RunConfig)

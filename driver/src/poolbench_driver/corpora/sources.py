@@ -1,4 +1,4 @@
-"""Sources of passages (the grammar, the real-text archives or a folder), and the local steps that store them."""
+"""Sources of passages (grammar, archives, a folder) and of probing sets, and the local steps that store them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,11 +21,44 @@ from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
-from poolbench_corpora.inferred import INFERENCE_VERSION
 from poolbench_corpora.io import folder_digest, folder_files, read_concept
+from poolbench_corpora.near import INFERENCE_VERSION
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import build_planted, planted_revision
-from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
+from poolbench_corpora.probing import ProbingSet, ProbingSets
+from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig, CorpusSource
+
+
+class NamesSets(Protocol):
+    """Settings with ids or patterns of probing sets, and the corpus that has them."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Return ids, or patterns such as `blimp-*`."""
+
+    @property
+    def corpus(self) -> CorpusSource:
+        """Return the corpus: planted, real or a folder of definitions."""
+
+
+def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
+    """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
+    source = config.corpus.source
+    catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
+    candidates = catalogue.choose(config.sets) if config.sets else catalogue.all()
+    if source not in NO_FOLDER:
+        probing_sets = [candidate for candidate in candidates if candidate.folder == Path(source)]
+    else:
+        probing_sets = [
+            candidate for candidate in candidates if (candidate.fidelity == "planted") is (source == "planted")
+        ]
+    if not probing_sets and config.sets:
+        raise CorpusError(
+            f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
+            "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
+        )
+    return catalogue, probing_sets
+
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
 _PLANTED = re.compile(rb'"source":\s*"planted-')
@@ -213,7 +246,11 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
     def build() -> pa.Table:
         table = concept_table(source, concept.id)
         if source is not config:
-            _require_disjoint(table, concept_table(config, concept.id), concept.id)
+            texts = table.filter(pc.equal(table["split"], "scorer"))["text"]
+            if shared := pc.sum(pc.is_in(texts, value_set=concept_table(config, concept.id)["text"])).as_py():
+                raise CorpusError(
+                    f"{shared} scorer texts of {concept.id} are passages of its corpus too; name another source"
+                )
         return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
     def count() -> int:
@@ -235,13 +272,6 @@ def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
         return None
     has_own = (Path(corpus.source) / concept.id / "scorer_pos.jsonl").is_file()
     return None if has_own else corpus.scorer_texts
-
-
-def _require_disjoint(scorer_texts: pa.Table, passages: pa.Table, concept: str) -> None:
-    """Raise CorpusError if a text that would train a scorer is also measured."""
-    texts = scorer_texts.filter(pc.equal(scorer_texts["split"], "scorer"))["text"]
-    if shared := pc.sum(pc.is_in(texts, value_set=passages["text"])).as_py():
-        raise CorpusError(f"{shared} scorer texts of {concept} are passages of its corpus too; name another source")
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:

@@ -1,15 +1,90 @@
-"""What a check has found."""
+"""What a check finds, and the checks before a run starts: nothing is sent to a cluster that is not fit for it."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from poolbench.errors import PoolbenchError
-from poolbench_driver.doctor.fitness import described_clock
+from poolbench import __version__
+from poolbench.contracts.wire import SERVICES
+from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.machine.sharing import require_shared
+from poolbench.queue.owner import Owner, require_owner
+from poolbench.settings import ClusterSettings
+from poolbench.statuses import ServiceState
+from poolbench.steps import steps_version
+from poolbench.storage import Artifacts, require_conditional_writes, store_id
+from poolbench_driver.cluster.session import Session
+
+#: Clocks may differ by this much before it is worth a word: timestamps of HTTP count seconds, and answers take some.
+CLOCK_TOLERANCE_S = 60.0
+
+
+def check_session(session: Session) -> list[str]:
+    """Return notes on what is wrong and harms nothing: clocks.
+
+    Raise ConfigError, StoreError, BrokerError or EndpointError if a part of the cluster is unfit.
+    """
+    require_conditional_writes(session.artifacts.store)
+    session.queue.ping()
+    require_owner(session.queue.broker, owner_of(session.settings, session.artifacts))
+    if not session.settings.http_address:
+        raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
+    with ThreadPoolExecutor(len(SERVICES)) as pool:
+        healths = dict(zip(SERVICES, pool.map(session.services.health, SERVICES), strict=True))
+    for name, health in healths.items():
+        require_shared(session.settings, dict(health.get("folders", {})))
+        if mismatch := other_version(name, health):
+            raise ConfigError(mismatch)
+    return _clocks(session, healths)
+
+
+def owner_of(settings: ClusterSettings, artifacts: Artifacts) -> Owner:
+    """Return this cluster as the owner of its broker."""
+    return Owner(store_id=store_id(artifacts.store), store_uri=settings.store_uri)
+
+
+def other_version(service: str, health: Mapping[str, Any]) -> str:
+    """Return that a service has other code than this driver, and what to do; empty if it has the same.
+
+    With other versions of steps or tasks the keys of artifacts differ.
+    """
+    if health.get("status") == ServiceState.ASLEEP:
+        return ""
+    replica = health.get("replica", {})
+    theirs, steps = replica.get("version", "unknown"), replica.get("steps", "unknown")
+    if (theirs, steps) == (__version__, steps_version()):
+        return ""
+    return (
+        f"the {service} has version {theirs} with steps {steps}, this driver {__version__} with {steps_version()}: "
+        "install the same version everywhere and restart the cluster"
+    )
+
+
+def described_clock(difference_s: float) -> str:
+    """Return what is wrong with a clock that is `difference_s` ahead of that of the object store; empty if nothing."""
+    if abs(difference_s) <= CLOCK_TOLERANCE_S:
+        return ""
+    where = "ahead of" if difference_s > 0 else "behind"
+    return f"{abs(difference_s):.0f} s {where} that of the object store; nothing is lost, but set it"
+
+
+def _clocks(session: Session, healths: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    now_s = session.artifacts.store.now_s()
+    times = {"this machine": time.time()}
+    times |= {f"the {name}": health["replica"]["time_s"] for name, health in healths.items() if "replica" in health}
+    description_by_clock = {whose: described_clock(time_s - now_s) for whose, time_s in times.items()}
+    return [
+        f"note: the clock of {whose} is {description}"
+        for whose, description in description_by_clock.items()
+        if description
+    ]
 
 
 class Level(StrEnum):

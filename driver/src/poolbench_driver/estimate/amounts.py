@@ -1,16 +1,17 @@
-"""The amount of work and of bytes of every task of a plan, from the sizes of its passages and openings."""
+"""The work and bytes of every task of a plan, and the order in which its tasks are sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from poolbench.contracts.tasks import Task
 from poolbench.steps import get_step
 from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized, Work
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.stages.stage import Plan, PlanFacts
+from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 
 #: Compression moves the size of a table between these factors.
 _LOW, _HIGH = 0.5, 1.5
@@ -75,3 +76,36 @@ def amounts_of(plan: Plan) -> dict[str, Amount]:
 def local_bytes(facts: PlanFacts, step: LocalStep) -> Range:
     """Return the bytes that the driver writes for a local step."""
     return Range.around(Shape(step.count(), row_bytes=facts.passage_tokens * TEXT_TOKEN_BYTES).num_bytes, _LOW, _HIGH)
+
+
+Planned = TypeVar("Planned", bound=Plan)
+
+
+def ordered(plan: Planned) -> Planned:
+    """Return the plan with its tasks in the order of the longest chains; of equal ones, the task with most work first.
+
+    A chain counts tasks and no times, so the order is the same on every machine.
+    """
+    length, amounts = chains(plan.tasks.values(), dict.fromkeys(plan.tasks, 1.0)), amounts_of(plan)
+    work = {name: amount.work.amount if amount.work else 0.0 for name, amount in amounts.items()}
+    tasks = sorted(plan.tasks.items(), key=lambda item: (-length[item[0]], -work[item[0]]))
+    return replace(plan, work=PlannedWork(dict(tasks), plan.local))
+
+
+def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of the longest chain of tasks that begins with each task, by its id.
+
+    Args:
+        tasks: Tasks in an order in which each comes after those that make its inputs.
+        seconds: Time of each task by id.
+    """
+    planned = list(tasks)
+    makers = {key: task.task_id for task in planned for key in task.outputs.values()}
+    after: dict[str, float] = defaultdict(float)  # the longest chain behind a task
+    chain_s: dict[str, float] = {}
+    for task in reversed(planned):
+        chain_s[task.task_id] = seconds[task.task_id] + after[task.task_id]
+        for key in task.inputs.values():
+            if key in makers:
+                after[makers[key]] = max(after[makers[key]], chain_s[task.task_id])
+    return chain_s

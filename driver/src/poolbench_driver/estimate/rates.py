@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError
 from poolbench.steps import get_step
-from poolbench.storage import Artifacts, Manifest
+from poolbench.storage import Artifacts
 from poolbench_driver.estimate.amounts import Range
 
 #: Manifests that are read per kind of artifact. A key ends with a hash, so the first ones are a random sample.
@@ -72,21 +72,6 @@ class _Seen:
     num_bytes: float = 0.0
     num_found: int = 0
 
-    def add(self, producer: _Producer, num_bytes: int) -> None:
-        self.amount = max(self.amount, producer.work.amount)
-        self.seconds += producer.wall_s
-        self.num_bytes += num_bytes
-        self.num_found += 1
-
-    @property
-    def share(self) -> float:
-        """Return the work behind the artifacts that were found."""
-        return self.amount * min(1.0, self.num_found / self.num_outputs)
-
-    @property
-    def complete(self) -> bool:
-        return self.num_found >= self.num_outputs
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -105,7 +90,8 @@ class Rates:
 
 def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[str]) -> Rates:
     """Return rates of tasks of these kinds, from the committed artifacts; with many artifacts, from a sample."""
-    names = _artifact_names(kinds)
+    steps = [get_step(kind) for kind in kinds]
+    names = {output.kind or step.keyed_by or step.kind for step in steps for output in step.outputs}
     by_name: dict[str, list[str]] = defaultdict(list)
     for key in committed:
         name = key.rpartition(".")[0].removeprefix(RESTRICTED_PREFIX)
@@ -116,41 +102,32 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
         sample += sorted(keys, key=lambda key: key.rpartition(".")[2])[:MAX_MANIFESTS]  # by their hash
     tasks: dict[tuple[Group, str], _Seen] = {}
     with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="manifests") as pool:
-        for manifest in pool.map(lambda key: _manifest(artifacts, key), sample):
-            if manifest is not None and (producer := _producer(manifest.producer)) is not None:
-                group = Group(producer.kind, producer.work.unit, producer.work.variant, bool(producer.accelerator))
-                seen = tasks.setdefault((group, producer.task_id), _Seen(producer.num_outputs))
-                seen.add(producer, sum(entry.num_bytes for entry in manifest.files.values()))
+        for producer, num_bytes in filter(None, pool.map(lambda key: _written(artifacts, key), sample)):
+            group = Group(producer.kind, producer.work.unit, producer.work.variant, bool(producer.accelerator))
+            seen = tasks.setdefault((group, producer.task_id), _Seen(producer.num_outputs))
+            seen.amount = max(seen.amount, producer.work.amount)
+            seen.seconds += producer.wall_s
+            seen.num_bytes += num_bytes
+            seen.num_found += 1
     groups: dict[Group, list[_Seen]] = defaultdict(list)
     for (group, _), seen in tasks.items():
         groups[group].append(seen)
     return Rates({group: _rate(seen) for group, seen in groups.items()})
 
 
-def _artifact_names(kinds: Iterable[str]) -> set[str]:
-    """Return the first parts of keys of artifacts that tasks of these kinds make."""
-    steps = [get_step(kind) for kind in kinds]
-    return {output.kind or step.keyed_by or step.kind for step in steps for output in step.outputs}
-
-
-def _manifest(artifacts: Artifacts, key: str) -> Manifest | None:
+def _written(artifacts: Artifacts, key: str) -> tuple[_Producer, int] | None:
+    """Return who made an artifact, and its bytes; None where its manifest cannot be read or says too little."""
     try:
-        return artifacts.manifest(key)
-    except (DamagedError, NotFoundError, RestrictedError):
-        return None
-
-
-def _producer(written: Mapping[str, Any]) -> _Producer | None:
-    try:
-        return _Producer.model_validate(written)
-    except ValidationError:
+        manifest = artifacts.manifest(key)
+        return _Producer.model_validate(manifest.producer), sum(entry.num_bytes for entry in manifest.files.values())
+    except (DamagedError, NotFoundError, RestrictedError, ValidationError):
         return None
 
 
 def _rate(tasks: list[_Seen]) -> Rate:
-    work = sum(seen.share for seen in tasks)
+    work = sum(seen.amount * min(1.0, seen.num_found / seen.num_outputs) for seen in tasks)
     seconds, num_bytes = (sum(getattr(seen, name) for seen in tasks) / work for name in ("seconds", "num_bytes"))
-    complete = sorted(seen.seconds / seen.amount for seen in tasks if seen.complete)
+    complete = sorted(seen.seconds / seen.amount for seen in tasks if seen.num_found >= seen.num_outputs)
     if len(complete) < _ENOUGH_TASKS:
         spread = Range.around(seconds, 0.5, 2.0)
     else:

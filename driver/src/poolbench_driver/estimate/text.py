@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from poolbench.steps import label_of
 from poolbench_driver.estimate.amounts import Range
@@ -15,9 +15,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 def rows(run: Estimate) -> list[dict[str, str]]:
     """Return one row per stage, and one of the sums."""
-    busy = run.gpu_hours if run.cluster.gpus else None
-    sums = {"stage": "total", "GPU hours": _shown(busy, _hours), "written": _shown(run.num_bytes, size)}
-    return [*map(_row, run.stages), sums]
+    sums = {"stage": "total", "GPU hours": _shown(run.gpu_hours, _hours), "written": _shown(run.num_bytes, size)}
+    return [*(_row(run, stage) for stage in run.stages), sums]
 
 
 def notes(run: Estimate) -> list[str]:
@@ -34,32 +33,26 @@ def notes(run: Estimate) -> list[str]:
     if run.money is not None:
         price = f"{cluster.price_per_gpu_hour:g} per GPU hour"
         lines.append(f"money for all GPUs from start to end, at {price}: {_shown(run.money, _amount)}")
-    return [*lines, *_reasons(run)]
-
-
-def _reasons(run: Estimate) -> Iterator[str]:
-    """Yield each reason for missing times once, with the stages that it holds for."""
     stages = defaultdict[str, list[str]](list)
     for stage in run.stages:
         if stage.reason:
             stages[stage.reason].append(_name(stage))
-    for reason, names in sorted(stages.items()):
-        yield f"no time for {', '.join(dict.fromkeys(names))}: {reason}"
+    return lines + [f"no time for {', '.join(names)}: {reason}" for reason, names in sorted(stages.items())]
 
 
 def _name(stage: StageEstimate) -> str:
     return "build passages" if stage.kind == LOCAL else label_of(stage.kind)
 
 
-def _row(stage: StageEstimate) -> dict[str, str]:
+def _row(run: Estimate, stage: StageEstimate) -> dict[str, str]:
     values = (
         _name(stage),
         f"{stage.num_tasks:,}",
         "" if stage.work is None else f"{stage.work:,.0f} {stage.unit}",
         _shown(stage.hours, _hours),
-        _shown(stage.gpu_hours, _hours),
+        _shown(run.gpu_hours_of(stage), _hours),
         _shown(stage.num_bytes, size),
-        _shown(stage.money, _amount),
+        _shown(run.cluster.price(run.gpu_hours_of(stage)), _amount),
     )
     return dict(zip(COLUMNS, values, strict=True))
 

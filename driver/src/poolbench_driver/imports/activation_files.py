@@ -1,13 +1,15 @@
-"""Published activations: one `.npy` file per passage, in any of the common layouts.
+"""Published activations, in any of the common layouts.
 
-| content of a file | layers |
+| content of a file of one passage | layers |
 |---|---|
 | numbers `[T, D]` | one, named by the caller |
 | numbers `[L, T, D]` | L, named by the caller in their order |
 | an object: a dictionary of layer to `[T, D]` (keys `15`, `"15"` or `"layer_15"`) | named in the file |
 | an object: a sequence of L arrays `[T, D]` | L, named by the caller in their order |
 
-Files per layer, as the reference project publishes them, are read by `layer_arrays`.
+Files of the reference project are `<model>/layer_<N>/<concept>_<split>_<class>.npy`, an object array of dictionaries.
+Each has `hidden` [T, D] of one passage. The passages are in the order of the corpus file of that split and class,
+unless the dictionaries have an `id`.
 
 An object is a pickle. Reading it runs the code in it, so it is read only where the caller trusts the file.
 """
@@ -15,7 +17,7 @@ An object is a pickle. Reading it runs the code in it, so it is read only where 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import ConfigError, InputError
+from poolbench_corpora.io import CLASSES
 
 _LAYER_NAME = re.compile(r"(?:layer|block)?[_. -]?(\d+)", re.IGNORECASE)
 
@@ -149,3 +152,88 @@ def states_of(values: Any, file: Path) -> np.ndarray:
         raise InputError(f"{file} has a layer of shape {array.shape} and type {array.dtype}; floats [T, D] are needed")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are reported as such
         return np.ascontiguousarray(array, dtype=np.float16 if array.dtype == np.float16 else np.float32)
+
+
+@dataclass(frozen=True)
+class LayerArrays:
+    """The files of one concept and split, by layer and label."""
+
+    files: Mapping[int, Mapping[int, Path]]
+
+    @classmethod
+    def below(cls, folder: Path, concept: str, split: str, layers: Sequence[int] | None) -> LayerArrays | None:
+        """Return the files below a folder, at some layers or all; None if it has no file of this layout.
+
+        Raises:
+            InputError: If the files of a layer lie in several places, or one of its classes or a layer is missing.
+        """
+        every_layer: dict[int, dict[int, Path]] = {}
+        for name, label in CLASSES.items():
+            for file in sorted(folder.rglob(f"layer_*/{concept}_{split}_{name}.npy")):
+                number = file.parent.name.removeprefix("layer_")
+                if not number.isdecimal():
+                    continue
+                other = every_layer.setdefault(int(number), {}).setdefault(label, file)
+                if other != file:
+                    raise InputError(f"{other} and {file} are of one layer; name the folder of one model")
+        if not every_layer:
+            return None
+        if missing := [layer for layer in layers or () if layer not in every_layer]:
+            raise InputError(
+                f"{folder} has no layer {missing[0]} of {concept}; it has {', '.join(map(str, every_layer))}"
+            )
+        files_by_layer = {layer: every_layer[layer] for layer in sorted(layers or every_layer)}
+        for layer, files in files_by_layer.items():
+            for name, label in CLASSES.items():
+                if label not in files:
+                    at = next(iter(files.values())).with_name(f"{concept}_{split}_{name}.npy")
+                    raise InputError(f"{at} is missing; layer {layer} needs the files of both classes")
+        return cls(files_by_layer)
+
+    def paths(self, layer: int) -> list[Path]:
+        """Return the files of a layer."""
+        return [self.files[layer][label] for label in CLASSES.values()]
+
+    def first(self, rows: Sequence[Mapping[str, Any]], reader: ActivationReader) -> tuple[np.ndarray, bool | None]:
+        """Return the states of the first passage, and whether its position 0 is special: (0, 0) in `offset_mapping`."""
+        file = self.files[next(iter(self.files))][rows[0]["label"]]
+        item = _paired([row for row in rows if row["label"] == rows[0]["label"]], file, reader)[0][1]
+        offsets = item.get("offset_mapping")
+        special = None if offsets is None or not len(offsets) else tuple(offsets[0]) == (0, 0)
+        return states_of(item["hidden"], file), special
+
+    def read(
+        self, layer: int, rows: Sequence[Mapping[str, Any]], reader: ActivationReader
+    ) -> Iterator[tuple[int, Mapping[str, Any], np.ndarray, Path]]:
+        """Yield position, passage, states and file of each passage of a split; one file is in memory at a time."""
+        places = {row["passage_id"]: place for place, row in enumerate(rows)}
+        for label in CLASSES.values():
+            class_rows, file = [row for row in rows if row["label"] == label], self.files[layer][label]
+            for row, item in _paired(class_rows, file, reader):
+                yield places[row["passage_id"]], row, states_of(item["hidden"], file), file
+
+
+def _paired(
+    rows: Sequence[Mapping[str, Any]], file: Path, reader: ActivationReader
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return passages with their dictionaries; raise InputError if they do not belong together."""
+    items = [_checked(item, place, file) for place, item in enumerate(np.atleast_1d(reader.load(file)))]
+    if all("id" in item for item in items):
+        by_id = {str(item["id"]): item for item in items}
+        if lost := [row["passage_id"] for row in rows if row["passage_id"] not in by_id]:
+            raise InputError(f"{file} has no passage {lost[0]!r}, which the corpus has")
+        pairs = [(row, by_id[row["passage_id"]]) for row in rows]
+    elif len(items) != len(rows):
+        raise InputError(f"{file} holds {len(items)} passages, the corpus {len(rows)}; both must be of one corpus")
+    else:
+        pairs = list(zip(rows, items, strict=True))
+    for row, item in pairs:
+        if isinstance(item.get("text"), str) and item["text"] != row["text"]:
+            raise InputError(f"{file}: the text of passage {row['passage_id']!r} is not that of the corpus")
+    return pairs
+
+
+def _checked(item: Any, place: int, file: Path) -> Mapping[str, Any]:
+    if not isinstance(item, Mapping) or "hidden" not in item:
+        raise InputError(f"{file}: entry {place} is not a dictionary with `hidden`")
+    return item

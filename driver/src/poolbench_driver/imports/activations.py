@@ -19,8 +19,7 @@ from poolbench.statuses import Status
 from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_corpora.io import read_concept
-from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
-from poolbench_driver.imports.layer_arrays import LayerArrays
+from poolbench_driver.imports.activation_files import ActivationReader, FileIndex, LayerArrays
 from poolbench_driver.imports.record import ActivationImport, StatesEntry, checked_name, save_import
 
 SPLITS = ("train", "test")

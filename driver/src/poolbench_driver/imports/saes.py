@@ -3,18 +3,138 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from poolbench.config import asset_path
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config
-from poolbench.errors import ConfigError, DamagedError
+from poolbench.errors import ConfigError, DamagedError, InputError
 from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig, SaeConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
+
+#: The shipped autoencoders of the demo model, and the name that a run gives them.
+SHIPPED, DEMO = "demo_saes", "demo"
+#: Where `import saes` writes, and where names are looked up.
+SAES_FOLDER = Path("saes")
+#: Files by which a folder is known to hold an autoencoder.
+_MARKS = ("*.safetensors", "params.npz", "ae.pt", "hyperparams.json")
+
+
+@dataclass
+class ImportedSaes:
+    """What an import wrote: the names of the autoencoders, and why others were left out."""
+
+    names: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def places_of(saes: Sequence[str]) -> dict[str, Path]:
+    """Return the places of autoencoders by name.
+
+    Args:
+        saes: Each is `demo`, the name of an imported or shipped autoencoder, or the path of one or of a folder of
+            several.
+
+    Raises:
+        ConfigError: A path does not exist or holds none, or two autoencoders have one name.
+    """
+    places: dict[str, Path] = {}
+    for source in saes:
+        for name, path in _below(_root(source)).items():
+            if name in places:
+                raise ConfigError(f"--saes: two autoencoders are called {name}; rename a folder")
+            places[name] = path
+    return places
+
+
+def known_places() -> dict[str, Path]:
+    """Return the places of the shipped autoencoders and of those in `saes`, by name; the latter hide the former."""
+    roots = [root for root in (shipped(), SAES_FOLDER) if root is not None and root.is_dir()]
+    places = {path.relative_to(root).as_posix(): path for root in roots for path in _folders_below(root)}
+    return dict(sorted(places.items()))
+
+
+def shipped() -> Path | None:
+    """Return the folder of the shipped autoencoders; None if this copy of the project, or a wheel, lacks it."""
+    try:
+        return asset_path(SHIPPED)
+    except ConfigError:
+        return None
+
+
+def _root(source: str) -> Path:
+    ours = shipped()
+    if source == DEMO:
+        if ours is None:
+            raise ConfigError(f"--saes {DEMO}: assets/{SHIPPED} is missing here; name a folder of autoencoders")
+        return ours
+    candidates = [Path(source).expanduser(), SAES_FOLDER / source, *([ours / source] if ours else [])]
+    place = next((path for path in candidates if path.exists()), None)
+    if place is None:
+        raise ConfigError(f"--saes {source}: there is no such path, and no such name in `ls saes`")
+    return place
+
+
+def _below(root: Path) -> dict[str, Path]:
+    """Return the autoencoder at a path, or those below it. Raise ConfigError if there is none."""
+    if root.is_file() or _holds_one(root):
+        return {(root.resolve().parent if root.is_file() else root.resolve()).name: root}
+    places = {path.relative_to(root).as_posix(): path for path in _folders_below(root)}
+    if not places:
+        raise ConfigError(f"{root} holds no autoencoder: no {', '.join(_MARKS)} at any depth")
+    return places
+
+
+def _folders_below(folder: Path) -> Iterator[Path]:
+    """Yield the folders of autoencoders, and nothing below one: some formats keep their weights in a subfolder."""
+    for path in sorted(child for child in folder.iterdir() if child.is_dir()):
+        if _holds_one(path):
+            yield path
+        else:
+            yield from _folders_below(path)
+
+
+def _holds_one(path: Path) -> bool:
+    return path.is_dir() and any(next(path.glob(pattern), None) for pattern in _MARKS)
+
+
+def read_all(places: dict[str, Path]) -> Iterator[tuple[str, SparseAutoencoder | InputError, dict[str, bytes]]]:
+    """Yield name, autoencoder and canonical files of each place; the reason where it cannot be read."""
+    for name, path in places.items():
+        try:
+            sae, files = SparseAutoencoder.from_folder(path)
+        except InputError as error:
+            yield name, error, {}
+        else:
+            yield name, sae, files
+
+
+def import_saes(source: Path, target: Path) -> ImportedSaes:
+    """Write the autoencoders of a file or folder, of any known format, as folders of the canonical one.
+
+    Raise ConfigError if there is none, InputError if a name cannot be written to.
+    """
+    if not source.exists():
+        raise ConfigError(f"{source}: there is no such file or folder")
+    done = ImportedSaes()
+    for name, sae, files in read_all(_below(source)):
+        if isinstance(sae, InputError):
+            done.notes.append(str(sae))
+            continue
+        folder = target / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, data in files.items():
+                (folder / file).write_bytes(data)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
+        done.names.append(name)
+    return done
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The loop that sends the tasks of a plan, their outcomes in the store, and its display."""
 
 from poolbench_driver.loop.loop import RunLoop, TooManyFailuresError
-from poolbench_driver.loop.outcomes import Failure, failure_of, read_failure, remaining
+from poolbench_driver.loop.outcomes import Failure, remaining
 from poolbench_driver.loop.pace import Pace
 from poolbench_driver.loop.repairs import FoundDamageError, OutdatedPlanError
 
@@ -12,7 +12,5 @@ __all__ = [
     "Pace",
     "RunLoop",
     "TooManyFailuresError",
-    "failure_of",
-    "read_failure",
     "remaining",
 ]

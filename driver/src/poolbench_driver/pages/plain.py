@@ -1,20 +1,52 @@
-"""What is said about a run whose suite says nothing of its own: the board of its entrants."""
+"""Cells as most pages write them, and the page of a run whose suite says nothing of its own."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from poolbench.contracts import Row
-from poolbench_driver.contract.page import Answer, Cell, Line, Page, Table
+from poolbench_driver.contract.page import Answer, Cell, Line, Page, Span, Table
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.cells import number, spans
+from poolbench_driver.pages.text import interval
+
+
+def number(value: float | None, spec: str = ".3f", note: str = "") -> Cell:
+    """Return a number; an empty cell where there is none."""
+    return Cell("" if value is None else f"{value:{spec}}", value, note=note)
+
+
+def figure(row: Mapping[str, Any] | None, spec: str = ".3f") -> Cell:
+    """Return the value of a result row with its interval, or its status with the reason; empty without a row."""
+    if not row:
+        return Cell()
+    if row["value"] is None:
+        return Cell(row["status"], note=row["reason"] or "")
+    ends = row["ci_low"], row["ci_high"]
+    return Cell(f"{row['value']:{spec}}", row["value"], *ends, interval(ends, spec))
+
+
+def spans(sentence: str, names: Iterable[str]) -> list[Span]:
+    """Return a sentence in pieces, with every name in a piece of its own."""
+    longest_first = sorted(filter(None, names), key=len, reverse=True)
+    if not longest_first:
+        return [Span(sentence)]
+    pieces = re.split(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)", sentence)
+    return [Span(piece, number % 2 == 1) for number, piece in enumerate(pieces) if piece]
 
 
 def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) -> Page:
     """Return the board of a run: entrants by mean rank on the primary metric, with the mean of each shown metric."""
-    lines = _lines(rows, board)
+    ranks = {row[board.entrant]: row["value"] for row in rows if is_rank(row, board.primary)}
+    entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
+    ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
+    lines = [
+        Line.of(name, number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown))
+        for name in ordered
+    ]
     note = (
         f"Mean rank over each {board.block} on {board.primary} (1 is best), and the mean of each metric. A word in "
         "place of a number is why there is none."
@@ -23,18 +55,8 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) 
     return Page(title, subject, answer, Table.of([board.entrant, "mean rank", *board.shown], lines, note=note))
 
 
-def _lines(rows: Sequence[Row], board: BoardSpec) -> list[Line]:
-    """Return a line for each entrant, the best first; those without a rank come last."""
-    ranks = {row[board.entrant]: row["value"] for row in rows if _is_rank(row, board.primary)}
-    entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
-    ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
-    return [
-        Line.of(name, number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown))
-        for name in ordered
-    ]
-
-
-def _is_rank(row: Row, metric: str) -> bool:
+def is_rank(row: Row, metric: str) -> bool:
+    """Return whether a row is the mean rank of an entrant on a metric, over the board of all."""
     return row["metric"] == "rank.mean" and json.loads(row["params"]) == {"of": metric, "board": "all"}
 
 

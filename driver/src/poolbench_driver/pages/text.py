@@ -1,11 +1,47 @@
-"""A page as Markdown, and the end of it that a run prints."""
+"""A page as Markdown or JSON, and the end of it that a run prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import fill
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from poolbench_driver.contract.page import Block, Cell, Column, Line, Page, Part, Passage, Table
-from poolbench_driver.pages.markdown import items, table
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a bar inside a cell is escaped."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def interval(ends: Sequence[float | None] | None, spec: str) -> str:
+    """Return the two ends of an interval as text, empty where there are none."""
+    return "" if ends is None or ends[0] is None else f"{ends[0]:{spec}} to {ends[1]:{spec}}"
+
+
+def with_interval(value: float, ends: Sequence[float | None] | None, spec: str) -> str:
+    """Return a value and, in parentheses, its interval if it has one."""
+    return f"{value:{spec}}" + (f" ({ends_text})" if (ends_text := interval(ends, spec)) else "")
+
+
+def items(lines: Iterable[str]) -> str:
+    """Return a list."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    entries = list(names)
+    return ", ".join(entries[:most]) + (f" and {len(entries) - most} more" if len(entries) > most else "")
+
+
+def paragraph(text: str, indent: str = "") -> str:
+    """Return a text in lines of at most 100 characters, all but the first indented."""
+    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
 
 #: Lines of the board at the end of a run, and characters of its width.
 _LINES, _WIDTH = 6, 100
@@ -76,13 +112,19 @@ def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
     texts = []
     for place, column_heads in enumerate(heads):
         cell = line.cells[place] if place < len(line.cells) else Cell()
-        texts += [_text(cell), cell.interval][: len(column_heads)]
+        texts += [" / ".join(map(_in_one_line, cell.passages)) or cell.text, cell.interval][: len(column_heads)]
     return texts
-
-
-def _text(cell: Cell) -> str:
-    return " / ".join(map(_in_one_line, cell.passages)) or cell.text
 
 
 def _in_one_line(passage: Passage) -> str:
     return " ".join(passage.text.split())
+
+
+def json_of(page: Page) -> str:
+    """Return a page as JSON. Numbers stand beside their texts, and what is null has its reason."""
+    return TypeAdapter(Page).dump_json(page, indent=1).decode()
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a page."""
+    return TypeAdapter(Page).json_schema(mode="serialization")

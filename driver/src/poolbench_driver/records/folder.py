@@ -68,7 +68,11 @@ class RunFolder:
                 from poolbench.library import definitions_of
 
                 folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concept_ids))
-            _point(output / "latest", folder.path)
+            link = output / "latest"
+            partial = link.with_name(f".latest-{os.getpid()}")
+            partial.unlink(missing_ok=True)
+            partial.symlink_to(folder.path.name)
+            partial.replace(link)
         except OSError as error:
             raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
         return folder
@@ -310,10 +314,3 @@ def _is_gone(state: dict[str, Any]) -> bool:
         return not lives(int(state["pid"]))
     except (KeyError, TypeError, ValueError):
         return True
-
-
-def _point(link: Path, target: Path) -> None:
-    partial = link.with_name(f".latest-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(target.name)
-    partial.replace(link)

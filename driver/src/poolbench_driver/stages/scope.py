@@ -185,7 +185,10 @@ def wanted_scorers(config: ConceptsConfig, concept: Concept) -> list[str]:
 
 def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[StrategySpec]]:
     """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
-    _require_direction(config)
+    name = config.steering.direction
+    CONSTRUCTIONS.get(name)
+    if name not in available_directions(("sae",) if config.saes else ()):
+        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
     concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
     spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
     return config.model_copy(update=spelled), strategies
@@ -209,14 +212,6 @@ def _concepts(names: Sequence[str]) -> list[str]:
     if not names or list(names) == ["all"]:
         return [concept.id for concept in CONCEPTS.all()]
     return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
-
-
-def _require_direction(config: ConceptsConfig) -> None:
-    """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
-    name = config.steering.direction
-    CONSTRUCTIONS.get(name)
-    if name not in available_directions(("sae",) if config.saes else ()):
-        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
 
 
 def left_out(strategies: Sequence[StrategySpec]) -> str:

@@ -1,20 +1,54 @@
-"""Stage of annotation, extraction and pooling: passages to vectors."""
+"""Stages of extraction: annotation, vectors of passages, and the same texts before and after fine-tunes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import extractor as steps
 from poolbench.steps.base import Keys
 from poolbench.steps.common import StrategyParam
+from poolbench.steps.extractor import EXTRACT, PASSAGES, VECTORS, ChangeParams, ExtractParams
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
 from poolbench.steps.roles import Split, SplitCell
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage
+
+
+class State(NamedTuple):
+    """A state of a model: as it is, after a fine-tune, or after a random change of the same size."""
+
+    tune: str | None = None
+    random_seed: int | None = None
+
+
+def read_states(
+    draft: Draft,
+    texts: str,
+    reading: Mapping[str, Any],
+    layers: Sequence[int],
+    changes: Mapping[State, ChangeParams | None],
+    strategy: str = "A1_mean",
+) -> dict[State, dict[int, str]]:
+    """Plan vectors of texts by every state of a model; return their keys by state and layer.
+
+    Args:
+        texts: Key of a table of passages; its column `span`, if there is one, says which characters are pooled.
+        reading: Parameters that name the model and how it reads.
+        changes: What the weights are changed by in each state; None for nothing.
+    """
+    keys_by_state: dict[State, dict[int, str]] = {}
+    for state, change in changes.items():
+        changed: dict[str, Any] = {} if change is None else {"change": change}
+        params = ExtractParams(**reading, strategies=[StrategyParam(id=strategy)], layers=list(layers), **changed)
+        roles = {layer: VECTORS(strategy, layer) for layer in layers}
+        outputs = draft.add(EXTRACT, params, {PASSAGES(): texts}, roles.values())
+        keys_by_state[state] = {layer: outputs[role] for layer, role in roles.items()}
+    return keys_by_state
 
 
 @dataclass(frozen=True)

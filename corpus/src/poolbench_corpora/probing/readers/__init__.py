@@ -8,9 +8,8 @@ from inspect import signature
 from pathlib import Path
 
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_corpora.probing.definition import ProbingSet
-from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, treebank, words
-from poolbench_corpora.probing.samples import Note, Sample
+from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, treebank
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ READERS: dict[str, Reader] = {
     "grammar": Reader(grammar.read_grammar),
     "blimp": Reader(pairs.read_blimp, pairs.ARCHIVE, pairs.blimp_members),
     "zorro": Reader(pairs.read_zorro, pairs.ARCHIVE, pairs.zorro_members),
-    "words": Reader(words.read_words, treebank.ARCHIVE),
+    "words": Reader(treebank.read_words, treebank.ARCHIVE),
     "sentences": Reader(sentences.read_sentences, treebank.ARCHIVE),
     "next_sentences": Reader(sentences.read_next_sentences, treebank.ARCHIVE),
     "entities": Reader(gum.read_entities, treebank.ARCHIVE),

@@ -11,10 +11,8 @@ from pydantic import Field, ValidationError
 
 from poolbench.config import StrictModel
 from poolbench.errors import ConfigError
-from poolbench_corpora.planted.grammar import Sentence, Writer
-from poolbench_corpora.planted.lexicon import load_lexicon
-from poolbench_corpora.probing.definition import ProbingSet
-from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
+from poolbench_corpora.planted.grammar import Sentence, Writer, load_lexicon
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span, whole, word_type
 
 RANDOM = "random"
 """The label of a pattern that gets the label 0 in a random half of the groups, and 1 in the others."""

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.errors import CorpusError
-from poolbench_corpora.probing.choice import some
-from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.readers.treebank import ARCHIVE, Sentence, read_treebank
-from poolbench_corpora.probing.samples import Note, Sample, Span, whole, word_type
-from poolbench_corpora.real.archives import archives_folder, read_archive
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span, some, whole, word_type
+from poolbench_corpora.real.documents import archives_folder, read_archive
 
 TREEBANK, RELATIONS = "gum/conllu", "gum/pdtb_rels/"
 # `(19-person-new-...` opens a mention, `19)` closes it, and `)` alone closes one that was opened at the same word.

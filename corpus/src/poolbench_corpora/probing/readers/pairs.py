@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from poolbench.errors import CorpusError
-from poolbench_corpora.probing.definition import ProbingSet
-from poolbench_corpora.probing.samples import Note, Sample, whole
-from poolbench_corpora.real.archives import archives_folder, read_archive
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, whole
+from poolbench_corpora.real.documents import archives_folder, read_archive
 
 ARCHIVE = "probing"
 BLIMP, ZORRO = "blimp/BLiMP.zip", "zorro/"

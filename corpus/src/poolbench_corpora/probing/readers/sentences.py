@@ -9,9 +9,8 @@ from pathlib import Path
 from random import Random
 
 from poolbench.errors import UnknownNameError
-from poolbench_corpora.probing.definition import ProbingSet
 from poolbench_corpora.probing.readers.treebank import Sentence, Treebank, read_treebank
-from poolbench_corpora.probing.samples import Note, Sample, whole
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, whole
 
 _WORDS = range(5, 41)  # numbers of words of the sentences that are read
 Property = Callable[[Sentence], str | int | None]  # a label, a number, or None for a sentence without the property

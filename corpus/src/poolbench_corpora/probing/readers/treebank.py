@@ -1,4 +1,4 @@
-"""CoNLL-U treebanks of the archives: sentences of words with their places in the text."""
+"""CoNLL-U treebanks of the archives: sentences of words with their places in the text, single words, and relations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from poolbench.errors import CorpusError
-from poolbench_corpora.probing.samples import Note, Span
-from poolbench_corpora.real.archives import archives_folder, read_archive
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span, some, word_type
+from poolbench_corpora.real.documents import archives_folder, read_archive
 
 ARCHIVE = "parsing"
 _SPLIT = re.compile(r"-(train|dev|test)\.conllu$")
@@ -139,3 +140,43 @@ def _words(rows: Sequence[Sequence[str]], text: str) -> tuple[Word, ...]:
 
 def _values(cell: str) -> dict[str, str]:
     return dict(part.partition("=")[::2] for part in cell.split("|")) if cell != "_" else {}
+
+
+_MAX_WORDS = 60  # of a sentence
+
+
+def read_words(
+    definition: ProbingSet,
+    archives: Path | None,
+    *,
+    treebank: str,
+    label: Literal["upos", "xpos", "deprel"],
+    sentences: int,
+) -> Iterator[Sample | Note]:
+    """Yield one span per word with its tag or its relation to its head, or per word and head for pairs of spans.
+
+    Args:
+        sentences: How many sentences are read: the same for all labels, so that their sets share texts.
+    """
+    bank = read_treebank(archives, treebank)
+    yield from bank.notes()
+    short = [sentence for sentence in bank.sentences if len(sentence.words) <= _MAX_WORDS]
+    for sentence in some(short, sentences, treebank):
+        yield from _samples(sentence, label, pairs=definition.input == "span_pair")
+
+
+def _samples(sentence: Sentence, label: str, *, pairs: bool) -> Iterator[Sample]:
+    for index, word in enumerate(sentence.words):
+        span = sentence.span(index)
+        if pairs and word.head < 0:
+            continue
+        yield Sample(
+            f"{sentence.id}/{index + 1}",
+            (span,),
+            (sentence.span(word.head),) if pairs else (),
+            label=getattr(word, label),
+            split=sentence.split,
+            group=sentence.id,
+            word=word_type(span),
+            where=sentence.id,
+        )

@@ -5,15 +5,14 @@ Reference: the construction rules of PoolBench's matched concepts. Where a delet
 Where no rule rewrites a sentence well, the rewriter declines the passage.
 """
 
-from poolbench_corpora.real.rewriting.causation import CAUSATION
 from poolbench_corpora.real.rewriting.conditionality import CONDITIONALITY
-from poolbench_corpora.real.rewriting.contrast import CONTRAST
+from poolbench_corpora.real.rewriting.connectives import CAUSATION, CONTRAST
 from poolbench_corpora.real.rewriting.engine import Rewrite, Rewriter
 from poolbench_corpora.real.rewriting.hedging import HEDGING
 from poolbench_corpora.real.rewriting.legal import LEGAL_FORMALITY
 from poolbench_corpora.real.rewriting.negation import NEGATION_DENSITY
 
-__all__ = ["REWRITERS_REVISION", "REWRITES", "Rewrite", "Rewriter"]
+__all__ = ["REWRITERS_REVISION", "REWRITES", "Rewrite"]
 
 REWRITERS_REVISION = "rewriters-2"
 """Changes whenever a rule changes the rewrite of any text."""

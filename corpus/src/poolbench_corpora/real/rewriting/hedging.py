@@ -3,7 +3,7 @@
 import re
 
 from poolbench.concepts import CONCEPTS
-from poolbench_corpora.checks.rules import seed_pattern
+from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.real.rewriting.clauses import DETERMINER, PRONOUN
 from poolbench_corpora.real.rewriting.engine import GAP, Rewriter, Step, decline, substitution
 from poolbench_corpora.real.rewriting.verbs import is_base_form, third_person

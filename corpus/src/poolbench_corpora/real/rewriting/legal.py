@@ -1,7 +1,7 @@
 """Terms of art of legal drafting replaced by plain words."""
 
 from poolbench.concepts import CONCEPTS
-from poolbench_corpora.checks.rules import seed_pattern
+from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.real.rewriting.clauses import PRONOUN
 from poolbench_corpora.real.rewriting.engine import Rewriter, Step, decline, substitution
 

@@ -2,7 +2,7 @@
 
 import re
 
-from poolbench_corpora.checks.rules import NEGATORS
+from poolbench_corpora.checks import NEGATORS
 from poolbench_corpora.real.rewriting.clauses import PRONOUN
 from poolbench_corpora.real.rewriting.engine import Rewriter, Step, decline, substitution
 from poolbench_corpora.real.rewriting.verbs import is_base_form, past, third_person

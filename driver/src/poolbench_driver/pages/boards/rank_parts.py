@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Block, Cell, Column, Details, Group, Heads, Line, Part, Picture, Prose, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text
-from poolbench_driver.pages.cells import number
-from poolbench_driver.pages.markdown import interval
+from poolbench_driver.pages.plain import number
+from poolbench_driver.pages.text import interval
 
 _STRATEGY = "strategy"
 

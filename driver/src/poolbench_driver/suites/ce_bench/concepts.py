@@ -1,28 +1,34 @@
-"""Sparse probing on concepts: does a feature of an autoencoder, or a pooled direction, carry a concept better?"""
+"""Sparse probing on concepts and probing sets: does a feature, or a pooled direction, carry a concept better?"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 
+import pyarrow as pa
+
 from poolbench.contracts import Row
+from poolbench.errors import ConfigError, CorpusError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
+from poolbench.steps import extractor
 from poolbench.steps import prober as steps
 from poolbench.steps.roles import Cell
+from poolbench_corpora.probing import as_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import as_concepts
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
-from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.corpora.sources import LocalStep, chosen_sets, stored_rows
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.stages.probes import SPLITS, Components, plan_probes
+from poolbench_driver.stages.probes import SPLITS, Components, plan_probes, probe_params
 from poolbench_driver.stages.resolve import resolve as resolve_concepts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage, joined
-from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.stages.vectors import extract_params, plan_vectors
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 #: The strategy whose vectors, and directions C1 to C5, stand beside the features.
@@ -64,7 +70,7 @@ def probing_scope(
         strategies=(POOLING,),
         layers=tuple(autoencoders),
         metrics=("d1",),
-        fold_seeds=_fold_seeds(config.seed),
+        fold_seeds=tuple(range(config.seed + 1, config.seed + 1 + _FOLD_SEEDS)),
         saes=(),
     )
     saes = {layer: SaeInput(step.key, _C5_FEATURES, step) for layer, step in autoencoders.items()}
@@ -74,10 +80,6 @@ def probing_scope(
         else Scope(settings, model, (STRATEGIES.get(POOLING),))
     )
     return replace(scope, saes=saes)
-
-
-def _fold_seeds(seed: int) -> tuple[int, ...]:
-    return tuple(range(seed + 1, seed + 1 + _FOLD_SEEDS))
 
 
 def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
@@ -216,3 +218,77 @@ def _reader_of(row: Row) -> str | None:
     if metric.startswith("d1.direction."):
         return f"{POOLING} along {row['direction']}"
     return None
+
+
+@dataclass(frozen=True)
+class SetPassages:
+    """The sets of a run.
+
+    Attributes:
+        by_set: PASSAGES by set and split.
+        notes: Sets that could not be read, and samples that were left out, with the reasons.
+    """
+
+    by_set: Mapping[str, Mapping[str, pa.Table]] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def read_sets(config: CeBenchConfig) -> SetPassages:
+    """Return the sets that a run names; read once for the check and the plan.
+
+    Raises:
+        UnknownNameError: A name or pattern fits none of the known sets.
+        ConfigError: A set does not consist of whole texts with two labels; the message names each one with its reason.
+        CorpusError: No set can be read, or the corpus has none of these names.
+    """
+    if not config.sets:
+        return SetPassages()
+    catalogue, probing_sets = chosen_sets(config)
+    data, unread = catalogue.read_all(probing_sets, config.seed)
+    passages, refused = dict[str, Mapping[str, pa.Table]](), list[str]()
+    for probing_set in probing_sets:
+        if probing_set.id in config.concepts:
+            refused.append(f"probing set {probing_set.id}: a concept of the run has this name")
+        elif probing_set.id in data:
+            try:
+                passages[probing_set.id] = as_passages(probing_set, data[probing_set.id], config.seed)
+            except CorpusError as error:
+                refused.append(str(error))
+    if refused:
+        fitting = f"; of the named ones: {', '.join(passages)}" if passages else ""
+        raise ConfigError(f"--sets: {'; '.join(refused)}. Name only sets of whole texts with two labels{fitting}")
+    if not passages:
+        raise CorpusError(f"--sets: no probing set can be read: {unread[0]}")
+    return SetPassages(
+        passages, tuple(map(str, [*unread, *(note for set_data in data.values() for note in set_data.notes)]))
+    )
+
+
+def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
+    """Plan D1 of the pooled vectors of each set, and the sparse probes of each entrant on the same texts."""
+    if probing is None:
+        return ConceptProbes(PlannedWork())
+    draft, d1, sparse = Draft(), dict[tuple[str, int], str](), dict[tuple[str, int, str], str]()
+    for name, tables in sets.by_set.items():
+        passages = {
+            split: draft.add_local(stored_rows(f"{name}/{split}", table, "probing")) for split, table in tables.items()
+        }
+        vectors = {split: _plan_vectors(draft, probing, passages[split]) for split in SPLITS}
+        for layer in probing.layers:
+            inputs = {steps.PASSAGES(split): passages[split] for split in SPLITS}
+            inputs |= {steps.VECTORS(split, POOLING, layer): vectors[split][layer] for split in SPLITS}
+            inputs[steps.SAE(layer)] = probing.saes[layer].key
+            measures = steps.MEASURES(POOLING, layer)
+            keys = draft.add(steps.PROBE, probe_params(probing, name, layer), inputs, [measures])
+            d1[name, layer] = keys[measures]
+            sparse |= plan_sparse(draft, probing, name, passages, layer, read)
+    return ConceptProbes(draft.work, d1, sparse)
+
+
+def _plan_vectors(draft: Draft, probing: Scope, passages: str) -> dict[int, str]:
+    """Plan the pooled vectors of some texts; return their keys by layer."""
+    roles = {layer: extractor.VECTORS(POOLING, layer) for layer in probing.layers}
+    params = extract_params(probing, (), probing.layers)
+    keys = draft.add(extractor.EXTRACT, params, {extractor.PASSAGES(): passages}, roles.values())
+    return {layer: keys[role] for layer, role in roles.items()}

@@ -32,15 +32,20 @@ from poolbench.steps.extractor import (
 from poolbench_corpora.stories import Protocol, StoriesData, read_stories
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep, stored_rows
-from poolbench_driver.imports.sae_folders import places_of, read_all
-from poolbench_driver.imports.saes import sae_step
+from poolbench_driver.imports.saes import places_of, read_all, sae_step
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
-from poolbench_driver.suites.ce_bench.concepts import ConceptProbes, plan_concepts, probing_scope
+from poolbench_driver.suites.ce_bench.concepts import (
+    ConceptProbes,
+    SetPassages,
+    plan_concepts,
+    plan_sets,
+    probing_scope,
+    read_sets,
+)
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import training_of
-from poolbench_driver.suites.ce_bench.sets import SetPassages, plan_sets, read_sets
 
 #: Where `import stories` writes, and where a run looks for names.
 STORIES_FOLDER = Path("stories")
@@ -123,20 +128,6 @@ class Compared(NamedTuple):
     def entrant(self) -> str:
         """Return the name of the entrant in rows."""
         return null_of(self.sae) if self.kind == "random" else self.sae
-
-
-@dataclass(frozen=True)
-class Contrasts(Stage):
-    """Keys of measures and subjects."""
-
-    keys: Mapping[Compared, Keys]
-
-
-@dataclass(frozen=True)
-class Recovered(Stage):
-    """Keys of measures of the loss and of dense features, by entrant."""
-
-    keys: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -233,15 +224,18 @@ def coordinates_of(layer: int) -> str:
 
 def plan(scope: CeBenchScope) -> CeBenchPlan:
     """Return the plan of a run."""
-    stage, loss = _plan_contrasts(scope), _plan_recovered(scope)
+    (stage, contrasts), (loss, recovered) = _plan_contrasts(scope), _plan_recovered(scope)
     concepts = plan_concepts(scope.probing, partial(_read_layer, scope))
     sets = plan_sets(scope.sets, scope.probing, partial(_read_layer, scope))
     work = joined([stage, loss, concepts, sets])
-    return CeBenchPlan(scope.config, work, scope.facts, scope, stage.keys, loss.keys, concepts, sets)
+    return CeBenchPlan(scope.config, work, scope.facts, scope, contrasts, recovered, concepts, sets)
 
 
-def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
-    """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer."""
+def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[Compared, Keys]]:
+    """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer.
+
+    Return the stage, and the keys of measures and subjects.
+    """
     draft, contrasts = Draft(), dict[Compared, Keys]()
     for protocol, data in scope.by_protocol.items():
         stories = draft.add_local(stored_rows("pairs of stories", data.rows, "stories"))
@@ -264,7 +258,7 @@ def _plan_contrasts(scope: CeBenchScope) -> Contrasts:
             outputs = draft.add(prober.CONTRAST, params, inputs, roles)
             for name, at in entrants.items():
                 contrasts[at] = {part: outputs[role(numbers[name])] for part, role in families.items()}
-    return Contrasts(draft.work, contrasts)
+    return Stage(draft.work), contrasts
 
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:
@@ -292,8 +286,8 @@ def _of_entrants(
     return {name: keys[role] for name, role in roles.items()}
 
 
-def _plan_recovered(scope: CeBenchScope) -> Recovered:
-    """Plan the loss and the dense features of all entrants, on the first distinct stories."""
+def _plan_recovered(scope: CeBenchScope) -> tuple[Stage, dict[str, str]]:
+    """Plan the loss and the dense features of all entrants, on the first distinct stories; return their keys too."""
     draft, keys = Draft(), dict[str, str]()
     if scope.config.num_loss_stories:
         texts = _distinct(scope.stories, scope.config.num_loss_stories)
@@ -302,7 +296,7 @@ def _plan_recovered(scope: CeBenchScope) -> Recovered:
         for layer, saes in scope.by_layer.items():
             params = RecoveredParams(**scope.model.params, layer=layer, seed=seed, num_bootstrap=num_bootstrap)
             keys |= _of_entrants(draft, RECOVERED, params, key, saes)
-    return Recovered(draft.work, keys)
+    return Stage(draft.work), keys
 
 
 def _distinct(stories: StoriesData, number: int) -> pa.Table:

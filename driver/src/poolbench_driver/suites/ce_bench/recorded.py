@@ -13,7 +13,7 @@ from typing import Any
 
 from poolbench.errors import InputError, shown
 from poolbench_corpora.reading import read_document
-from poolbench_driver.pages.markdown import items, paragraph, table
+from poolbench_driver.pages.text import items, paragraph, table
 
 FIGURES = ("contrastive", "independent", "interpretability")
 RESULTS = "results.json"

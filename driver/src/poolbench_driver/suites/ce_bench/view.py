@@ -13,8 +13,7 @@ from poolbench.errors import ConfigError
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
-from poolbench_driver.suites.ce_bench.entrant import AUTOENCODER, COORDINATES, RANDOM, Entrant
-from poolbench_driver.suites.ce_bench.families import Families, families_of
+from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant, Families, families_of
 from poolbench_driver.suites.ce_bench.metrics import (
     CONTRASTIVE,
     EXCESS,

@@ -22,13 +22,11 @@ from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, ProbingSet, shared_passages
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER
-from poolbench_driver.corpora.probing_sets import chosen_sets
-from poolbench_driver.corpora.sources import stored_rows
+from poolbench_driver.corpora.sources import chosen_sets, stored_rows
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS, WORD_ORDER, without_order
-from poolbench_driver.suites.holmes.thinning import thinned
+from poolbench_driver.suites.holmes.thinning import RANDOM_WEIGHTS, WORD_ORDER, thinned, without_order
 from poolbench_driver.waiting import waiting
 
 #: Passages of one extraction.
@@ -78,14 +76,6 @@ class HolmesScope:
 
 
 @dataclass(frozen=True)
-class Probes(Stage):
-    """Keys of measures and predictions; `published` by the definition of the reference, only where it is asked."""
-
-    keys: Mapping[Probed, Keys]
-    published: Mapping[Probed, Keys]
-
-
-@dataclass(frozen=True)
 class HolmesPlan(Plan):
     """Keys of measures and predictions; `published` by the definition of the reference."""
 
@@ -122,16 +112,17 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
 
 def plan(scope: HolmesScope) -> HolmesPlan:
     """Return the plan of a run."""
-    stages = [_plan_probes(scope, control) for control in ("", *scope.config.control)]
-    keys = {at: parts for stage in stages for at, parts in stage.keys.items()}
-    published = {at: parts for stage in stages for at, parts in stage.published.items()}
+    keys, published = dict[Probed, Keys](), dict[Probed, Keys]()
+    stages = [_plan_probes(scope, control, keys, published) for control in ("", *scope.config.control)]
     return HolmesPlan(scope.config, joined(stages), scope.facts, scope, keys, published)
 
 
-def _plan_probes(scope: HolmesScope, control: str) -> Probes:
-    """Plan the reading of all passages in shards, and the tasks of each set and layer, under a control or none."""
+def _plan_probes(scope: HolmesScope, control: str, keys: dict[Probed, Keys], published: dict[Probed, Keys]) -> Stage:
+    """Plan the reading of all passages in shards, and the tasks of each set and layer, under a control or none.
+
+    The keys of measures and predictions are added to `keys`, and to `published` those by the reference's definition.
+    """
     draft, read = Draft(), scope.data_of(control)
-    keys, published = dict[Probed, Keys](), dict[Probed, Keys]()
     shards, place = list[Keys](), dict[str, int]()
     shared = shared_passages(read.values())
     reader = _Reader(scope, draft, control, shared)
@@ -158,7 +149,7 @@ def _plan_probes(scope: HolmesScope, control: str) -> Probes:
                 outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
                 draft.add(steps.TASK, params, inputs, outputs)
                 probe_keys |= {Probed(name, *cell, control): part_keys for cell, part_keys in cell_keys.items()}
-    return Probes(draft.work, keys, published)
+    return Stage(draft.work)
 
 
 def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:

@@ -21,8 +21,8 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.contract.recorded_csv import Line, read_csv
-from poolbench_driver.pages.markdown import interval, items, paragraph, table
+from poolbench_driver.contract.source import Line, read_csv
+from poolbench_driver.pages.text import interval, items, paragraph, table
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
 #: Definitions of the winning rate by name, with the scale of their ranks; `pairs` has no ranks.

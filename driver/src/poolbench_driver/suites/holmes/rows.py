@@ -14,10 +14,16 @@ from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
-from poolbench_driver.suites.holmes.comparisons import compared, examples
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
-from poolbench_driver.suites.holmes.rates import measured_widely, published_rates, score_matrix, winning_rates
+from poolbench_driver.suites.holmes.rates import (
+    compared,
+    examples,
+    measured_widely,
+    published_rates,
+    score_matrix,
+    winning_rates,
+)
 
 #: The score of a set: of classes, or of values.
 SCORES = ("probe.macro_f1", "probe.pearson")

@@ -15,13 +15,12 @@ from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
-from poolbench_driver.pages.cells import figure, number
-from poolbench_driver.pages.markdown import listed
-from poolbench_driver.suites.holmes.comparisons import compared
+from poolbench_driver.pages.plain import figure, number
+from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.controls import RANDOM_WEIGHTS
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
-from poolbench_driver.suites.holmes.rates import winning_rates
+from poolbench_driver.suites.holmes.rates import compared, winning_rates
+from poolbench_driver.suites.holmes.thinning import RANDOM_WEIGHTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,13 +18,12 @@ from poolbench.steps.extractor import ChangeParams
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.models import ModelInfo, describe_model
-from poolbench_driver.stages.changes import State, read_states
 from poolbench_driver.stages.names import check_names
 from poolbench_driver.stages.probes import Components, plan_neighbour_directions
 from poolbench_driver.stages.resolve import resolve as resolve_concepts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, PlannedWork, Stage, joined
-from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.stages.vectors import State, plan_vectors, read_states
 from poolbench_driver.suites.humanoid.config import POOLING, HumanoidConfig
 from poolbench_driver.suites.humanoid.words import WordLists, read_words
 
@@ -157,25 +156,17 @@ def _folder(name: str, shipped: Iterable[str]) -> Path:
 
 def plan(scope: HumanoidScope) -> HumanoidPlan:
     """Return the plan of a run."""
-    words = _plan_words(scope)
-    stages: list[Stage] = [words]
-    shifts = dict(words.keys)
+    words, shifts = _plan_words(scope)
+    stages = [words]
     if scope.probing is not None:
-        vectors, directions, concepts = _plan_concepts(scope, scope.probing)
-        stages += [vectors, directions, concepts]
-        shifts |= concepts.keys
+        concept_stages, concept_shifts = _plan_concepts(scope, scope.probing)
+        stages += concept_stages
+        shifts |= concept_shifts
     return HumanoidPlan(scope.config, joined(stages), scope.facts, scope, shifts)
 
 
-@dataclass(frozen=True)
-class Shifts(Stage):
-    """Keys of the comparisons of the model before and after each fine-tune."""
-
-    keys: Mapping[Compared, Keys]
-
-
-def _plan_words(scope: HumanoidScope) -> Shifts:
-    """Plan the words as every state of the model reads them, and their valences."""
+def _plan_words(scope: HumanoidScope) -> tuple[Stage, dict[Compared, Keys]]:
+    """Plan the words as every state of the model reads them, and their valences; return their keys too."""
     draft = Draft()
     texts = draft.add_local(scope.words.step())
     # Sinks stay in: a span of a word has none beside others.
@@ -188,10 +179,10 @@ def _plan_words(scope: HumanoidScope) -> Shifts:
             Compared(tune.name, layer, reading): reading_keys
             for reading, reading_keys in _compare(draft, scope, tune, inputs, READINGS).items()
         }
-    return Shifts(draft.work, keys)
+    return Stage(draft.work), keys
 
 
-def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, Shifts]:
+def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[list[Stage], dict[Compared, Keys]]:
     """Plan the shift of test passages along the directions of concepts, at the deepest layer."""
     layer = probing.layers[-1]
     vectors = plan_vectors(probing)
@@ -210,7 +201,7 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[Stage, Stage, 
             }
             keys_by_reading = _compare(draft, scope, tune, inputs, ["direction"])
             keys[Compared(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
-    return vectors, directions, Shifts(draft.work, keys)
+    return [vectors, directions, Stage(draft.work)], keys
 
 
 def _read(
@@ -245,6 +236,5 @@ def _compare(
 ) -> dict[str, Keys]:
     """Plan the comparison of two states; return the keys of measures and words by reading."""
     params = steps.ValenceParams(name=tune.name, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed)
-    roles = {reading: {part: role(reading) for part, role in PARTS.items()} for reading in readings}
-    keys = draft.add(steps.VALENCE, params, inputs, [role for parts in roles.values() for role in parts.values()])
-    return {reading: {part: keys[role] for part, role in parts.items()} for reading, parts in roles.items()}
+    keys = draft.add(steps.VALENCE, params, inputs, [role(reading) for reading in readings for role in PARTS.values()])
+    return {reading: {part: keys[role(reading)] for part, role in PARTS.items()} for reading in readings}

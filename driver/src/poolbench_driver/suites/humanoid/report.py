@@ -24,8 +24,8 @@ from poolbench_driver.contract.page import (
     Span,
     Table,
 )
-from poolbench_driver.pages.cells import figure, number
 from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
+from poolbench_driver.pages.plain import figure, number
 from poolbench_driver.suites.humanoid.metrics import PRIMARY
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 

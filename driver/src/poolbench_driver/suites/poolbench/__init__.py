@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import typer
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.needs import Need
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.contract.suite import Need
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -112,8 +112,14 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def commands(self) -> typer.Typer:
         """Return `reproduce`, and what `export` writes of concepts."""
-        from poolbench_driver.suites.poolbench.commands import app
+        import typer
 
+        from poolbench_driver.suites.poolbench.release import commands
+        from poolbench_driver.suites.poolbench.reproduction.command import reproduce
+
+        app = typer.Typer(rich_markup_mode=None)
+        app.command()(reproduce)
+        app.add_typer(commands.app, name="export")
         return app
 
 

@@ -19,24 +19,22 @@ from poolbench_driver.suites.poolbench.measures.grids import (
     response_grids,
     single_grid,
 )
-from poolbench_driver.suites.poolbench.measures.intervals import (
-    expanded_level,
-    opening_interval,
-    with_direction_spread,
-)
 from poolbench_driver.suites.poolbench.measures.response import (
     CURVE_STATISTICS,
     PUBLISHED_STATISTICS,
     CurveStatistic,
+    SteeringRules,
     best_column,
+    expanded_level,
     fluency,
     fluent_strengths,
     gain_at,
     halves,
     mean_scores,
+    opening_interval,
     perplexity_ratio,
+    with_direction_spread,
 )
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
@@ -66,7 +64,10 @@ def d2_measures(
         Measures in the order of D2_METRICS; those that cannot be computed are null with status and reason.
     """
     try:
-        grid, null_grids = _grids(texts, scorer)
+        if isinstance(texts, CellError):
+            raise texts
+        scorer.require_valid()
+        grid, null_grids = _grids(texts, scorer.concept)
     except CellError as error:
         nulls = [Measure.failed(name, error) for name in D2_METRICS]
         return [measure.with_fields(direction=rules.direction, scorer=scorer.concept) for measure in nulls]
@@ -76,7 +77,10 @@ def d2_measures(
         measures.append(_value(metric, statistic, grid, weights, rules))
         if null_grids:
             measures += excess_measures(metric, statistic, grid, null_grids, rules)
-    measures += [_best_strength(grid, rules), _fluency(grid, weights, rules)]
+    column = grid.column(rules.reference_strength)
+    value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
+    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid, rules), rules.level)
+    measures += [_best_strength(grid, rules), Measure.of("d2.fluency", value, interval, ci_method=CI_METHOD)]
     return [
         measure.with_fields(
             direction=rules.direction,
@@ -89,13 +93,10 @@ def d2_measures(
     ]
 
 
-def _grids(texts: CellTexts | CellError, scorer: GatedScorer) -> tuple[ResponseGrid, list[ResponseGrid]]:
+def _grids(texts: CellTexts, scorer: str) -> tuple[ResponseGrid, list[ResponseGrid]]:
     """Return the grid of the steered texts and those of the null directions. Raise CellError if there are none."""
-    if isinstance(texts, CellError):
-        raise texts
-    scorer.require_valid()
-    grid = single_grid(texts.steered, texts.unsteered, scorer.concept)
-    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer.concept)
+    grid = single_grid(texts.steered, texts.unsteered, scorer)
+    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer)
     return grid, list(nulls.values())
 
 
@@ -193,13 +194,6 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:
     return Measure.of("d2.best_strength", float(grid.strengths[column]), details={"gain_where_chosen": float(gain)})
 
 
-def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules) -> Measure:
-    column = grid.column(rules.reference_strength)
-    value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
-    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid, rules), rules.level)
-    return Measure.of("d2.fluency", value, interval, ci_method=CI_METHOD)
-
-
 def _flat(metric: str) -> Measure:
     return Measure.null(metric, Status.NO_EFFECT, "the mean score is the same at every strength")
 
@@ -249,11 +243,17 @@ def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) 
         and 95th percentile of the null directions' mean scores (null if not run).
     """
     try:
-        grid = single_grid(texts.steered, texts.unsteered, scorer.concept)
-        nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer.concept)
+        grid, null_grids = _grids(texts, scorer.concept)
     except CellError:
         return []
-    band = _null_band(list(nulls.values()))
+    by_strength: dict[float, list[float]] = {}
+    for null_grid in null_grids:
+        for strength, score in zip(null_grid.strengths.round(9).tolist(), null_grid.score.mean(axis=0), strict=True):
+            by_strength.setdefault(strength, []).append(float(score))
+    band = {}
+    for strength, scores in by_strength.items():
+        low, high = np.percentile(scores, [5, 95])
+        band[strength] = {"null_low": float(low), "null_mean": float(np.mean(scores)), "null_high": float(high)}
     columns = _curve_columns(grid, rules)
     identity = {"direction": rules.direction, "scorer": scorer.concept, "n": len(grid.openings)}
     no_band = {"null_low": None, "null_mean": None, "null_high": None}
@@ -278,15 +278,3 @@ def _curve_columns(grid: ResponseGrid, rules: SteeringRules) -> dict[str, np.nda
         "repeated_4grams": grid.repeated.mean(axis=0),
         "fluent": fluent_strengths(grid, rules),
     }
-
-
-def _null_band(grids: list[ResponseGrid]) -> dict[float, dict[str, float]]:
-    by_strength: dict[float, list[float]] = {}
-    for grid in grids:
-        for strength, score in zip(grid.strengths.round(9).tolist(), grid.score.mean(axis=0), strict=True):
-            by_strength.setdefault(strength, []).append(float(score))
-    bands = {}
-    for strength, scores in by_strength.items():
-        low, high = np.percentile(scores, [5, 95])
-        bands[strength] = {"null_low": float(low), "null_mean": float(np.mean(scores)), "null_high": float(high)}
-    return bands

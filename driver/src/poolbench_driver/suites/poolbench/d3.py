@@ -23,9 +23,15 @@ from poolbench_driver.suites.poolbench.measures.grids import (
     response_grids,
     single_grid,
 )
-from poolbench_driver.suites.poolbench.measures.intervals import opening_interval, with_direction_spread
-from poolbench_driver.suites.poolbench.measures.response import PUBLISHED_STATISTICS, best_column, gain_at, halves
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.measures.response import (
+    PUBLISHED_STATISTICS,
+    SteeringRules,
+    best_column,
+    gain_at,
+    halves,
+    opening_interval,
+    with_direction_spread,
+)
 from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell, SteeredTexts
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"

@@ -14,7 +14,7 @@ from poolbench.settings import ClusterSettings
 from poolbench_corpora.folders.hub import PREFIX
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
-from poolbench_driver.contract.needs import Need
+from poolbench_driver.contract.suite import Need
 from poolbench_driver.doctor.finding import free_bytes_at
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS

@@ -14,9 +14,17 @@ from poolbench_driver.stages.probes import (
     plan_probes,
 )
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.scorers import Scorers, Scores, plan_scorers, plan_scores
 from poolbench_driver.stages.stage import Plan, Stage, joined
-from poolbench_driver.stages.steering import SteeredTexts, Unsteered, plan_steering, plan_unsteered
+from poolbench_driver.stages.steering import (
+    Scorers,
+    Scores,
+    SteeredTexts,
+    Unsteered,
+    plan_scorers,
+    plan_scores,
+    plan_steering,
+    plan_unsteered,
+)
 from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, plan_vectors
 
 

@@ -25,7 +25,7 @@ from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.steering import Texts
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
-from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 
 #: A strategy whose D1 cell has one of these is not used for steering either: its direction is not its own.

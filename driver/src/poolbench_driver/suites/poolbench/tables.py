@@ -12,13 +12,13 @@ from poolbench.errors import CellError
 from poolbench.storage import directions
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.pages.boards.layer_stability import layer_stability
+from poolbench_driver.pages.boards.cell_table import layer_stability
 from poolbench_driver.suites.poolbench.audit import Audits
 from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
 from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve
 from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
-from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeredTexts
 
 

@@ -20,9 +20,8 @@ from poolbench.concepts import refuse_restricted
 from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
-from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.release.facts import passages_source
-from poolbench_driver.stages.vectors import ConceptVectors
+from poolbench_driver.dataset_folder import write_release
+from poolbench_driver.release import passages_source
 from poolbench_driver.suites.poolbench.release.source import Export, model_folder
 
 KIND = "poolbench-activations"
@@ -70,21 +69,18 @@ def export_activations(export: Export, output: Path) -> dict[str, Any]:
     with export.writing(output, KIND) as partial:
         written = []
         for concept in export.concepts:
-            passages = _passages(export, vectors[concept])
+            refuse_restricted("passages", vectors[concept].passages.values())
+            passages = pa.concat_tables([export.artifacts.read_table(vectors[concept].passages[s]) for s in SPLITS])
             written.append(passages)
             for split, layer in product(SPLITS, export.scope.layers_with_steering):
                 part_entries, starts_special = _write_part(export, partial, concept, split, layer, passages, missing)
                 entries |= part_entries
                 bos |= starts_special
                 export.on_part(1)
-        write_corpus(pa.concat_tables(written), partial / CORPUS, _corpus_manifest(export))
+        revision = f"{passages_source(export.scope.config)}-{export.folder.id}"
+        manifest = CorpusManifest(revision=revision, tokenizer="unknown", window=(0, 0), recipe=export.command)
+        write_corpus(pa.concat_tables(written), partial / CORPUS, manifest)
         return write_release(partial, _card(export, bos), {**export.facts(KIND), "missing": missing}, entries)
-
-
-def _passages(export: Export, vectors: ConceptVectors) -> pa.Table:
-    """Return the train and test passages of a concept, each with its row within the split."""
-    refuse_restricted("passages", vectors.passages.values())
-    return pa.concat_tables([export.artifacts.read_table(vectors.passages[split]) for split in SPLITS])
 
 
 def _write_part(
@@ -145,18 +141,8 @@ def _item(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
     }
 
 
-def _corpus_manifest(export: Export) -> CorpusManifest:
-    config = export.scope.config
-    return CorpusManifest(
-        revision=f"{passages_source(config)}-{export.folder.id}",
-        tokenizer="unknown",
-        window=(0, 0),
-        recipe=export.command,
-    )
-
-
 def _card(export: Export, bos: bool) -> str:
     scope = export.scope
     origin = {"layers": ", ".join(map(str, scope.layers_with_steering)), "concepts": ", ".join(export.concepts)}
     reading = _READING.format(model=model_folder(scope.model.ref.id), bos="--bos" if bos else "--no-bos")
-    return render_card(hub_header(export.licence), "Activations", _LEAD, export.origin(**origin), reading.split("\n"))
+    return export.card("Activations", _LEAD, reading.split("\n"), **origin)

@@ -19,7 +19,7 @@ from poolbench.concepts import refuse_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
-from poolbench_driver.dataset_folder import hub_header, render_card, write_release
+from poolbench_driver.dataset_folder import write_release
 from poolbench_driver.suites.poolbench.release.source import Export, model_folder
 
 KIND = "poolbench-directions"
@@ -123,6 +123,4 @@ def _card(export: Export, example: str) -> str:
     reading = _READING.format(
         folder=folder, example=name.removesuffix(".npy"), direction=direction, width=scope.model.width
     )
-    return render_card(
-        hub_header(export.licence), "Concept directions", _LEAD, export.origin(**origin), reading.split("\n")
-    )
+    return export.card("Concept directions", _LEAD, reading.split("\n"), **origin)

@@ -19,7 +19,7 @@ from poolbench.concepts import refuse_restricted
 from poolbench.errors import InputError, ModelError, NotFoundError
 from poolbench.models.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
-from poolbench_driver.dataset_folder import hub_header, render_card, write_release
+from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_driver.suites.poolbench.release.steered import scorer_notes
 
@@ -152,6 +152,6 @@ def _base_weights(base: Base, num_layers: int) -> dict[str, np.ndarray]:
 
 def _card(export: Export, lines: list[str]) -> str:
     origin = {"scorers trained from": export.scope.config.scorer_base, "concepts": ", ".join(export.concepts)}
-    reading = _READING.format(concept=export.concepts[0])
+    reading = _READING.format(concept=export.concepts[0]).split("\n")
     header = hub_header(export.licence, pipeline_tag="text-classification", library_name="transformers")
-    return render_card(header, "Scorers", _LEAD, export.origin(**origin), [*reading.split("\n"), *lines])
+    return export.card("Scorers", _LEAD, [*reading, *lines], header, **origin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +12,9 @@ from poolbench.concepts import refuse_sensitive, withheld
 from poolbench.errors import NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.dataset_folder import replacing, require_same
+from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release.facts import origin, release_facts
+from poolbench_driver.release import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -61,11 +61,14 @@ class Export:
         with replacing(output) as partial:
             yield partial
 
-    def origin(self, **own: str) -> dict[str, str]:
-        """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+    def card(
+        self, title: str, lead: str, sections: Iterable[str], header: Iterable[str] | None = None, **own: str
+    ) -> str:
+        """Return a card with where the release comes from: model, `own` facts, passages, configuration, command."""
         ref = self.scope.model.ref
         model = f"{ref.id} (revision {ref.revision or 'unknown'}, {ref.dtype})"
-        return origin(model, self.scope.config, self.command, self.licence, own)
+        facts = origin(model, self.scope.config, self.command, self.licence, own)
+        return render_card(header or hub_header(self.licence), title, lead, facts, sections)
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:

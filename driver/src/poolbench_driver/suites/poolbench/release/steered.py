@@ -1,4 +1,4 @@
-"""Write the steered texts of a run: whole or not at all, one table in memory at a time, the same bytes for one run."""
+"""Write the steered texts of a run with settings, scores and receipts: all or none, and the same bytes for one run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,91 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from poolbench.concepts import refuse_restricted
-from poolbench.errors import NotFoundError
-from poolbench_driver.dataset_folder import hub_header, render_card, write_release
+from poolbench.concepts import CONCEPTS, refuse_restricted
+from poolbench.contracts.tables import table_from_rows
+from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.errors import NotFoundError, ReceiptError
+from poolbench_driver.dataset_folder import hub_header, write_release
+from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import SteeringStages
 from poolbench_driver.suites.poolbench.release.source import Export
-from poolbench_driver.suites.poolbench.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
+
+_SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
+
+#: One row per text. Null where a column does not apply: an unsteered text has no direction and no receipt.
+RELEASE = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("concept", pa.string()),
+        ("model", pa.string()),
+        ("model_revision", pa.string()),
+        ("layer", pa.int32()),  # 0-based block after which was steered
+        ("strategy", pa.string()),  # id, "nulls" or "unsteered"
+        ("strategy_version", pa.int32()),
+        ("direction", pa.string()),  # C1 ..., or null_007
+        ("strength", pa.float64()),  # in alpha_unit
+        ("alpha", pa.float64()),  # coefficient of the unit vector
+        ("alpha_unit", pa.string()),
+        ("positions", pa.string()),  # which positions were steered
+        ("opening_id", pa.string()),
+        ("opening", pa.string()),
+        ("text", pa.string()),  # generated part only
+        ("num_tokens", pa.int32()),
+        ("temperature", pa.float64()),  # 0 is greedy
+        ("sample", pa.int32()),
+        ("sample_seed", pa.int64()),
+        ("score", pa.float64()),  # P(concept) by the concept's own scorer
+        ("neighbour_scores", pa.list_(_SCORE)),  # by the scorers of its neighbours
+        ("mean_nll", pa.float64()),  # nats a token, under the unsteered model
+        ("repeated_4grams", pa.float64()),
+        ("vector_hash", pa.string()),
+        ("positions_changed", pa.int32()),
+        ("positions_expected", pa.int32()),
+    ]
+)
+
+#: Scores of one text by scorer.
+TextScores = Mapping[str, Mapping[str, float | None]]
+
+
+def release_table(
+    scope: Scope, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores
+) -> pa.Table:
+    """Return RELEASE rows of one concept and strategy; raise ReceiptError for a text without a valid receipt."""
+    common = {
+        "model": scope.model.ref.id,
+        "model_revision": scope.model.ref.revision,
+        "layer": scope.steering_layer,
+        "alpha_unit": scope.config.budget.alpha_unit,
+        "positions": scope.config.steering.positions,
+        "temperature": scope.config.steering.temperature,
+        "concept": concept,
+        "strategy": strategy,
+        "strategy_version": next((spec.version for spec in scope.strategies if spec.id == strategy), None),
+    }
+    neighbours = sorted({*CONCEPTS.get(concept).neighbours} - {concept})
+    nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
+    rows = []
+    for row in texts.to_pylist():
+        text_scores = scores.get(row["text_id"], {})
+        others = [{"scorer": name, "score": text_scores[name]} for name in neighbours if name in text_scores]
+        rows.append({**row, **common, **_steering(row), "score": text_scores.get(concept), "neighbour_scores": others})
+        rows[-1] |= {"opening_id": row["prompt_id"], "opening": row["prompt"], "mean_nll": nll.get(row["text_id"])}
+    return table_from_rows(rows, RELEASE)
+
+
+def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the direction of a text; raise ReceiptError if its receipt is missing or wrong."""
+    if row["direction_key"] == UNSTEERED:
+        return {"direction": None, "vector_hash": None}
+    changed, expected = row["positions_changed"], row["positions_expected"]
+    if not row["vector_hash"] or not expected or changed != expected:
+        raise ReceiptError(
+            f"text {row['text_id']} ({row['direction_key']}, strength {row['strength']:g}) has no valid receipt: "
+            f"{changed} of {expected} positions, vector {row['vector_hash'] or 'unknown'}"
+        )
+    return {"direction": row["direction_key"].rpartition("/")[2]}
+
 
 KIND = "poolbench-steered-outputs"
 #: Openings that come from elsewhere.
@@ -68,34 +147,25 @@ def _write_concept(
     file: Path, concept: str, export: Export, stages: SteeringStages, scores: pa.Table
 ) -> list[dict[str, str]]:
     """Write one concept's file; return the parts that the run does not have."""
-    text_scores, rows, missing = _scores_of(scores, concept), ReleaseTable(export.scope), []
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
-        for source in sources(export.scope, stages, concept):
-            try:
-                tables = _tables(export, source)
-            except NotFoundError as error:
-                missing.append({"concept": concept, "strategy": source.strategy, "reason": str(error)})
-            else:
-                writer.write_table(rows.of(concept, source.strategy, *tables, text_scores))
-            export.on_part(1)
-    return missing
-
-
-def _tables(export: Export, source: TextKeys) -> tuple[pa.Table, pa.Table]:
-    """Return texts and fluency; restricted keys are refused before they are looked up."""
-    refuse_restricted(source.strategy, (source.texts, source.fluency))
-    return export.artifacts.read_table(source.texts), export.artifacts.read_table(source.fluency)
-
-
-def _scores_of(scores: pa.Table, concept: str) -> TextScores:
-    """Return scores of a concept's texts and of the unsteered ones, by text id and scorer."""
     by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
     if scores.num_rows:
         mask = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
         for row in scores.filter(mask).select(["text_id", "scorer", "score"]).to_pylist():
             by_text[row["text_id"]][row["scorer"]] = row["score"]
-    return by_text
+    text_scores, missing = by_text, list[dict[str, str]]()
+    keys = {UNSTEERED: stages.unsteered.texts, **stages.texts.concepts[concept].texts}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
+        for strategy in (UNSTEERED, *(spec.id for spec in export.scope.strategies), NULLS):
+            try:
+                refuse_restricted(strategy, keys[strategy])
+                texts, fluency = (export.artifacts.read_table(key) for key in keys[strategy])
+            except NotFoundError as error:
+                missing.append({"concept": concept, "strategy": strategy, "reason": str(error)})
+            else:
+                writer.write_table(release_table(export.scope, concept, strategy, texts, fluency, text_scores))
+            export.on_part(1)
+    return missing
 
 
 def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) -> str:
@@ -116,9 +186,7 @@ def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) ->
         *("", "## Fields", "", "| field | meaning |", "|---|---|", *fields),
         *("", "`manifest.json` holds size, rows and SHA-256 of every file, and what the run lacks."),
     ]
-    return render_card(
-        hub_header(export.licence, configs), "Steered texts", lead, export.origin(**_settings(export)), sections
-    )
+    return export.card("Steered texts", lead, sections, hub_header(export.licence, configs), **_settings(export))
 
 
 def _settings(export: Export) -> dict[str, str]:

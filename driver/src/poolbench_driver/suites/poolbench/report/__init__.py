@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
@@ -11,21 +11,20 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.page import Answer, Page, Part, Problem
 from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
-from poolbench_driver.pages.cells import spans
+from poolbench_driver.pages.plain import is_rank, spans
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
-from poolbench_driver.suites.poolbench.report.audit import audit_part, build_audit
-from poolbench_driver.suites.poolbench.report.board import board_table, build_board
+from poolbench_driver.suites.poolbench.report.board import board_table, build_board, d1_parts, published_parts
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams, response_charts, trade_off
 from poolbench_driver.suites.poolbench.report.checks import (
+    audit_part,
+    build_audit,
     check_part,
     concept_checks,
     coverage_part,
     scorer_parts,
     sink_parts,
 )
-from poolbench_driver.suites.poolbench.report.cosines import cosine_part
-from poolbench_driver.suites.poolbench.report.heat_maps import heat_map_part
-from poolbench_driver.suites.poolbench.report.means import d1_parts, published_parts
+from poolbench_driver.suites.poolbench.report.cosines import cosine_part, heat_map_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +33,10 @@ _PLANTED = Problem(
     "A grammar wrote these passages, so that strategies can be checked against known positions: a diagnostic, never "
     "ranked together with real text.",
     "audit",
+)
+_CURVES = (
+    "P(concept) of steered text by strength, the strategies that rise most; bands are 95 % intervals over openings; "
+    "grey is the range of null directions."
 )
 
 
@@ -52,6 +55,8 @@ def page_of(tables: Mapping[str, pa.Table], rows: Sequence[Row], ranks: RanksVie
     board = build_board(rows, order, best)
     concepts = sorted({row["concept"] for row in rows if row["metric"] == SEPARATION and row["concept"]})
     audit = build_audit(_optional(tables, "audit"), concepts)
+    steered_layer = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
+    is_steered = steered_layer is not None
     # Texts of users have no name but that of their concept.
     data = ", ".join(concepts) if first["dataset"] == "own" else first["dataset"]
     return Page(
@@ -66,32 +71,15 @@ def page_of(tables: Mapping[str, pa.Table], rows: Sequence[Row], ranks: RanksVie
             *d1_parts(rows, order),
             *rank_parts(ranks, rank_diagrams(ranks.boards)),
             heat_map_part(rows, order),
-            cosine_part(_optional(tables, "cosines"), _steered_layer(rows)),
-            *_curves(rows, curves),
+            cosine_part(_optional(tables, "cosines"), steered_layer),
+            *([Part("curves", "Response curves", response_charts(curves), "Curves", _CURVES)] if is_steered else []),
             *published_parts(_optional(tables, "published"), rows, order),
-            check_part(concept_checks(rows, leaders(rows)), _is_steered(rows)),
+            check_part(concept_checks(rows, leaders(rows)), is_steered),
             coverage_part(rows, order),
             *sink_parts(rows),
             *scorer_parts(rows),
         ],
     )
-
-
-def _is_steered(rows: Iterable[Row]) -> bool:
-    return any(row["metric"].startswith("d2.") for row in rows)
-
-
-def _steered_layer(rows: Iterable[Row]) -> int | None:
-    return next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
-
-
-def _curves(rows: Sequence[Row], curves: Sequence[Row]) -> Iterator[Part]:
-    note = (
-        "P(concept) of steered text by strength, the strategies that rise most; bands are 95 % intervals over "
-        "openings; grey is the range of null directions."
-    )
-    if _is_steered(rows):
-        yield Part("curves", "Response curves", response_charts(curves), "Curves", note)
 
 
 def _optional(tables: Mapping[str, pa.Table], name: str) -> list[Row] | None:
@@ -101,13 +89,7 @@ def _optional(tables: Mapping[str, pa.Table], name: str) -> list[Row] | None:
 
 def _order(rows: Iterable[Row]) -> list[str]:
     """Return strategies by mean rank on D1, those without a rank last in registry order."""
-    ranks = {
-        row["strategy"]: row["value"]
-        for row in rows
-        if row["metric"] == "rank.mean"
-        and row["value"] is not None
-        and json.loads(row["params"]) == {"of": SEPARATION, "board": "all"}
-    }
+    ranks = {row["strategy"]: row["value"] for row in rows if is_rank(row, SEPARATION) and row["value"] is not None}
     registry = [spec.id for spec in STRATEGIES.all()]
     present = {row["strategy"] for row in rows if row["strategy"]}
     strategies = [name for name in registry if name in present] + sorted(present - set(registry))

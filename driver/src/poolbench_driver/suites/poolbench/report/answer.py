@@ -16,9 +16,9 @@ from poolbench_corpora.audit import Verdict
 from poolbench_driver.contract.page import Problem
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
-from poolbench_driver.pages.markdown import listed
-from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
-from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
+from poolbench_driver.pages.text import listed
+from poolbench_driver.suites.poolbench.d1 import CEILING
+from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
 SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
@@ -67,26 +67,23 @@ class Best:
     def short(self) -> str:
         """Return the answer as one says it, with how sure it is."""
         verb, (tied, num_others) = _VERBS[self.purpose], self._rest
-        several = len(self.equal) > 1
-        first = (
-            f"{_spelled(len(self.equal))} strategies are equal at the top"
-            if several
-            else f"{self.strategy} comes first"
-        )
-        if self.limit or not num_others:
-            return f"To {verb}, {first}."
-        if self.unsure:
-            return f"To {verb}, {first}; how sure that is cannot be said."
-        if several:
-            others = "any other" if len(tied) == num_others else f"{_spelled(len(tied))} others"
-            return f"To {verb}, {first}{f', and the data cannot tell them from {others}' if tied else ''}."
-        if not self.tied:
-            return f"To {verb}, pool with {self.strategy}: it beats all others."
-        if len(self.tied) == self.num_others:
-            others = f"any of {_spelled(self.num_others)} others" if self.num_others > 1 else self.tied[0]
+        if len(self.equal) > 1:
+            first = f"To {verb}, {_spelled(len(self.equal))} strategies are equal at the top"
         else:
-            others = f"one of {_spelled(len(self.tied))} others" if len(self.tied) > 1 else self.tied[0]
-        return f"To {verb}, {self.strategy} or {others}: the data cannot tell them apart."
+            first = f"To {verb}, {self.strategy} comes first"
+        if self.limit or not num_others:
+            return f"{first}."
+        if self.unsure:
+            return f"{first}; how sure that is cannot be said."
+        if len(self.equal) > 1:
+            if not tied:
+                return f"{first}."
+            others = "any other" if len(tied) == num_others else f"{_spelled(len(tied))} others"
+            return f"{first}, and the data cannot tell them from {others}."
+        if not tied:
+            return f"To {verb}, pool with {self.strategy}: it beats all others."
+        others = f"{'any' if len(tied) == num_others else 'one'} of {_spelled(len(tied))} others"
+        return f"To {verb}, {self.strategy} or {others if len(tied) > 1 else tied[0]}: the data cannot tell them apart."
 
 
 def best_of(boards: Mapping[str, RankBoard], measured: Container[str]) -> dict[str, Best | None]:
@@ -110,42 +107,42 @@ def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
 def headline(found: Mapping[str, Best | None]) -> str:
     """Return the answer in one line; steering first, which is what most readers came for."""
     answers = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
-    sentences = [best.short() for best in answers] + [
-        limit for limit in dict.fromkeys(best.limit for best in answers) if limit
-    ]
-    return " ".join(sentences) or "No two strategies have a value to compare."
+    limits = filter(None, dict.fromkeys(best.limit for best in answers))
+    return " ".join([*(best.short() for best in answers), *limits]) or "No two strategies have a value to compare."
 
 
 def _best(purpose: str, board: RankBoard) -> Best:
     best, measure, summary = board.entrants[0], board.measures[0], board.summary
-    values = [value for value in board.values_NK[:, 0] if isfinite(value)]
-    figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
-    few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
+    num_concepts, concept = len(board.blocks), board.blocks[0]
     unsure = summary["reason"] if summary["critical_difference"] is None else ""
-    limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
+    limit = ""
+    if not tells_apart(board):
+        few = "One concept is" if num_concepts == 1 else f"{_spelled(num_concepts).capitalize()} concepts are"
+        limit = f"{few} too few to tell strategies apart."
     group = () if unsure or limit else next((tie_group for tie_group in summary["tie_groups"] if best in tie_group), ())
     tied = tuple(name for name in board.entrants if name != best and name in group)
     means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
     equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
-    lead = (
-        f"{_spelled(len(equal))} strategies are equal at the top: {listed(equal)}, with "
-        f"{'a' if len(board.blocks) == 1 else 'a mean'} {board.metric} of {means[best]:.3f} on "
-        f"{board.blocks[0] if len(board.blocks) == 1 else _counted(len(board.blocks), 'concept')}."
-        if len(equal) > 1
-        else f"{best} has the best {board.metric} of {np.isfinite(board.values_NK).sum()} on {board.blocks[0]}: "
-        f"{fmean(values):.3f}."
-        if len(board.blocks) == 1
-        else f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
-        f"{len(board.entrants)} over {_counted(len(board.blocks), 'concept')}{figure}."
-    )
+    values = [value for value in board.values_NK[:, 0] if isfinite(value)]
+    if len(equal) > 1:
+        figure = f"{board.metric} of {means[best]:.3f} on"
+        figure = f"a {figure} {concept}" if num_concepts == 1 else f"a mean {figure} {num_concepts} concepts"
+        lead = f"{_spelled(len(equal))} strategies are equal at the top: {listed(equal)}, with {figure}."
+    elif num_concepts == 1:
+        count = np.isfinite(board.values_NK).sum()
+        lead = f"{best} has the best {board.metric} of {count} on {concept}: {fmean(values):.3f}."
+    else:
+        rank = rank_text(measure.value, (measure.ci_low, measure.ci_high))
+        figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
+        lead = f"{best} has the best mean rank: {rank} of {len(board.entrants)} over {num_concepts} concepts{figure}."
     return Best(purpose, best, equal, tied, len(board.entrants) - 1, unsure, limit, lead)
 
 
 def problems(
-    audit: AuditView, rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
+    audit: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[Problem]:
     """Yield one problem per line: of corpora, scorers and saturated figures, and of other nulls."""
-    for line in audit.lines:
+    for line in audit:
         if line["verdict"] == NOT_AUDITED:
             yield Problem(f"{line['concept']}: its passages were not audited", "audit")
         elif line["verdict"] != Verdict.PASS:
@@ -210,10 +207,6 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 def some(names: Sequence[str], kind: str) -> str:
     """Return a few names, or how many of a kind there are."""
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _spelled(number: int) -> str:

@@ -73,8 +73,16 @@ def response_charts(curves: Sequence[Row]) -> list[Block]:
 
 def _chart(rows: list[Row]) -> str:
     def draw(axes: Any) -> None:
-        _draw_null_band(axes, rows)
-        for name, colour in zip(_steepest(rows), COLOURS, strict=False):
+        band = {row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None}
+        if band:
+            x = sorted(band)
+            low, high = [band[s][0] for s in x], [band[s][1] for s in x]
+            axes.fill_between(x, low, high, color=GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
+        gains: dict[str, float] = {}
+        for row in rows:
+            if row["fluent"]:
+                gains[row["strategy"]] = max(gains.get(row["strategy"], float("-inf")), row["gain"])
+        for name, colour in zip(sorted(gains, key=lambda name: -gains[name])[:NUM_CURVES], COLOURS, strict=False):
             _draw_curve(axes, [row for row in rows if row["strategy"] == name], name, colour)
         absolute = any(row.get("alpha_unit") == "absolute" for row in rows)
         axes.set_xlabel("strength (coefficient)" if absolute else "strength (median residual norms)")
@@ -87,27 +95,11 @@ def _chart(rows: list[Row]) -> str:
     return svg((5.2, 3.2), "poolbench", f"P(concept) of {rows[0]['concept']} by strength", draw)
 
 
-def _steepest(rows: list[Row]) -> list[str]:
-    gains: dict[str, float] = {}
-    for row in rows:
-        if row["fluent"]:
-            gains[row["strategy"]] = max(gains.get(row["strategy"], float("-inf")), row["gain"])
-    return sorted(gains, key=lambda name: -gains[name])[:NUM_CURVES]
-
-
 def _draw_curve(axes: Any, rows: list[Row], name: str, colour: str) -> None:
     points = sorted(rows, key=lambda row: row["strength"])
     x = [row["strength"] for row in points]
     axes.fill_between(x, [r["ci_low"] for r in points], [r["ci_high"] for r in points], color=colour, alpha=0.1, lw=0)
     axes.plot(x, [row["score"] for row in points], color=colour, marker="o", markersize=3, linewidth=1.3, label=name)
-
-
-def _draw_null_band(axes: Any, rows: list[Row]) -> None:
-    band = {row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None}
-    if band:
-        x = sorted(band)
-        low, high = [band[s][0] for s in x], [band[s][1] for s in x]
-        axes.fill_between(x, low, high, color=GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
 
 
 _LINE = 0.34  # inches a strategy or bar takes
@@ -131,7 +123,11 @@ def rank_diagram(board: RankBoard) -> str:
 
     def draw(axes: Any) -> None:
         _draw_scale(axes, len(board.entrants), board.summary["critical_difference"])
-        _draw_bars(axes, bars, dict(ranked))
+        ranks = dict(ranked)
+        for number, group in enumerate(bars):
+            ends = [ranks[name] for name in group]
+            depth = -0.4 - 0.5 * number
+            axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=INK, linewidth=3.2)
         _draw_names(axes, ranked, len(board.entrants), depth=len(bars) * 0.5 + 0.8)
         axes.set_axis_off()
 
@@ -148,13 +144,6 @@ def _draw_scale(axes: Any, num_strategies: int, difference: float) -> None:
     axes.plot([1, 1 + length], [1.25, 1.25], color=ACCENT, linewidth=2)
     note = " (more than all ranks)" if difference > length else ""
     axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=ACCENT, fontsize=8)
-
-
-def _draw_bars(axes: Any, bars: list[list[str]], ranks: Mapping[str, float]) -> None:
-    for number, group in enumerate(bars):
-        ends = [ranks[name] for name in group]
-        depth = -0.4 - 0.5 * number
-        axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=INK, linewidth=3.2)
 
 
 def _draw_names(axes: Any, ranked: list[tuple[str, float]], num_strategies: int, depth: float) -> None:

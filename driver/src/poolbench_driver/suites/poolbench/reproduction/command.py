@@ -14,13 +14,43 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.cli.tables import Show, show_tables
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
-    from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.contract.needs import Need
+    from poolbench_driver.contract.suite import Need
     from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
+
+
+def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
+    """Return the settings of a run that measures the cells of a model's table.
+
+    Args:
+        corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet, all
+            concepts of the table are asked for.
+    """
+    metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
+    local_concepts = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
+    return {
+        "preset": "card",
+        "model": model.preset,
+        "metrics": sorted(metrics),
+        "concepts": local_concepts or list(table.concepts),
+        "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
+        "layers": [model.best_layer],
+        "steering_layer": model.best_layer,
+        "corpus": {"source": corpus},
+    }
+
+
+def num_steered_texts(config: ConceptsConfig) -> int:
+    """Return how many texts a run steers along strategies; null directions come on top."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return 0
+    strategies = config.strategies or ()
+    return len(config.concepts) * len(strategies) * len(config.budget.strengths) * config.budget.num_openings
+
 
 _CORPUS = "corpora/published"
 
@@ -119,9 +149,8 @@ def _models(table: OfficialTable) -> str:
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
-    from poolbench_driver.suites.poolbench.differences import other_settings
-    from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
-    from poolbench_driver.suites.poolbench.reproduction.render import cell_rows, summary_rows
+    from poolbench_driver.suites.poolbench.presets import other_settings
+    from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, cell_rows, compare_cells, summary_rows
 
     config = of_concepts(folder.config())
     model = table.model(config.model)
@@ -159,7 +188,6 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     from poolbench_driver.contract.load import load_run_config
     from poolbench_driver.suites.poolbench.needs import needs_of
     from poolbench_driver.suites.poolbench.official import TABLES, official_table
-    from poolbench_driver.suites.poolbench.reproduction.settings import published_settings
 
     official = official_table(table)
     if name is None:
@@ -192,8 +220,7 @@ def _cluster() -> ClusterSettings | None:
 
 def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
-    from poolbench_driver.cli.outcome import show_outcome
-    from poolbench_driver.cli.run import new_folder
+    from poolbench_driver.cli.run import new_folder, show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all
@@ -209,7 +236,6 @@ def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tup
 
 def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:
     """Say what the run that repeats the table needs and which command makes it; nothing is started."""
-    from poolbench_driver.suites.poolbench.reproduction.settings import num_steered_texts
 
     model, texts = cells.model.preset, num_steered_texts(cells.config)
     again = shlex.join(["poolbench-driver", "reproduce", *cells.options])
@@ -226,8 +252,6 @@ def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, 
 
 def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
     import yaml
-
-    from poolbench_driver.suites.poolbench.reproduction.settings import published_settings
 
     if model is None:
         raise ConfigError(f"--settings needs --model ({_models(table)})")

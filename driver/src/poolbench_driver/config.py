@@ -1,13 +1,132 @@
-"""The settings of suites that read a corpus, and of the stages that probe, steer and score concepts."""
+"""The settings of a run: those that every suite has, those of suites that read passages of concepts, and `--set`."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import Field, model_validator
 
-from poolbench.config import BUDGETS, Budget, LayerChoice, StrictModel, completed
+from poolbench.config import BUDGETS, Budget, LayerChoice, NamedBudget, StrictModel, amounts, completed
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
-from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_driver.config.run import RunConfig
+from poolbench.contracts.keys import digest
+from poolbench.errors import ConfigError, UnknownNameError, shown
+
+#: What is measured where nothing names a suite.
+DEFAULT_SUITE = "poolbench"
+
+#: Settings that say how many passages of concepts are read.
+SIZES_OF_PASSAGES = ("budget.num_train", "budget.num_test")
+
+
+class RunConfig(StrictModel):
+    """One run. What is not named here, or in the settings of its suite, has no influence on results."""
+
+    suite: str = DEFAULT_SUITE
+    """What is measured; its settings are a subclass of these."""
+    protocol: Literal["corrected", "published"] = "corrected"
+    """`published` also makes rows by the reference's own definitions, beside the corrected ones, in a table of their
+    own that is never ranked. The run then begins with the reference's way to measure.
+    """
+    budget: NamedBudget = NamedBudget(name="demo")
+    """How much is measured; result rows hold its name. Each suite has the amounts that it reads."""
+    model: str = "demo"
+    """Preset id, folder, Hugging Face id, or `import:NAME`."""
+    model_revision: str | None = None
+    """Revision of a Hugging Face model."""
+    dtype: str | None = None
+    """Number type of the model's weights, such as `bfloat16`; by default what the model says."""
+    seed: Seed = 0
+    """Seed of everything that is drawn at random."""
+
+    @classmethod
+    def amounts(cls, preset: str) -> dict[str, Any]:
+        """Return the amounts of a preset that the suite reads."""
+        return amounts(type(cls.model_fields["budget"].default), preset).model_dump(mode="json")
+
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names, which are none in most suites."""
+        return ()
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the settings that this run has no use for, although others of its suite have."""
+        return ()
+
+    @property
+    def data_name(self) -> str:
+        """Return what is measured in one word, for the name of the run."""
+        return self.suite
+
+    def config_hash(self) -> str:
+        """Return the hash of the whole configuration."""
+        return digest(self.hashed(), 16)
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash is made of: fields that came later are left out at their default, so old hashes stay."""
+        return self.model_dump(mode="json")
+
+
+#: Settings of a file that are no field of a run: they change others.
+BESIDE_FIELDS = ("preset", "limit")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One setting by its path, such as `budget.max_tokens`, and its value."""
+
+    path: str
+    value: Any
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as a file would have them: a setting of a section is a mapping with one entry."""
+        section, _, name = self.path.rpartition(".")
+        return {section: {name: self.value}} if section else {name: self.value}
+
+    def __str__(self) -> str:
+        return f"{self.path}={json.dumps(self.value, default=str)}"
+
+
+def setting_paths(of: type[StrictModel]) -> list[str]:
+    """Return the paths of all settings: the fields of a run, those of its sections, `preset` and `limit`."""
+    paths = list(BESIDE_FIELDS)
+    for name, field in of.model_fields.items():
+        paths.append(name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, StrictModel):
+            paths += [f"{name}.{inner}" for inner in field.annotation.model_fields]
+    return paths
+
+
+def read_assignments(texts: Iterable[str]) -> list[Assignment]:
+    """Return the settings of texts such as `budget.max_tokens=100`; the value is whatever YAML can say.
+
+    Raises:
+        ConfigError: For a text without `=`, a value that is not YAML, or a path that is given twice.
+    """
+    assignments = dict[str, Assignment]()
+    for text in texts:
+        path, equals, value = text.partition("=")
+        path = path.strip()
+        if not equals:
+            raise ConfigError(f"--set {shown(text)}: write it as path=value, such as budget.max_tokens=100")
+        if path in assignments:
+            raise ConfigError(f"--set {path} is given twice; give it once")
+        assignments[path] = Assignment(path, _value(path, value))
+    return list(assignments.values())
+
+
+def _value(path: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # the first for dates and numbers that cannot be
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"--set {path}={shown(text)}: the value is not YAML ({reason})") from None
+
 
 D2_DEPTH = 0.5
 #: Sources of passages that are not a folder.

@@ -1,20 +1,18 @@
-"""The page of a run: what its suite says, then nulls, failures and provenance."""
+"""The page of a run, as HTML, as Markdown and as JSON: what its suite says, then nulls, failures and provenance."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from poolbench.contracts import Row
 from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
+from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Part, Prose, Table
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.plain import plain_page
-from poolbench_driver.pages.text import markdown_of
-from poolbench_driver.pages.view import json_of
+from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import RunFolder
 
 
@@ -39,10 +37,8 @@ def write_page(folder: RunFolder, page: Page) -> Path:
     target = folder.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
     html = html_of(page, folder.file("config.resolved.yaml").read_text("utf-8"))
-    for file, text in ((target.with_name("view.json"), json_of(page)), (target, html)):
-        partial = file.with_suffix(".partial")
-        partial.write_text(text, "utf-8")
-        partial.replace(file)
+    write_at_once(target.with_name("view.json"), json_of(page))
+    write_at_once(target, html)
     return target
 
 
@@ -73,7 +69,14 @@ def _nulls(folder: RunFolder) -> Part:
     """Return why figures are missing, and which tasks failed."""
     results, failures = folder.read_table("results"), folder.read_table("failures").to_pylist()
     status, reason, kind = (Column(head, is_text=True) for head in ("status", "reason, for example", "kind"))
-    nulls = _null_reasons(results.to_pylist())
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: dict[tuple[str, str], str] = {}
+    for row in results.to_pylist():
+        if row["status"] != Status.OK:
+            key = (row["metric"].split(".")[0], row["status"])
+            counts[key] += 1
+            reasons.setdefault(key, row["reason"] or "")
+    nulls = [Line.of(*key, str(number), reasons[key]) for key, number in counts.most_common()]
     failed = [Line.of(row["task_id"], row["kind"], row["reason"]) for row in failures]
     blocks: list[Block] = [
         Table.of(["metrics", status, "rows", reason], nulls) if nulls else Prose("No nulls."),
@@ -84,15 +87,3 @@ def _nulls(folder: RunFolder) -> Part:
         "number."
     )
     return Part("nulls", "Nulls and failures", blocks, "Nulls", note)
-
-
-def _null_reasons(rows: Sequence[Row]) -> list[Line]:
-    """Return how many cells are null, by metric family and status, with an example of the reason."""
-    counts: Counter[tuple[str, str]] = Counter()
-    reasons: dict[tuple[str, str], str] = {}
-    for row in rows:
-        if row["status"] != Status.OK:
-            key = (row["metric"].split(".")[0], row["status"])
-            counts[key] += 1
-            reasons.setdefault(key, row["reason"] or "")
-    return [Line.of(*key, str(number), reasons[key]) for key, number in counts.most_common()]

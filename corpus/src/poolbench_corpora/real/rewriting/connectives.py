@@ -1,7 +1,7 @@
-"""Causal connectives deleted, or replaced by `and` and `with`, which state no cause."""
+"""Connectives of cause and contrast deleted, or replaced by `and` and `with`, which state neither."""
 
 from poolbench.concepts import CONCEPTS
-from poolbench_corpora.checks.rules import seed_pattern
+from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.real.rewriting.clauses import DETERMINER, PRONOUN, coordinated, dropped_adverb
 from poolbench_corpora.real.rewriting.engine import Rewriter, Step, decline, substitution
 
@@ -33,7 +33,7 @@ _TEMPORAL = (
     substitution(r"\bsince (?:\w+ )?(?:last|first|previous|start|beginning|end|time|day|early|late|year|original)\b",
                  decline),
 )  # fmt: skip
-_STEPS: list[Step] = [
+_CAUSE_STEPS: list[Step] = [
     substitution(r"\b(?:because of|due to|owing to) the fact that\b", "because"),
     substitution(rf"\b(?:{_DUE}|is|are|was|were) (?:then |now |still )?due to (?={PRONOUN}\b|me\b|us\b|"
                  rf"him\b|them\b)", decline),
@@ -59,4 +59,40 @@ _STEPS: list[Step] = [
     coordinated("since"),
 ]  # fmt: skip
 
-CAUSATION = Rewriter(seed_pattern(CONCEPTS.get("causation")), _STEPS)
+CAUSATION = Rewriter(seed_pattern(CONCEPTS.get("causation")), _CAUSE_STEPS)
+
+_DEGREE = (
+    "much|many|long|little|small|great|far|hard|often|slight|slightly|large|strong|good|bad|well|short|high|low|"
+    "faint|brief|poor|rich|old|young|trivial|imperfect|imperfectly|remote|true|deep|it may|you look|else"
+)
+_CONTRAST_STEPS: list[Step] = [
+    substitution(r"^(\W*)however: ", r"\1"),
+    substitution(r"\bhowever \w+(?=[,.;!?)]|$| [-–—])", decline),
+    substitution(rf"\bhowever (?:{_DEGREE})\b", decline),
+    substitution(
+        r"(?<=\w) however (?=(?:that|to|in|use|have|has|had|is|are|was|were|do|does|did|will|can|may|be|"
+        r"still|no|could|would|not)\b)",
+        " ",
+    ),
+    substitution(r"(?<![,;:.!?(\-–—\"“‘'])(?<!\bbut)(?<!\band)(?<=\w) however (?!,)", decline),
+    substitution(r"^(\W*)However (?=you\b|they may|we may|he may|she may|it may|I may|to\b)", decline),
+    substitution(r"\bdespite (?:of )?the fact that\b", "although"),
+    substitution(
+        r"\b(?:in despite|despite (?:him|her|my|your|our|them|it)sel\w+|despite (?:what|how|that,))\b", decline
+    ),
+    substitution(r"(?<=\w) despite (?=(?:not )?(?:\w+ly )?\w+ing\b(?! of\b))", " while "),
+    substitution(
+        r"(?:^|(?<=[\"“(])|(?<=[,;:] )|(?<= and )|"
+        r"(?<=^However, ))despite (?=(?:not )?(?:\w+ly )?\w+ing\b(?! of\b))",
+        "",
+    ),
+    substitution(r"\bdespite\b", "with"),
+    substitution(r",? ?\b(?:and|but),? (?:nevertheless|however),?(?= )", ", and"),
+    dropped_adverb("however|nevertheless"),
+    substitution(r"(?<=, )(?:and |but )?although (?=(?:with|in|at|on|for|by|not|from|of|to)\b)|(?<=\()although ", ""),
+    substitution(r"(?<=[\w)\]])(?<!\bthat)(?<!\band)(?<!\bbut)(?<!\byet),? whereas,? (?=\w)", ", and "),
+    substitution(r"(?<=[;—–]) whereas (?=\w)", ""),
+    coordinated("although|whereas"),
+]
+
+CONTRAST = Rewriter(seed_pattern(CONCEPTS.get("contrast")), _CONTRAST_STEPS)

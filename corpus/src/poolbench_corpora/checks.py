@@ -1,17 +1,72 @@
-"""The construction rules of concept corpora: counts, pairs, documents, provenance, and the texts themselves."""
+"""The construction rules of concept corpora: counts, pairs, documents, provenance, and the texts themselves.
+
+Findings name passages by id and never quote them: passages of sensitive concepts must not be shown.
+"""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from poolbench.concepts import Concept
+import pyarrow as pa
+
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts import Row
 from poolbench.texts import words_of
-from poolbench_corpora.checks.base import Corpus, Finding, grouped, rule
-from poolbench_corpora.near import NEAR_DUPLICATE
+from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, NEAR_DUPLICATE, token_difference
 from poolbench_corpora.near import near_duplicates as near_duplicates_of
 from poolbench_corpora.partition import SOURCE_SHARES, split_of
-from poolbench_corpora.text import MAX_PAIR_DIFFERENCE, token_difference
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule, with a few ids of the passages concerned."""
+
+    concept: str
+    rule: str
+    message: str
+    passages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The passages of one concept, as the checks read them."""
+
+    concept: Concept
+    window: tuple[int, int]
+    rows: tuple[Row, ...]
+
+    def where(self, **values: Any) -> list[Row]:
+        """Return the rows with these values."""
+        return [row for row in self.rows if all(row[name] == value for name, value in values.items())]
+
+    def pairs(self) -> dict[str, list[Row]]:
+        """Return the rows by pair id."""
+        return grouped((row for row in self.rows if row["pair_id"] is not None), "pair_id")
+
+    def finding(self, rule: str, message: str, rows: Iterable[Row] = ()) -> Finding:
+        """Return a finding about some rows."""
+        return Finding(self.concept.id, rule, message, tuple(row["passage_id"] for row in rows)[:5])
+
+
+Check = Callable[[Corpus], Iterator[Finding]]
+CHECKS: dict[str, Check] = {}
+
+
+def rule(check: Check) -> Check:
+    """Register a check under its function's name."""
+    CHECKS[check.__name__] = check
+    return check
+
+
+def grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    """Group rows by the value of a column, in order of first appearance."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row[column]].append(row)
+    return dict(groups)
+
 
 NEGATORS = re.compile(r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I)
 NUMBER = re.compile(r"(?<!\w)\d[\d.,:/]*")
@@ -181,3 +236,14 @@ def licences(corpus: Corpus) -> Iterator[Finding]:
     if nameless:
         message = f"{len(nameless)} passages lack a source or licence"
         yield corpus.finding("licences", message, nameless)
+
+
+def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None) -> list[Finding]:
+    """Return all findings of all rules; none means a valid corpus. Each concept's own window is the default."""
+    findings: list[Finding] = []
+    for name, rows in grouped(passages.to_pylist(), "concept").items():
+        concept = CONCEPTS.get(name)
+        corpus = Corpus(concept, window or concept.token_window, tuple(rows))
+        for check in CHECKS.values():
+            findings += check(corpus)
+    return findings

@@ -1,7 +1,8 @@
 """Write a finished run whole: tables, configuration, manifest, report, and the versions that it was made with.
 
-The files of the run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They
-hold figures and scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
+A release is a folder with a card, a manifest and checksums, which is written completely or not at all. The files of the
+run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They hold figures and
+scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
 """
 
 from __future__ import annotations
@@ -10,18 +11,58 @@ import json
 import platform
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from poolbench import __version__
+from poolbench.concepts import CONCEPTS
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
+from poolbench_driver.config import ReadingConfig, RunConfig
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.folder import manifest_files
-from poolbench_driver.release.facts import origin, release_facts
+
+
+def release_facts(
+    kind: str, folder: RunFolder, model: str, revision: str | None, licence: str, command: str
+) -> dict[str, Any]:
+    """Return the fields of the manifest that say what a release is and where it comes from."""
+    return {
+        "kind": kind,
+        "version": 1,
+        "run_id": folder.id,
+        "config_hash": folder.config().config_hash(),
+        "code_version": __version__,
+        "model": model,
+        "model_revision": revision,
+        "licence": licence,
+        "command": command,
+    }
+
+
+def origin(model: str, config: RunConfig, command: str, licence: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+    return {
+        "model": model,
+        **own,
+        "passages": passages_source(config),
+        "configuration": config.config_hash(),
+        "made by": f"PoolBench {__version__}, `{command}`",
+        "licence": licence,
+    }
+
+
+def passages_source(config: RunConfig) -> str:
+    """Return where passages come from; the setting says it only of concepts that bring none."""
+    has_corpus = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
+    source = config.corpus.source if isinstance(config, ReadingConfig) else config.data_name
+    return OWN if has_corpus and all(has_corpus) else f"{source}+{OWN}" if any(has_corpus) else source
+
 
 KIND = "poolbench-run"
 ENVIRONMENT = "environment.json"
