@@ -11,7 +11,14 @@ from pydantic import ValidationError
 
 from poolbench.config import BUDGETS, PassagesBudget, StrictModel, amounts, limited, preset_of, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
-from poolbench_driver.config import BESIDE_FIELDS, DEFAULT_SUITE, SIZES_OF_PASSAGES, Assignment, RunConfig, setting_paths
+from poolbench_driver.config import (
+    BESIDE_FIELDS,
+    DEFAULT_SUITE,
+    SIZES_OF_PASSAGES,
+    Assignment,
+    RunConfig,
+    setting_paths,
+)
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite
 
