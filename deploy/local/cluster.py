@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import apps, head
-from deploy.local.exposure import require_loopback
+from deploy.local.head import require_loopback
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError

@@ -13,7 +13,7 @@ from poolbench.statistics import (
     mean_rank_intervals,
     paired_differences,
 )
-from poolbench.statistics.rank_tests import nemenyi_test
+from poolbench.statistics.ranks import nemenyi_test
 
 
 def test_resamples_agree_with_repeated_rows():

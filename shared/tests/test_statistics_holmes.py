@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.winning_rate import (
     discriminability,
     mean_winning_rate,

@@ -22,7 +22,7 @@ from poolbench.statistics import (
 )
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.rank_tests import nemenyi_test, tie_groups
+from poolbench.statistics.ranks import nemenyi_test, tie_groups
 
 
 @pytest.fixture(params=[1, 8], ids=["ties", "no ties"])

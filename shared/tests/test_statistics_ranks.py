@@ -14,8 +14,7 @@ from poolbench.statistics import (
 )
 from poolbench.statistics.correlation import kendall, pearson
 from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.rank_tests import nemenyi_quantile
-from poolbench.statistics.ranks import block_ranks, complete_ranks
+from poolbench.statistics.ranks import block_ranks, complete_ranks, nemenyi_quantile
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse
 
 from poolbench.errors import ConfigError
 from poolbench.http.border import Border, BorderLimits
-from poolbench.http.gate.request_ids import RequestIds
+from poolbench.http.gate.serve import RequestIds
 from poolbench.telemetry.ids import current_ids, engine_request_id, identified, sent_request_id
 from poolbench.telemetry.logs import JsonFormatter, configure_logging, serve_logging
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from poolbench.statistics.groups import components
+from poolbench.statistics.folds import components
 from poolbench_corpora.near import near_duplicates
 
 INFERRED_SOURCE = "inferred"

@@ -18,8 +18,8 @@ from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.contracts.tables import PASSAGES
 from poolbench.contracts.wire import CONCEPTS_FOLDER
 from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, NotFoundError, shown
+from poolbench.storage.artifacts import table_from_bytes, table_to_bytes
 from poolbench.storage.base import ObjectStore
-from poolbench.storage.writer import table_from_bytes, table_to_bytes
 
 _DEFINITION, _DEFINITIONS = TypeAdapter(Concept), TypeAdapter(list[Concept])
 _FILE = "concept.json"

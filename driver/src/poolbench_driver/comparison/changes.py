@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from poolbench.statistics import holm, mean_interval, paired_permutation_test
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench_driver.comparison.pairing import (
     Pairing,

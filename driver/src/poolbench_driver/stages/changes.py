@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import StrategyParam
 from poolbench.steps.extractor import EXTRACT, PASSAGES, VECTORS, ChangeParams, ExtractParams
 from poolbench_driver.stages.stage import Draft
 

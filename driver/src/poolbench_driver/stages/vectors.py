@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import extractor as steps
-from poolbench.steps.base import Keys
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import Keys, StrategyParam
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
 from poolbench.steps.roles import Split, SplitCell
 from poolbench_driver.corpora.sources import passages_step

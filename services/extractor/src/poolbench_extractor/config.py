@@ -9,7 +9,7 @@ from pydantic import Field
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
 from poolbench.models.folders import requested_model
-from poolbench.steps.common import SinkParams
+from poolbench.steps.base import SinkParams
 from poolbench.steps.extractor import ReadingParams
 
 #: Texts of one HTTP request.

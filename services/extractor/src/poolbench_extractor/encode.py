@@ -15,7 +15,7 @@ from poolbench.pooling.align import tokens_of_words
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
-from poolbench.steps.common import bos_to_add
+from poolbench.steps.base import bos_to_add
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.models.decoder import Decoder
 

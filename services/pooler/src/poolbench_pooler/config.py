@@ -8,7 +8,7 @@ from pydantic import Field
 
 from poolbench.config import StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, MAX_ROWS, Component, Flag, Name, Text, Vector, Whole
-from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
+from poolbench.steps.base import MAX_STRATEGIES, SinkParams, StrategyParam
 from poolbench.steps.pooler import SHIPPED_PIPELINE
 
 #: Installed spaCy packages that may be named instead; others would let a message import any module.

@@ -13,7 +13,7 @@ from poolbench.http.openapi import errors, example
 from poolbench.library import Library
 from poolbench.queue import Broker, TaskQueue
 from poolbench.settings import ClusterSettings
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL

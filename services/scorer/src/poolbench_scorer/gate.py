@@ -22,7 +22,7 @@ import pyarrow as pa
 from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
 from poolbench.errors import CellError
-from poolbench.statistics.resampling import group_weights
+from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench_scorer.models.scorer import Scorer

@@ -18,7 +18,7 @@ from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.models.unreadable import unreadable
 from poolbench.settings import SteererSettings
-from poolbench.steps.common import bos_to_add
+from poolbench.steps.base import bos_to_add
 
 _LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads

@@ -1,6 +1,6 @@
 """Configuration: models, budgets, and the base of every section."""
 
-from poolbench.config.base import StrictModel
+from poolbench.config.base import ConceptSettings, StrictModel, read_yaml
 from poolbench.config.budgets import (
     BUDGETS,
     Budget,
@@ -12,7 +12,6 @@ from poolbench.config.budgets import (
     completed,
     limited,
 )
-from poolbench.config.concept import ConceptSettings
 from poolbench.config.contents import content_hash
 from poolbench.config.models import (
     ADAPTER_FILE,
@@ -39,7 +38,6 @@ from poolbench.config.models import (
     resolve_layers,
     resolve_model,
 )
-from poolbench.config.yaml_files import read_yaml
 
 __all__ = [
     "ADAPTER_FILE",

@@ -23,9 +23,8 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry import record_to_ray
 from poolbench.telemetry.logs import configure_logging
 from poolbench.telemetry.traces import start_tracing
-from poolbench.worker.senders import Sender
 from poolbench.worker.service import load_service
-from poolbench.worker.worker import Worker
+from poolbench.worker.worker import Sender, Worker
 
 _ANY_PORT = "[::]:0"
 _LOG = logging.getLogger("poolbench.task")

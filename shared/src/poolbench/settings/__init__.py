@@ -13,8 +13,15 @@ from poolbench.settings.cluster import (
     S3Settings,
     ScalingSettings,
 )
-from poolbench.settings.observation import LogSettings, TraceSettings
-from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerSettings, ScorerSettings, SteererSettings
+from poolbench.settings.services import (
+    ExtractorSettings,
+    GateSettings,
+    LogSettings,
+    PoolerSettings,
+    ScorerSettings,
+    SteererSettings,
+    TraceSettings,
+)
 
 __all__ = [
     "STATE_FOLDER",

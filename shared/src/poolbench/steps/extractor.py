@@ -8,8 +8,18 @@ from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import KeyParams, Keys, Output, Step, given, part_params
-from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
+from poolbench.steps.base import (
+    MAX_STRATEGIES,
+    KeyParams,
+    Keys,
+    ModelParams,
+    Output,
+    SinkParams,
+    Step,
+    StrategyParam,
+    given,
+    part_params,
+)
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
 from poolbench.steps.work import Shape, Sized, measures
 

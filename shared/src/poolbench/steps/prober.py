@@ -10,8 +10,18 @@ from poolbench.contracts.bounds import Flag, Label, Name, Real, Regularisation, 
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
-from poolbench.steps.base import KeyInputs, KeyParams, Keys, Output, Step, given, params_without, part_params
-from poolbench.steps.common import NoParams, SinkParams
+from poolbench.steps.base import (
+    KeyInputs,
+    KeyParams,
+    Keys,
+    NoParams,
+    Output,
+    SinkParams,
+    Step,
+    given,
+    params_without,
+    part_params,
+)
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
 from poolbench.steps.work import Shape, Sized, measures
 

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 from poolbench.contracts.wire import ARTIFACTS_FOLDER, DAMAGED_FOLDER
 from poolbench.errors import DamagedError, NotFoundError
-from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.artifacts import Artifacts, folder_of, manifest_path
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import folder_of, manifest_path
 
 _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 

@@ -18,16 +18,16 @@ from typing import Any
 from poolbench.cancellation import between_steps
 from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
-from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
+from poolbench.errors import CancelledTaskError, ConfigError, DamagedError, InputError, PoolbenchError, UnknownNameError
 from poolbench.machine.about import accelerator
 from poolbench.queue.leases import LeaseStore
 from poolbench.statuses import Code, Status, TaskOutcome
+from poolbench.steps import STEPS
 from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry.catalog import REFUSED, RETRIED, TASK_SECONDS, TASKS, TASKS_RUNNING
 from poolbench.telemetry.ids import RUN, TASK, identified
 from poolbench.telemetry.instruments import OTHER
 from poolbench.telemetry.traces import span
-from poolbench.worker.senders import OtherStoreError, OtherVersionError, Sender, require_kin
 from poolbench.worker.service import Handler, Service
 from poolbench.worker.taskio import TaskIO, handling
 
@@ -35,6 +35,40 @@ _LOG = logging.getLogger("poolbench.task")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 #: Outcomes of deliveries that ran a handler.
 _WORKED = (TaskOutcome.DONE, TaskOutcome.FAILED)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What the sender of a task says about itself. Other clients may say nothing."""
+
+    step_version: int | None = None  # of the step of the task
+    store_id: str | None = None
+
+
+class OtherVersionError(InputError):
+    """The sender of a task and this service have different code for its step, so the keys of its outputs differ."""
+
+
+class OtherStoreError(ConfigError):
+    """A task names artifacts of another object store. It belongs to another cluster, which uses the same broker."""
+
+
+def require_kin(task: Task, sender: Sender, store_id: str) -> None:
+    """Raise OtherStoreError or OtherVersionError if a task is not for this worker, whose store has the id `store_id`.
+
+    An id is compared only where both are known.
+    """
+    if sender.store_id and store_id and sender.store_id != store_id:
+        raise OtherStoreError(
+            f"{task.task_id} was sent by a cluster with another object store, which uses the same broker; give each "
+            "cluster a Redis database or folder of its own"
+        )
+    step = STEPS.get(task.kind)
+    if step is not None and sender.step_version not in (None, step.version):
+        raise OtherVersionError(
+            f"{task.kind} has version {sender.step_version} in the driver and {step.version} in this service: install "
+            "the same version of PoolBench everywhere, and restart the cluster"
+        )
 
 
 class RetryTaskError(Exception):

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.statistics.multiple import benjamini_hochberg, holm
-from poolbench.statistics.rank_tests import nemenyi_test
-from poolbench.statistics.ranks import complete_ranks
+from poolbench.statistics.ranks import complete_ranks, nemenyi_test
 from poolbench.statistics.wilcoxon import wilcoxon_test
 from poolbench.statuses import Status
 

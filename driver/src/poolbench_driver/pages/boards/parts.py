@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
-from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board

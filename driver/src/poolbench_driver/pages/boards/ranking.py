@@ -9,8 +9,16 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference, tie_groups
-from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
+from poolbench.statistics.ranks import (
+    block_ranks,
+    complete_ranks,
+    friedman_test,
+    iman_davenport_test,
+    mean_rank_intervals,
+    mean_ranks,
+    nemenyi_critical_difference,
+    tie_groups,
+)
 from poolbench.statistics.wilcoxon import least_p
 from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better

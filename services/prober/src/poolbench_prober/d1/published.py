@@ -17,7 +17,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import CellResult, common_fields, score_rows

@@ -14,9 +14,8 @@ from poolbench.statistics import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.probing.codes import CODE_METRICS, Sent, code_measures
-from poolbench_prober.probing.models import accuracy, is_constant
+from poolbench_prober.probing.models import accuracy, is_constant, score
 from poolbench_prober.probing.outcomes import Outcome, TaskProbes
-from poolbench_prober.probing.problem import score
 from poolbench_prober.probing.targets import Targets
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"

@@ -14,8 +14,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.statuses import Status
 from poolbench_prober.d1.published import unit_rows
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.valence.plane import common_plane
-from poolbench_prober.valence.reading import Reading, first_errors, missing_vector
+from poolbench_prober.valence.reading import Reading, common_plane, first_errors, missing_vector
 
 DOMAIN, POSITIVE, NEGATIVE, NEUTRAL = GROUPS = ("domain", "positive", "negative", "neutral")
 BARE = -1

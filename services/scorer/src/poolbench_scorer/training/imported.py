@@ -20,8 +20,7 @@ from poolbench.models.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
 from poolbench_scorer.models import scorer as checkpoints
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import pick_device
+from poolbench_scorer.models.scorer import load_classifier, pick_device
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, read_passages

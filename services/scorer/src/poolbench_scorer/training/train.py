@@ -18,8 +18,7 @@ from poolbench.errors import ModelError
 from poolbench.models.bases import Base, find_base
 from poolbench.statistics import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Head, cut_model, read_tokens
+from poolbench_scorer.models.scorer import Head, cut_model, load_classifier, read_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation

@@ -14,7 +14,7 @@ from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.engine.memory import with_room
+from poolbench_steerer.engine.launch import with_room
 from poolbench_steerer.engine.norms import TextNorms, measure_texts
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.host.failover import retry_on_engine_death, while_alive

@@ -17,8 +17,7 @@ from urllib3 import BaseHTTPResponse
 from poolbench.contracts.wire import OCTET_STREAM
 from poolbench.errors import ConfigError
 from poolbench.settings import S3Settings
-from poolbench.storage.s3.clock import ServerClock
-from poolbench.storage.s3.connections import Connections
+from poolbench.storage.s3.clock import Connections, ServerClock
 from poolbench.storage.s3.credentials import RenewedCredentials, credentials_of
 from poolbench.storage.s3.retries import retried, status_of
 

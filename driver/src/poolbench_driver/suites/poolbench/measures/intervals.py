@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from poolbench.statistics.resampling import percentile_interval
+from poolbench.statistics.bootstrap import percentile_interval
 
 
 def opening_interval(
