@@ -143,7 +143,7 @@ def install(
     print(f"installing {', '.join(names)} for Python {version_of(VENV / 'bin' / 'python')}", flush=True)
     pip = Installer(profile, bundle)
     hashed = [file for file in files if file != TORCH]
-    pip.install(["--require-hashes", *_each("-r", hashed)], hashed)
+    pip.install(["--require-hashes", *[part for file in hashed for part in ("-r", str(file))]], hashed)
     if profile == "cpu" and not bundle:
         install_torch(pip)
     if packages:
@@ -334,17 +334,13 @@ def create_environment(bundle: Path | None) -> None:
     if uv() is None:
         if subprocess.run([*_pip(), "--version"], check=False, capture_output=True).returncode:
             _run([str(VENV / "bin" / "python"), "-m", "ensurepip"])
-        _install_uv(bundle)
-
-
-def _install_uv(bundle: Path | None) -> None:
-    """Install uv by pip. It is a convenience: pip does the same as uv, more slowly."""
-    source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
-    with tempfile.TemporaryDirectory() as folder:
-        pin = Path(folder, "uv.txt")
-        pin.write_text("".join(f"{line}\n" for line in pins_of(BUILD) if line.startswith("uv==")))
-        command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
-        subprocess.run(command, check=False)
+        # uv is a convenience: pip does the same, more slowly.
+        source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
+        with tempfile.TemporaryDirectory() as folder:
+            pin = Path(folder, "uv.txt")
+            pin.write_text("".join(f"{line}\n" for line in pins_of(BUILD) if line.startswith("uv==")))
+            command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
+            subprocess.run(command, check=False)
 
 
 def _share_packages(bundle: Path) -> None:
@@ -497,10 +493,6 @@ def reason_of(output: Sequence[str]) -> str:
     errors = [line for line in output if re.match(r"\s*(error|ERROR|cause|×)", line)]
     plain = [re.sub(r"^\W*(error|ERROR|cause)?:?\s*", "", line).strip() for line in errors or output[-1:]]
     return ": ".join(dict.fromkeys([*plain[:1], *plain[-1:]])) or "it ended without a message"
-
-
-def _each(option: str, files: Sequence[Path]) -> list[str]:
-    return [part for file in files for part in (option, str(file))]
 
 
 def pip_sources() -> dict[str, list[str]]:

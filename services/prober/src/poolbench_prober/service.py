@@ -124,7 +124,10 @@ class ProberService:
     def valence(self, task: Task, io: TaskIO) -> None:
         """Write the missing outputs of the preference shift of one fine-tune, by each reading."""
         params = steps.VALENCE.params_of(task)
-        random = _random_states(task)
+        random = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
+        for name in random:
+            if not re.fullmatch("random/[0-9]+", name):
+                raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
         measured = [at.reading for _, at in steps.SHIFT_MEASURES.among(io.missing)]
         readings = sorted({*measured, *(at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))})
         used = random if measured else []  # the table of words does not depend on them
@@ -272,15 +275,6 @@ def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
         raise InputError(f"task {task.task_id} has no features of {shown(autoencoder)}; give {steps.STORY_FEATURES}")
     for _, role in sorted(keys_and_roles):
         yield from io.shards(role)
-
-
-def _random_states(task: Task) -> list[str]:
-    """Return the names of the random states; raise InputError for a state with another name."""
-    names = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
-    for name in names:
-        if not re.fullmatch("random/[0-9]+", name):
-            raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
-    return names
 
 
 def _pooled(table: pa.Table, passages: Passages) -> PooledVectors:

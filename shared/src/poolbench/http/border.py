@@ -103,14 +103,11 @@ class Border:
         parent = next((value for name, value in scope["headers"] if name == _TRACEPARENT), b"").decode("latin-1")
         name = f"{scope['method']} {scope.get('root_path', '')}"
         with identified(request_id=request_id), continued(parent), span(name, request_id=request_id):
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _Request(scope["path"], send, Work(self._limits.deadline_s))
-        task = asyncio.create_task(self._admit(scope, request))
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
-        await self._attend(task, request, receive)
+            request = _Request(scope["path"], send, Work(self._limits.deadline_s))
+            task = asyncio.create_task(self._admit(scope, request))
+            self._requests.add(task)
+            task.add_done_callback(self._requests.discard)
+            await self._attend(task, request, receive)
 
     async def _attend(self, task: asyncio.Task[None], request: _Request, receive: Receive) -> None:
         """Wait until the response is sent, the client disconnects or the deadline passes.

@@ -103,20 +103,17 @@ class ServiceApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, without the validation error of FastAPI, which no service sends."""
         if self.openapi_schema is None:
-            _drop_validation_errors(super().openapi())
+            document = super().openapi()
+            # FastAPI adds a 422 to every verb without one, such as those that answer 400 instead.
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    if "HTTPValidationError" in str(operation["responses"].get("422")):
+                        del operation["responses"]["422"]
+            for name in ("HTTPValidationError", "ValidationError"):
+                document.get("components", {}).get("schemas", {}).pop(name, None)
         return super().openapi()
 
 
 def _response(status: int, form: type[BaseModel]) -> dict[str, Any]:
     response: dict[str, Any] = {"model": form, "description": _MEANINGS[status]}
     return response | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
-
-
-def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """Remove the 422 that FastAPI adds to every verb without one, such as those that answer 400 instead."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            if "HTTPValidationError" in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        document.get("components", {}).get("schemas", {}).pop(name, None)

@@ -120,7 +120,9 @@ def pool_layer(
         signals: Captured signals of each passage at this layer; `norms` are added here.
         sinks: Which tokens are attention sinks, and whether they are left out.
     """
-    norms = _norms(states)
+    # L2 norms per position, copied to the host in one transfer.
+    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
+    norms = np.split(flat, np.cumsum([len(state) for state in states])[:-1])
     layer_signals = [{**by_name, "norms": n} for by_name, n in zip(signals or [{}] * len(states), norms, strict=True)]
     contexts = [context.at_layer(by_name) for context, by_name in zip(weighing.contexts, layer_signals, strict=True)]
     sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
@@ -186,12 +188,6 @@ def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
     if real[-1] - real[0] + 1 == len(real):  # a slice is a view; an index is a copy
         return h_TD[real[0] : real[-1] + 1]
     return h_TD[torch.from_numpy(real).to(h_TD.device)]
-
-
-def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
-    """Return L2 norms per position, copied to the host in one transfer."""
-    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
-    return np.split(flat, np.cumsum([len(state) for state in states])[:-1])
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:

@@ -76,7 +76,10 @@ class Replica:
         require_conditional_writes(store)
         attach(store)
         own_id, leases = store_id(store), open_leases(Broker(self.settings.broker_url))
-        _require_own_broker(self.settings, own_id)
+        try:
+            require_owner(Broker(self.settings.broker_url), Owner(store_id=own_id, store_uri=self.settings.store_uri))
+        except BrokerError as error:  # it is waited for: the consumer compares the store of each task too
+            _LOG.warning("%s", error)
         self.worker = Worker(self.service, Artifacts(store), leases, own_id)
         self._border: Border | None = None
         self._shared_gpu = shared_gpu(service)
@@ -124,14 +127,3 @@ class Replica:
         if getattr(self.service, "pauses_for_requests", False):
             self.worker.pause = self._border.pause_for_requests
         return self._border
-
-
-def _require_own_broker(settings: ClusterSettings, own_id: str) -> None:
-    """Raise ConfigError if the broker belongs to a cluster with another store.
-
-    A broker that is away is waited for later: the consumer compares the store of each task too.
-    """
-    try:
-        require_owner(Broker(settings.broker_url), Owner(store_id=own_id, store_uri=settings.store_uri))
-    except BrokerError as error:
-        _LOG.warning("%s", error)

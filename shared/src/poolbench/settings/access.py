@@ -150,7 +150,9 @@ class ClusterSettings:
         http = environment.http or recorded.get("http", "")
         login = None if store or broker else read_login()
         if login is not None and http in ("", login.http):
-            settings = _of_login(environment, login)
+            path, token = str(login_path()), environment.token.get_secret_value()
+            source = PlaceSettings.variable("token") if token else path
+            settings = cls("", "", login.http, token or login.token, http_from=path, token_from=source)
         else:
             file = recorded.get("token_file", "")
             http_from = PlaceSettings.variable("http") if environment.http else str(state_folder() / CLUSTER_FILE)
@@ -174,13 +176,6 @@ class ClusterSettings:
     def tokens(self) -> tuple[str, str]:
         """Return the tokens that services accept; the second is empty unless the first is being replaced."""
         return self.token, self.next_token
-
-
-def _of_login(given: PlaceSettings, login: Login) -> ClusterSettings:
-    """Return the cluster of the login; a token of the environment replaces the one that was kept."""
-    path, token = str(login_path()), given.token.get_secret_value()
-    source = PlaceSettings.variable("token") if token else path
-    return ClusterSettings("", "", login.http, token or login.token, http_from=path, token_from=source)
 
 
 def read_cluster(state: Path) -> dict[str, Any]:

@@ -210,7 +210,9 @@ class Worker:
             return TaskOutcome.FAILED
 
     def _claim(self, task: Task, attempt: int) -> TaskOutcome:
-        handler = self._handler(task)
+        if task.kind not in self.service.handlers:
+            raise _UnknownKindError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
+        handler = self.service.handlers[task.kind]
         lease = self.leases.acquire(task.task_id)
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
@@ -241,11 +243,6 @@ class Worker:
         self.artifacts.store.delete(progress_path(task.task_id))
         _LOG.info("%s %s: done", task.kind, task.task_id)
         return TaskOutcome.DONE
-
-    def _handler(self, task: Task) -> Handler:
-        if task.kind not in self.service.handlers:
-            raise _UnknownKindError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
-        return self.service.handlers[task.kind]
 
     def _producer(self, task: Task, attempt: int) -> dict[str, Any]:
         return {

@@ -71,7 +71,15 @@ class Loaded:
         text = _path_of(model, model.get_decoder())
         unread = (*_head_of(model), f"{text}pooler.")
         missing = [name for name in self.missing if name.startswith(text) and not name.startswith(unread)]
-        left_out = _left_out(self.unexpected, model, blocks)
+        # Weights of blocks that the model does not have, or does not have in a block.
+        paths = {_path_of(model, blocks), _path_of(model.get_decoder(), blocks)}
+        block = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(paths)))})(\d+)\.")
+        # Layers that predict further tokens follow the blocks in some checkpoints.
+        num_blocks = len(blocks) + (getattr(model.config, "num_nextn_predict_layers", None) or 0)
+        weights = [(name, int(match[1])) for name in self.unexpected if (match := block.match(name))]
+        left_out = [
+            name for name, index in weights if index >= num_blocks or (index < len(blocks) and _OF_BLOCK.search(name))
+        ]
         if not missing and not left_out:
             return
         faults = [f"lacks weights, such as {missing[0]}"] if missing else []
@@ -82,16 +90,6 @@ class Loaded:
             f"checkpoint {source} {' and '.join(faults)}; it and config.json must be of one model: save them together "
             "with save_pretrained"
         )
-
-
-def _left_out(names: Sequence[str], model: Any, blocks: nn.ModuleList) -> list[str]:
-    """Return weights of blocks among names: of blocks that the model does not have, or does not have in a block."""
-    paths = {_path_of(model, blocks), _path_of(model.get_decoder(), blocks)}
-    block = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(paths)))})(\d+)\.")
-    # Layers that predict further tokens follow the blocks in some checkpoints.
-    num_blocks = len(blocks) + (getattr(model.config, "num_nextn_predict_layers", None) or 0)
-    weights = [(name, int(match[1])) for name in names if (match := block.match(name))]
-    return [name for name, index in weights if index >= num_blocks or (index < len(blocks) and _OF_BLOCK.search(name))]
 
 
 def _head_of(model: Any) -> tuple[str, ...]:

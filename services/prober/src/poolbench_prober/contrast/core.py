@@ -16,7 +16,7 @@ from poolbench.contracts.tables import SUBJECT_SCORES, table_from_rows
 from poolbench.errors import CellError
 from poolbench.steps.prober import ContrastParams
 from poolbench_prober import cost
-from poolbench_prober.contrast.features import ALL, Part, StoryFeatures, commonest, read_features
+from poolbench_prober.contrast.features import ALL, Part, commonest, read_features
 from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, num_features
 from poolbench_prober.contrast.pairs import Pairs
 from poolbench_prober.contrast.scores import RowScores, row_scores
@@ -137,7 +137,8 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     pairs = Pairs.from_table(stories)
     cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
     story_features = read_features(features, pairs.passages)
-    errors = _row_errors(pairs, story_features)
+    failed = story_features.errors
+    errors = [failed.get(first) or failed.get(second) for first, second in pairs.stories_n2]
     used = pairs.chosen(np.array([error is None for error in errors]))
     fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(pairs), "details": {}}
     left_out = Counter(str(error.status) for error in errors if error is not None)
@@ -156,12 +157,6 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     held_out = np.array([single.held_out for single in singles])
     measures = list(Figures(used, story_features, scores, held_out, params, fields).measures())
     return Contrast(measures, _table(pairs, used, errors, scores, singles))
-
-
-def _row_errors(pairs: Pairs, features: StoryFeatures) -> list[CellError | None]:
-    """Return why each row is left out; None if both stories have features."""
-    sides = ((features.errors.get(first), features.errors.get(second)) for first, second in pairs.stories_n2)
-    return [first or second for first, second in sides]
 
 
 def _no_measures(

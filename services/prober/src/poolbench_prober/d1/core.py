@@ -105,7 +105,14 @@ def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) ->
 def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
     labels, folds, resamples, fields = cell.train.labels, cell.folds, cell.resamples, cell.fields
     primary = out_of_fold.probe_nK[:, 0]
-    details = {**chosen(*out_of_fold.readouts), **_how(cell, out_of_fold)}
+    ratio = float(out_of_fold.worst_ratio[0])
+    left_out = len(cell.design.train.ids) - len(cell.rows)
+    details = {
+        **chosen(*out_of_fold.readouts),
+        "gradient_ratio": ratio if np.isfinite(ratio) else None,
+        "solver": out_of_fold.solver,
+        **({"left_out": left_out} if left_out else {}),  # passages without a finite vector
+    }
     measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, details=details, **fields)]
     if cell.train.paired:
         measures.append(within_pair_measure(primary, cell.train.pairs_P2, resamples, **fields, reason=cell.unpaired))
@@ -119,14 +126,6 @@ def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
         own_fields = {**fields, "params": cell.constructing.params(name)}
         measures.append(direction_measure(name, projected, labels, resamples, folds, **own_fields))
     return measures
-
-
-def _how(cell: ProbedCell, out_of_fold: OutOfFold) -> dict[str, Any]:
-    """Return how the primary probes converged, their solver, and how many passages lacked a finite vector."""
-    ratio = float(out_of_fold.worst_ratio[0])
-    left_out = len(cell.design.train.ids) - len(cell.rows)
-    how = {"gradient_ratio": ratio if np.isfinite(ratio) else None, "solver": out_of_fold.solver}
-    return how | ({"left_out": left_out} if left_out else {})
 
 
 def _reference_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:

@@ -58,7 +58,10 @@ class RowReader:
         """
         if self.readout is None:
             return [FittedReader(np.arange(labels_nK.shape[1]), lambda matrix_mD: matrix_mD)]
-        columns_of = _equal_columns(labels_nK)
+        alike: dict[bytes, list[int]] = {}  # column numbers by content: equal labels share one readout
+        for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
+            alike.setdefault(column.tobytes(), []).append(number)
+        columns_of = [np.array(numbers) for numbers in alike.values()]
         distinct_nK = labels_nK[np.ix_(rows, [columns[0] for columns in columns_of])]
         fitted = self._fit(matrix_nW[rows], passages.take(rows), distinct_nK)
         if isinstance(fitted[0], CellError):
@@ -94,11 +97,3 @@ def probe_scores(
         fit = fit_probes(vectors_nD[~held], labels_nK[np.ix_(~held, two)], np.full(len(two), c), tolerance)
         scores_nK[np.ix_(held, two)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
     return scores_nK
-
-
-def _equal_columns(labels_nK: np.ndarray) -> list[np.ndarray]:
-    """Return column numbers by equal content, in the order of their first."""
-    alike: dict[bytes, list[int]] = {}
-    for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
-        alike.setdefault(column.tobytes(), []).append(number)
-    return [np.array(numbers) for numbers in alike.values()]

@@ -110,7 +110,10 @@ class PooledVectors:
         """
         rows = self.require_present()
         _require_coverage(self.applied, labels)
-        _require_variation(self.means(rows))
+        matrix_nW = self.means(rows)
+        variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
+        if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
+            raise CellError(Status.COLLAPSED, "all passages have the same vector")
         return rows
 
     def require_present(self) -> np.ndarray:
@@ -175,12 +178,6 @@ def _require_coverage(applied: np.ndarray, labels: np.ndarray | None) -> None:
             f"the strategy applied to {shares[0]:.1%} of the positives and {shares[1]:.1%} of the negatives; "
             "the fallback alone would carry the label",
         )
-
-
-def _require_variation(matrix_nW: np.ndarray) -> None:
-    variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
-    if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
-        raise CellError(Status.COLLAPSED, "all passages have the same vector")
 
 
 COMPONENT = "common_component"

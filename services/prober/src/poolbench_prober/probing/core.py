@@ -35,20 +35,14 @@ def task_measures(probes: TaskProbes) -> list[Measure]:
     left_out = _left_out(probes, fields)
     groups = np.unique(np.concatenate([usable.groups[outcome.test] for outcome in outcomes]))
     fields |= {"n": int(np.mean([len(outcome.test) for outcome in outcomes])), "num_groups": len(groups)}
-    weights_Rn = _test_weights(usable.groups, groups, params)
+    weights_Rn = np.zeros((1 + params.num_bootstrap, len(usable.groups)), dtype=np.float32)
+    weights_Rn[0] = 1  # gives the value; the others are resamples of the groups that any seed tests on
+    rows = np.isin(usable.groups, groups)
+    weights_Rn[1:, rows] = group_weights(usable.groups[rows], params.num_bootstrap, params.seeds[0])
     measures = [*_scores(outcomes, usable.is_regression, weights_Rn, fields), left_out]
     measures += _of_unseen(outcomes, usable, weights_Rn, fields)
     sent = [Sent(outcome.rows["train"], outcome.seed) for outcome in outcomes]
     return [*measures, *code_measures(usable, vectors.matrix_nW[probes.rows], params, sent, fields)]
-
-
-def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
-    """Return bootstrap weights [1 + R, n] over the groups that any seed tests on; row 0, of ones, gives the value."""
-    weights_Rn = np.zeros((1 + params.num_bootstrap, len(groups)), dtype=np.float32)
-    weights_Rn[0] = 1
-    rows = np.isin(groups, tested)
-    weights_Rn[1:, rows] = group_weights(groups[rows], params.num_bootstrap, params.seeds[0])
-    return weights_Rn
 
 
 def metric_names(targets: Targets, params: TaskParams) -> list[str]:

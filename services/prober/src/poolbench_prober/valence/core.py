@@ -101,7 +101,10 @@ def shifts(
         TooLargeError: The vectors, or the resamples, exceed what a task may hold.
     """
     texts = texts.sort_by("passage_id")
-    of = _Texts(_unique(texts["passage_id"].to_pylist()))
+    ids = texts["passage_id"].to_pylist()
+    if not ids or None in ids or len(set(ids)) != len(ids):
+        raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
+    of = _Texts(tuple(ids))
     before = _state(vectors, BEFORE, of)
     cost.of_shift(len(of.ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
     after = _state(vectors, AFTER, of, before.width)
@@ -118,12 +121,6 @@ def shifts(
         name: _shift(reading, before, after, drawn[name], bool(random), coverage, params)
         for name, reading in reading_by_name.items()
     }
-
-
-def _unique(ids: list[Any]) -> tuple[str, ...]:
-    if not ids or None in ids or len(set(ids)) != len(ids):
-        raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
-    return tuple(ids)
 
 
 def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: int | None = None) -> PooledVectors:

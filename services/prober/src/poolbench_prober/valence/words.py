@@ -100,7 +100,8 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
     usable_I = np.array([error is None for error in errors], dtype=bool)
     used = np.flatnonzero(usable_I)
     groups = groups_I[used]
-    towards = _towards(groups)
+    positive, negative = groups == POSITIVE, groups == NEGATIVE
+    towards = positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
     def values(vectors: PooledVectors) -> np.ndarray:
         """Return the valence of each measured word [n]; raise CellError if a word or neutral text has no vector."""
@@ -174,12 +175,6 @@ def _item_vectors(
 
 def _norm(vector_W: np.ndarray) -> float:
     return float(np.sqrt(np.square(vector_W).sum()))
-
-
-def _towards(groups_m: np.ndarray) -> np.ndarray:
-    """Return weights [m] whose sum is the mean over the positive minus the mean over the negative words."""
-    positive, negative = groups_m == POSITIVE, groups_m == NEGATIVE
-    return positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
 
 def _too_few(groups_m: np.ndarray, neutral: np.ndarray | None) -> CellError | None:

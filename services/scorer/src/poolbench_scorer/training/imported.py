@@ -48,7 +48,12 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
         InputError: If passages are of another split.
     """
     base = locate(params.base, params.revision, params.subfolder)
-    _require_head(base)
+    published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
+    if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
+        raise ModelError(
+            f"{base.name!r} is {', '.join(published) or 'of no declared architecture'}, no sequence classifier: "
+            "import takes ...ForSequenceClassification; to train on an encoder use mode head or full"
+        )
     tokens = checkpoints.read_tokens(tokenizer_of(base, params))
     model = load_classifier(base, complete=True)
     _require_fit(model, tokens, params.base)
@@ -111,16 +116,6 @@ def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Map
             for path in sorted(folder.iterdir())
             if path.suffix in {".json", ".txt", ".safetensors", ".model"} and path.is_file()
         }
-
-
-def _require_head(base: Base) -> None:
-    """Raise ModelError for an encoder without a classification head."""
-    published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
-    if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
-        raise ModelError(
-            f"{base.name!r} is {', '.join(published) or 'of no declared architecture'}, no sequence classifier: "
-            "import takes ...ForSequenceClassification; to train on an encoder use mode head or full"
-        )
 
 
 def _require_fit(model: PreTrainedModel, tokens: BaseTokenizer, name: str) -> None:

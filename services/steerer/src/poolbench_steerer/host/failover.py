@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from poolbench.config import ModelRef
 from poolbench.errors import InputError, PoolbenchError
@@ -41,22 +41,17 @@ async def retry_on_engine_death(
         except Exception as error:
             # The error of a death depends on what was running; an engine may die in its self-test too.
             if not (isinstance(error, dead_error) or is_dead()):
-                _raise_as_ours(error)
+                ours = as_ours(error)
+                if ours is error:
+                    raise error
+                if isinstance(ours, EngineError):  # the failure of another package: its traceback stays here
+                    logger.error("the engine failed", exc_info=error)
+                raise ours from error
             logger.warning("the engine of %s died (%s); restarting it", model.id, error)
     raise EngineDiedError(
         f"the engine of {model.id} died {config.max_restarts + 1} times during one call; "
         "see the replica's log (often: not enough memory)"
     )
-
-
-def _raise_as_ours(error: Exception) -> NoReturn:
-    """Raise the error that may leave the replica; the traceback of another package's failure is logged."""
-    ours = as_ours(error)
-    if ours is error:
-        raise error
-    if isinstance(ours, EngineError):
-        logger.error("the engine failed", exc_info=error)
-    raise ours from error
 
 
 async def while_alive(engine: SteeringEngine, work: Awaitable[_T]) -> _T:

@@ -20,7 +20,7 @@ from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
 from poolbench_steerer.plugin.spec import Steering
-from poolbench_steerer.tokens import Tokens, repeated_4grams
+from poolbench_steerer.tokens import repeated_4grams
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -119,7 +119,19 @@ class Verbs:
             return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
 
         generations = await self.host.run_async(model, job)
-        return {"model": model.id, "texts": [_answer(generation, tokens, edits) for generation in generations]}
+        return {
+            "model": model.id,
+            "texts": [
+                {
+                    "text": tokens.decode(generation.token_ids),
+                    "num_tokens": len(generation.token_ids),
+                    "finish_reason": generation.finish_reason,
+                    "repeated_4grams": repeated_4grams(generation.token_ids),
+                    "receipt": receipt_body(generation.receipt, edits),
+                }
+                for generation in generations
+            ],
+        }
 
     async def _perplexity(self, body: PerplexityBody) -> dict[str, Any]:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
@@ -139,16 +151,6 @@ def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | N
     return GenerationRequest(
         prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
     )
-
-
-def _answer(generation: Generation, tokens: Tokens, steering: SteeringBody | None) -> dict[str, Any]:
-    return {
-        "text": tokens.decode(generation.token_ids),
-        "num_tokens": len(generation.token_ids),
-        "finish_reason": generation.finish_reason,
-        "repeated_4grams": repeated_4grams(generation.token_ids),
-        "receipt": receipt_body(generation.receipt, steering),
-    }
 
 
 _T = TypeVar("_T")

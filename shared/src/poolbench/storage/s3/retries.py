@@ -62,7 +62,9 @@ def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = Fal
             if not _is_transient(error, conditional):
                 raise
             jitter_s = random.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(attempt, 30)))
-            pause_s = max(jitter_s, _asked_s(error))
+            response = error.response if isinstance(error, S3Error) else None
+            retry_after = response.headers.get("retry-after", "") if response is not None else ""
+            pause_s = max(jitter_s, float(retry_after) if retry_after.isdigit() else 0.0)
             if time.monotonic() + pause_s > ends_s:
                 raise
         STORE_RETRIES.add()
@@ -86,13 +88,6 @@ def _is_transient(error: Exception, conditional: bool) -> bool:
         return status in _BUSY or met_another or getattr(error, "code", None) in _TRANSIENT
     reason = error.args[-1] if isinstance(error, urllib3.exceptions.SSLError) and error.args else error
     return not isinstance(reason, ssl.SSLCertVerificationError | urllib3.exceptions.LocationValueError)
-
-
-def _asked_s(error: Exception) -> float:
-    """Return the seconds that a busy server asks for in `Retry-After`; 0 if it gives none or a date."""
-    response = error.response if isinstance(error, S3Error) else None
-    retry_after = response.headers.get("retry-after", "") if response is not None else ""
-    return float(retry_after) if retry_after.isdigit() else 0.0
 
 
 @contextmanager

@@ -65,7 +65,11 @@ class Answer:
         for part in parts:
             added = self.choice(part)
             if part.index in choices:
-                added = _joined(choices[part.index], added)
+                first = choices[part.index]
+                logprobs = added["logprobs"]
+                if first["logprobs"] is not None:
+                    logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
+                added = {**added, "text": first["text"] + added["text"], "logprobs": logprobs}
             choices[part.index] = added
         written = [self.written(choices[index]) for index in sorted(choices)]
         return {**self._head(self.OBJECT), "choices": written, "usage": self.usage()}
@@ -164,13 +168,6 @@ class _Place:
 def event(body: dict[str, Any]) -> str:
     """Return a server-sent event."""
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
-
-
-def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    logprobs = second["logprobs"]
-    if first["logprobs"] is not None:
-        logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
-    return {**second, "text": first["text"] + second["text"], "logprobs": logprobs}
 
 
 _MODELS = "#/components/schemas/"
@@ -332,16 +329,6 @@ def openai_errors(*statuses: int, body: bool = True) -> Responses:
     return {status: response for status, response in response_by_status.items() if status != 422}
 
 
-def _events(kind: type[BaseModel]) -> dict[str, Any]:
-    """Return a stream of events that carry `kind` as JSON and end with an error or `[DONE]`."""
-    schema = kind.model_json_schema()
-    schema = _inlined(schema, schema.pop("$defs"))  # FastAPI lists only the models of whole answers
-    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
-    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
-    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
-    return {"itemSchema": event}
-
-
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     """Return a schema with its definitions in place of the references to them."""
     if isinstance(node, list):
@@ -355,5 +342,10 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
 
 def responses(whole: type[BaseModel], chunk: type[BaseModel]) -> Responses:
     """Return the responses of a route that answers at once or in chunks."""
-    answer: Responses = {200: {"model": whole, "content": {EVENT_STREAM: _events(chunk)}}}
+    schema = chunk.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs"))  # FastAPI lists only the models of whole answers
+    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
+    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
+    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
+    answer: Responses = {200: {"model": whole, "content": {EVENT_STREAM: {"itemSchema": event}}}}
     return {**answer, **openai_errors(403, 404)}
