@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = (ROOT / ".venv").resolve()
@@ -262,9 +262,9 @@ def supported_python(asked: str | None) -> str:
         return answer[0]
     if sys.version_info[:2] in SUPPORTED:
         return sys.executable
-    found_first = next(_candidates(), None)
-    if found_first:
-        return found_first
+    for version in SUPPORTED:  # the oldest first
+        if first := find_python("python" + _shown([version])):
+            return first
     current = _shown([sys.version_info[:2]])
     raise InstallError(
         f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). "
@@ -278,14 +278,6 @@ def go_on_with(python: str) -> None:
     if os.path.realpath(python) != os.path.realpath(sys.executable):
         sys.stdout.flush()
         os.execv(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]])
-
-
-def _candidates() -> Iterator[str]:
-    """Yield interpreters of the supported versions, the oldest first: on PATH, of pyenv, of uv."""
-    for version in SUPPORTED:
-        path = find_python("python" + _shown([version]))
-        if path:
-            yield path
 
 
 def find_python(name: str) -> str | None:

@@ -99,16 +99,13 @@ def _compose(*arguments: str) -> None:
     profile = ["--profile", "s3"] if everything or not S3Settings.load().endpoint else []
     profile += ["--profile", "monitoring"] if everything or ComposeSettings.load().monitoring else []
     command = ["docker", "compose", "--file", str(FOLDER / "compose.yaml"), *profile, *arguments]
-    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments(), **_own_variables()})
-
-
-def _own_variables() -> dict[str, str]:
-    """Return the variables of the compose file that are no settings."""
     image = ["docker", "image", "inspect", "--format", "{{.Id}}", "poolbench/head"]
     image_id = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
     # A head of other code must not restore the services of the one before.
     variables = {"SECRETS_FOLDER": str(keys.folder()), "HEAD_IMAGE_ID": image_id.removeprefix("sha256:")[:12] or "none"}
-    return variables | ({"S3_IMAGE": s3_image} if (s3_image := ComposeSettings.load().s3_image) else {})
+    if s3_image := ComposeSettings.load().s3_image:
+        variables["S3_IMAGE"] = s3_image
+    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments(), **variables})
 
 
 @cache

@@ -99,7 +99,11 @@ def wait(console: Console) -> list[AppState]:
             failed = [app for app in seen if app.state == "DEPLOY_FAILED"]
             late = time.monotonic() - started > DEPLOY_TIMEOUT_S
             if failed or late:
-                raise EndpointError(_why(failed or [app for app in seen if app.state != "RUNNING"], late))
+                apps = failed or [app for app in seen if app.state != "RUNNING"]
+                reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
+                lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
+                summary = f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:"
+                raise EndpointError("\n".join([summary, *lines]))
             time.sleep(_POLL_S)
 
 
@@ -127,12 +131,6 @@ def _table(seen: list[AppState], elapsed_s: float) -> Table:
     for app in seen:
         table.add_row(app.name, _MARKS.get(app.state, app.state.lower()))
     return table
-
-
-def _why(apps: list[AppState], late: bool) -> str:
-    reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
-    lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
-    return f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:\n" + "\n".join(lines)
 
 
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:

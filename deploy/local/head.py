@@ -156,7 +156,8 @@ def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
     _, left = psutil.wait_procs(processes, timeout=STOP_TIMEOUT_S if cluster.runs() else 0)
     left = [*left, *cluster.processes()]
     for process in left:
-        _kill(process)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs(left, timeout=5)
     if survivors := [process.pid for process in cluster.processes()]:
         note(f"still running: processes {survivors}")
@@ -194,10 +195,3 @@ def answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return

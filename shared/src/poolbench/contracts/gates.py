@@ -53,7 +53,9 @@ class GatedScorer:
         `scorer.gate` is 1 if the gate is passed; rows with a `part` other than `verdict` in their params are single
         checks. `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
         """
-        values = {row["metric"]: row for row in rows if _is_verdict(row)}
+        # The rows of single checks have another part.
+        parts = ((json.loads(row.get("params") or "{}").get("part", "verdict"), row) for row in rows)
+        values = {row["metric"]: row for part, row in parts if part == "verdict"}
         gate = values.get("scorer.gate")
         if gate is None:
             return cls(concept, Status.NO_SCORER, f"no scorer was trained for {concept}")
@@ -66,8 +68,3 @@ class GatedScorer:
             reason = f"the scorer of {concept} has no scores on held-out passages"
             return cls(concept, Status.SCORER_INVALID, reason)
         return cls(concept, positive_mean=means[0], negative_mean=means[1])
-
-
-def _is_verdict(row: Mapping[str, Any]) -> bool:
-    """Return whether a row is the verdict of the whole gate, not one of its checks."""
-    return json.loads(row.get("params") or "{}").get("part", "verdict") == "verdict"

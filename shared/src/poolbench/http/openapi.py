@@ -69,7 +69,11 @@ class Health(BaseModel):
 def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
     """Return the error responses of a verb: the common ones, those of a verb with a body, and `statuses`."""
     codes = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
-    return {status: _response(status, form) for status in codes}
+    return {
+        status: {"model": form, "description": _MEANINGS[status]}
+        | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
+        for status in codes
+    }
 
 
 def example(value: Any) -> dict[str, Any]:
@@ -112,8 +116,3 @@ class ServiceApi(FastAPI):
             for name in ("HTTPValidationError", "ValidationError"):
                 document.get("components", {}).get("schemas", {}).pop(name, None)
         return super().openapi()
-
-
-def _response(status: int, form: type[BaseModel]) -> dict[str, Any]:
-    response: dict[str, Any] = {"model": form, "description": _MEANINGS[status]}
-    return response | ({"headers": _HEADERS[status]} if status in _HEADERS else {})

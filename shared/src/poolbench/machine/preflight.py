@@ -721,14 +721,10 @@ def _install(thing: str, release: Mapping[str, str], used: _Python | None = None
         other = ", or name another Python: make install PYTHON=<python>" if used else ""
         return f"install {_THINGS[thing]}{other}"
     command, packages = _DISTRIBUTIONS[family]
-    dotted = _dotted(used) if used else ""
+    dotted = ".".join(map(str, used.version[:2])) if used else ""
     is_default = os.path.realpath("/usr/bin/python3").endswith(f"python{dotted}")
     package = packages[thing].format(n=dotted.replace(".", ""), d="3" if is_default else dotted)
     return f"{'' if os.geteuid() == 0 else 'sudo '}{command} {package}"
-
-
-def _dotted(used: _Python) -> str:
-    return ".".join(map(str, used.version[:2]))
 
 
 def _gb(count: int) -> str:

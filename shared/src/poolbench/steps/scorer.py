@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -141,11 +141,6 @@ class ScoreParams(StrictModel):
     batch_tokens: Whole = Field(default=2048, ge=WINDOW_TOKENS, le=1_000_000)
 
 
-def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
-    """Return nothing: no parameter changes a score."""
-    return {}
-
-
 def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
     """Return the texts of a name and all scorers of the task."""
     scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
@@ -203,7 +198,7 @@ SCORE = Step(
     outputs=(
         Output(
             SCORES,
-            _score_params,
+            lambda _, __: {},  # no parameter changes a score
             _score_inputs,
             shape=lambda of, at: Shape(of.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(of.inputs)))),
         ),

@@ -25,14 +25,11 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
     except DamagedError as error:
         return error.what, set_object_aside(artifacts.store, folder_of(key))
     except NotFoundError:  # it is not committed
-        return "something else lies in its place", _clear_the_place(artifacts.store, key)
+        blocked = artifacts.store.blocked(manifest_path(key))
+        # What is in its folder may be moved; another attempt may be writing or committing there.
+        aside = set_object_aside(artifacts.store, blocked) if blocked.startswith(folder_of(key)) else ""
+        return "something else lies in its place", aside
     return "", ""
-
-
-def _clear_the_place(store: ObjectStore, key: str) -> str:
-    """Move what blocks the place of an uncommitted artifact; another attempt may be writing or committing there."""
-    blocked = store.blocked(manifest_path(key))
-    return set_object_aside(store, blocked) if blocked.startswith(folder_of(key)) else ""
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:

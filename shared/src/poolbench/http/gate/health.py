@@ -49,7 +49,9 @@ class HealthDesk:
         """Return status and body of a health response; `details` if the client holds the token."""
         asleep = await self._sleepers.have(service)
         if asleep:
-            self._withdraw(service)
+            # A question that met the end of the last replica would wait for another, and start it.
+            if (seen := self._seen.pop(service, None)) is not None and seen.question is not None:
+                seen.question.cancel()
             return 200, _dump({"status": ServiceState.ASLEEP})
         seen = self._seen.setdefault(service, _Seen())
         if asleep is None and seen.body:
@@ -60,12 +62,6 @@ class HealthDesk:
             reason = f"no answer for {seen.silent_s():.1f} s"
             return 503, _dump({"status": ServiceState.SILENT, **({"reason": reason} if details else {})})
         return seen.status, _dump(seen.body if details else {"status": seen.body["status"]})
-
-    def _withdraw(self, service: str) -> None:
-        """Cancel a question that met the end of the last replica: it would wait for another, and start it."""
-        seen = self._seen.pop(service, None)
-        if seen is not None and seen.question is not None:
-            seen.question.cancel()
 
     def _question(self, service: str, seen: _Seen) -> asyncio.Task[None]:
         task, now_s = seen.question, time.monotonic()

@@ -106,11 +106,17 @@ def _explained(error: Exception, what: str, service: S3Settings) -> PoolbenchErr
     if code in _ABSENT:
         return NotFoundError(f"{what}: there is no such object")
     if code in _OTHER_REGION or status == 301 or (status == 400 and _region_of(error)):
-        return ConfigError(f"{what}: {_wrong_region(error, service)}")
+        name, region = service.variable("region"), _region_of(error)
+        where = f"in region {region}" if region else "in another region, or there is no such region"
+        remedy = f"set {name} to the region of the bucket"
+        return ConfigError(f"{what}: the bucket lies {where}, but {name} is {service.region!r}; {remedy}")
     if code == _SKEWED:
         return StoreError(f"{what}: the clock of this machine is wrong, and the store does not say by how much; set it")
     if status in _DENIED:
-        return AccessDeniedError(f"{what}: the credentials are refused ({code or status}); {_remedy(service)}")
+        remedy = f"check what {service.variable('credentials')}={service.credentials} gives, and the bucket's policy"
+        if service.credentials == "keys":
+            remedy = f"check {service.variable('access_key')} and _SECRET_KEY, and what the bucket's policy allows"
+        return AccessDeniedError(f"{what}: the credentials are refused ({code or status}); {remedy}")
     if status == 501:
         return ConfigError(f"{what}: the service does not support this request ({code})")
     if isinstance(error, S3Error):
@@ -118,18 +124,6 @@ def _explained(error: Exception, what: str, service: S3Settings) -> PoolbenchErr
     if status:
         return StoreError(f"{what}: the service answered {status}; check {service.variable('endpoint')}")
     return StoreError(f"{what}: no answer ({error}); check {service.variable('endpoint')}")
-
-
-def _remedy(service: S3Settings) -> str:
-    if service.credentials == "keys":
-        return f"check {service.variable('access_key')} and _SECRET_KEY, and what the bucket's policy allows"
-    return f"check what {service.variable('credentials')}={service.credentials} gives, and the bucket's policy"
-
-
-def _wrong_region(error: Exception, service: S3Settings) -> str:
-    name, region = service.variable("region"), _region_of(error)
-    where = f"in region {region}" if region else "in another region, or there is no such region"
-    return f"the bucket lies {where}, but {name} is {service.region!r}; set {name} to the region of the bucket"
 
 
 def _region_of(error: Exception) -> str:
