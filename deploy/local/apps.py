@@ -160,15 +160,12 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     if most > 1:
         steerer["max_replicas"] = most
     app_options |= {"steerer": steerer}
-    return {name: kwargs for name in SERVICES if (kwargs := app_options.get(name, {}) | _replicas(name))}
-
-
-def _replicas(service: str) -> dict[str, Any]:
-    """Return the numbers of replicas that the environment asks for."""
     settings = ScalingSettings.load()
-    if (replica_range := settings.range_of(service)) is None:
-        return {}
-    return {"num_replicas": replica_range[0], "max_replicas": replica_range[1], "idle_s": settings.replica_idle_s}
+    for name in SERVICES:
+        if (replicas := settings.range_of(name)) is not None:
+            numbers = {"num_replicas": replicas[0], "max_replicas": replicas[1], "idle_s": settings.replica_idle_s}
+            app_options.setdefault(name, {}).update(numbers)
+    return app_options
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:

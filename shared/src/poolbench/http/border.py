@@ -23,7 +23,7 @@ from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
 from poolbench.http.error_form import error_json, json_headers
 from poolbench.statuses import Code
-from poolbench.telemetry.ids import identified, new_request_id, sent_request_id
+from poolbench.telemetry.ids import identified, request_id_of
 from poolbench.telemetry.traces import TRACEPARENT, continued, span
 
 _LOG = logging.getLogger("poolbench.http")
@@ -99,7 +99,7 @@ class Border:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = sent_request_id(scope["headers"]) or new_request_id()
+        request_id = request_id_of(scope["headers"])
         parent = next((value for name, value in scope["headers"] if name == _TRACEPARENT), b"").decode("latin-1")
         name = f"{scope['method']} {scope.get('root_path', '')}"
         with identified(request_id=request_id), continued(parent), span(name, request_id=request_id):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from poolbench.contracts.tasks import Task
@@ -34,19 +34,13 @@ def require_commands(broker: Broker) -> None:
     except redis.exceptions.NoPermissionError:  # a user who may not ask
         return
     if lacking := [name for name, info in zip(NEEDED, command_infos, strict=True) if info is None]:
+        release = "(of an unknown release)"
+        with suppress(redis.RedisError):
+            release = str(client.info("server").get("redis_version", ""))
         raise ConfigError(
-            f"the broker {broker.shown} is Redis {_release(client)} without the commands {', '.join(lacking)}: use "
+            f"the broker {broker.shown} is Redis {release} without the commands {', '.join(lacking)}: use "
             "Redis 6.2 or later, or Valkey, and disable none of them"
         )
-
-
-def _release(client: object) -> str:
-    import redis
-
-    try:
-        return str(client.info("server").get("redis_version", ""))  # type: ignore[attr-defined]
-    except redis.RedisError:
-        return "(of an unknown release)"
 
 
 class TaskQueue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize
@@ -141,8 +141,4 @@ def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellEr
         return CellError(Status.NON_FINITE, "the learned query is not finite")
     query_D = np.sqrt(width) * optimum.x[:width] / tokens.scale_D
     details = {"steps": int(optimum.nit), "loss": round(float(optimum.fun), 6)}
-    return FittedReadout(partial(_pool_all, query_D), details)
-
-
-def _pool_all(query_D: np.ndarray, parts_m11: np.ndarray) -> np.ndarray:
-    return np.stack([softmax_mean(query_D, h_TD) for h_TD in parts_m11.reshape(-1)])
+    return FittedReadout(lambda parts_m11: np.stack([softmax_mean(query_D, h) for h in parts_m11.reshape(-1)]), details)

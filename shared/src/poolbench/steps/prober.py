@@ -294,10 +294,6 @@ def _measured_inputs(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     return (_train_inputs_of if params.protocol == "published" else _inputs_of)(params, at, inputs)
 
 
-def _nested_params(params: ProbeParams, at: OfStrategy) -> dict[str, Any]:
-    return {**given(params), **_readout(at.strategy)}
-
-
 def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     """Return the inputs of one strategy at all layers, and the passages."""
 
@@ -399,7 +395,14 @@ LAYERS = Step(
     2,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, COMPONENT),
-    outputs=(Output(NESTED_MEASURES, _nested_params, _nested_inputs, shape=measures),),
+    outputs=(
+        Output(
+            NESTED_MEASURES,
+            lambda params, at: {**given(params), **_readout(at.strategy)},
+            _nested_inputs,
+            shape=measures,
+        ),
+    ),
     summary="D1 at the layer chosen inside the training folds; only with `layer_choice: nested`",
     label="choose layers",
     unit="vectors",

@@ -15,7 +15,7 @@ from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import published
-from poolbench_prober.probing.models import Fitted, Problem, fit_converged
+from poolbench_prober.probing.models import Problem, fit_converged
 from poolbench_prober.probing.targets import Targets, control_values
 
 
@@ -49,19 +49,16 @@ class Outcome:
         if params.control:
             kind = "permuted_all" if params.control == "permuted" and not corrected else params.control
             control_truth = control_values(targets, rows["train"], kind, seed)
-            control = _control(problem._replace(values=control_truth), fitted)
+            # The control probe has the C of the probe itself.
+            try:
+                control_problem = problem._replace(values=control_truth)
+                choice = [fitted.details["C"]] if corrected else []
+                probe = fit_converged(control_problem, choice) if corrected else published.fit(control_problem)
+                control = probe.predicted
+            except CellError as error:
+                control = error
         seen = targets.seen(rows["train"])
         return cls(seed, rows, targets.values, fitted.predicted, control_truth, control, seen, fitted.details)
-
-
-def _control(problem: Problem, fitted: Fitted) -> np.ndarray | CellError:
-    """Return the predictions of the control probe, with the C of the probe itself, or why there are none."""
-    try:
-        if problem.params.protocol == "corrected":
-            return fit_converged(problem, [fitted.details["C"]]).predicted
-        return published.fit(problem).predicted
-    except CellError as error:
-        return error
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,10 @@ def shifts(
         changed = _state(vectors, state, of, before.width)
         for name, reading in reading_by_name.items():
             if reading.error is None:
-                drawn[name][state] = _values_or_error(reading, changed)
+                try:
+                    drawn[name][state] = reading.values(changed)
+                except CellError as error:
+                    drawn[name][state] = error
     coverage = float((before.applied & after.applied).mean())
     return {
         name: _shift(reading, before, after, drawn[name], bool(random), coverage, params)
@@ -158,13 +161,6 @@ def _reading(
     if directions is None:
         raise InputError("the reading direction needs a table of directions")
     return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
-
-
-def _values_or_error(reading: Reading, vectors: PooledVectors) -> np.ndarray | CellError:
-    try:
-        return reading.values(vectors)
-    except CellError as error:
-        return error
 
 
 def _shift(

@@ -64,7 +64,11 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     config = artifact_config(base, params, temperature, **head_fields)
     files = {**_published(base, model, tokens), CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
-    files[REPORT] = to_json(summary | _doubt(report, positive))
+    auroc = report.measures[0]
+    if auroc.ci_high is not None and auroc.ci_high < 0.5:  # it works with the opposite label
+        question = f"is {positive.label} really the label of the concept?"
+        summary["note"] = f"AUROC {auroc.value:.3f}, below chance: {question}"
+    files[REPORT] = to_json(summary)
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
@@ -128,14 +132,6 @@ def _require_fit(model: PreTrainedModel, tokens: BaseTokenizer, name: str) -> No
             f"{name!r} has {model.config.vocab_size} token embeddings, its tokenizer {len(tokens.tokenizer)} tokens: "
             "that is another model's tokenizer"
         )
-
-
-def _doubt(report: Report, positive: Positive) -> dict[str, str]:
-    """Return a note if the classifier works with the opposite label."""
-    auroc = report.measures[0]
-    if auroc.ci_high is None or auroc.ci_high >= 0.5:
-        return {}
-    return {"note": f"AUROC {auroc.value:.3f}, below chance: is {positive.label} really the label of the concept?"}
 
 
 class LabelNeededError(ModelError):

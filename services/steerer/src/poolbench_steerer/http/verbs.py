@@ -19,7 +19,6 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
-from poolbench_steerer.plugin.spec import Steering
 from poolbench_steerer.tokens import repeated_4grams
 
 if TYPE_CHECKING:
@@ -79,19 +78,11 @@ class Verbs:
             responses=errors(403, 404),
             openapi_extra=example({"prompts": ["The tide was"], "max_tokens": 4}),
         )(self.generate)
-        router.post(
-            "/perplexity",
-            response_model=PerplexityAnswer,
-            responses=errors(404),
-            openapi_extra=example({"texts": ["The tide was high."]}),
-        )(self.perplexity)
-
-        router.post(
-            "/check",
-            response_model=CheckAnswer,
-            responses=errors(404),
-            openapi_extra=example({}),
-        )(self.check)
+        text = example({"texts": ["The tide was high."]})
+        router.post("/perplexity", response_model=PerplexityAnswer, responses=errors(404), openapi_extra=text)(
+            self.perplexity
+        )
+        router.post("/check", response_model=CheckAnswer, responses=errors(404), openapi_extra=example({}))(self.check)
 
     async def check(self, body: CheckBody, request: Request) -> dict[str, Any]:
         """Load a model, which runs its self-test, and measure residual norms and attention sinks on 32 texts."""
@@ -116,7 +107,13 @@ class Verbs:
 
         async def job(engine: SteeringEngine) -> list[Generation]:
             steering = await resolve(engine, edits, units)
-            return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
+            requests = [
+                GenerationRequest(
+                    prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
+                )
+                for prompt in prompts
+            ]
+            return await engine.generate(requests)
 
         generations = await self.host.run_async(model, job)
         return {
@@ -145,12 +142,6 @@ class Verbs:
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
         rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
-
-
-def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
-    return GenerationRequest(
-        prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
-    )
 
 
 _T = TypeVar("_T")

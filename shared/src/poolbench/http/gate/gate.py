@@ -209,7 +209,9 @@ class Gate:
                     raise ClientGoneError
                 chunk = message.get("body", b"")
                 _require_size(size + len(chunk), limit_mib)
-                self._require_room(len(chunk))
+                if self.body_bytes + len(chunk) > self._settings.max_bodies_mib * _MIB:
+                    room = f"{self._settings.max_bodies_mib:g} MiB; try again later"
+                    raise RefusalError(429, Code.BUSY, f"the bodies of all requests under way together exceed {room}")
                 chunks.append(chunk)
                 size += len(chunk)
                 self.body_bytes += len(chunk)
@@ -219,12 +221,6 @@ class Gate:
             yield body
         finally:
             self.body_bytes -= size
-
-    def _require_room(self, size: int) -> None:
-        limit_mib = self._settings.max_bodies_mib
-        if self.body_bytes + size > limit_mib * _MIB:
-            message = f"the bodies of all requests under way together exceed {limit_mib:g} MiB; try again later"
-            raise RefusalError(429, Code.BUSY, message)
 
     async def _forward(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -17,7 +17,7 @@ from poolbench.http.tokens import Tokens
 from poolbench.queue.monitor import QueueMonitor
 from poolbench.settings import ClusterSettings, GateSettings, HttpSettings
 from poolbench.telemetry import record_to_ray
-from poolbench.telemetry.ids import identified, new_request_id, sent_request_id
+from poolbench.telemetry.ids import identified, request_id_of
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
@@ -39,7 +39,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = sent_request_id(scope["headers"]) or new_request_id()
+        request_id = request_id_of(scope["headers"])
         header = (_NAME, request_id.encode())
 
         async def send_with_id(message: Message) -> None:

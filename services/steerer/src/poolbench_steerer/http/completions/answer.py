@@ -227,16 +227,10 @@ class CompletionAnswer(StrictModel):
     usage: Usage
 
 
-class CompletionChunk(StrictModel):
+class CompletionChunk(CompletionAnswer):
     """What a stream adds to a completion. The last one has the usage and no choices, if that was asked for."""
 
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    seed: int
-    choices: list[CompletionChoice]
-    usage: Usage | None = None
+    usage: Usage | None = None  # type: ignore[assignment]
 
 
 class TokenLogprob(StrictModel):
