@@ -36,8 +36,7 @@ from poolbench.directions.sae_files import (
     read_config,
     read_folder,
 )
-from poolbench.directions.sae_formats.converted import read_tensors
-from poolbench.directions.sae_sites import layer_of
+from poolbench.directions.sae_formats.converted import layer_of, read_tensors
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.directions.sae_formats import READERS, unread_format
-from poolbench.directions.sae_sites import layer_of
+from poolbench.directions.sae_formats.converted import layer_of
 from poolbench.errors import InputError, shown
 
 WEIGHTS_FILE, CONFIG_FILE = "sae.safetensors", "cfg.json"

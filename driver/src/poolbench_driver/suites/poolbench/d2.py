@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure
+from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import Status

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.concepts import Concept
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure
+from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import Status

@@ -29,8 +29,7 @@ from poolbench_steerer.engine.requests import (
     unsteered_wire,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
-from poolbench_steerer.plugin.bank import Entry, VectorBank
-from poolbench_steerer.plugin.bounds import check_change
+from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
-from poolbench_steerer.plugin.bounds import max_change
+from poolbench_steerer.plugin.bank import max_change
 from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.plugin.state import NUM_WATCHED
 

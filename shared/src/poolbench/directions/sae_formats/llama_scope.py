@@ -13,11 +13,11 @@ from poolbench.directions.sae_formats.converted import (
     read_json,
     read_tensors,
     required,
+    residual_layer,
     row_norms,
     scalar,
     settings_of,
 )
-from poolbench.directions.sae_sites import residual_layer
 from poolbench.errors import InputError, shown
 
 _CONFIG, _WEIGHTS = "hyperparams.json", ("checkpoints/final.safetensors", "sae_weights.safetensors")
