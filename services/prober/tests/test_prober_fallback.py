@@ -54,7 +54,7 @@ def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
 
 
 def statuses(train, params, make_vectors_table, matrix, applied):
-    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train)
+    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train.ids)
     result = probe_cell(Design.build(train, None, params), vectors, None, params)
     assert all(measure.value is None for measure in result.measures)
     return {measure.status for measure in result.measures}

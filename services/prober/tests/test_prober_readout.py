@@ -187,7 +187,7 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
     assert parts_of(table) == (1, None)
     table = table.cast(vectors_schema(WIDTH, 3, "best_heads"))
     assert parts_of(table) == (3, "best_heads")
-    found = PooledVectors.from_table(table, train)
+    found = PooledVectors.from_table(table, train.ids)
     assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
 
 

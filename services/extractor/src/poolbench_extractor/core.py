@@ -41,11 +41,7 @@ class StateKeeper:
         for passage, h_TD, passage_signals in zip(batch, states, signals, strict=True):
             if passage.index in self._done:
                 continue  # memory ran out later in the batch, and its halves are run again
-            captured = {
-                name: passage_signals[name]
-                for name in KEPT_SIGNALS
-                if isinstance(passage_signals.get(name), np.ndarray)
-            }
+            captured = {name: passage_signals[name] for name in KEPT_SIGNALS if name in passage_signals}
             self._writer.add(_kept(passage, _stored(h_TD), captured))
             self._done.add(passage.index)
 
@@ -107,7 +103,7 @@ def run_batches(
 
 def extract(
     decoder: Decoder,
-    passages: PassageTexts,
+    passages: PassageTexts | Sequence[Encoded],
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
@@ -117,6 +113,7 @@ def extract(
     """Pool every passage with the wanted strategies of each layer in one pass over the model.
 
     Args:
+        passages: Texts, or their tokens.
         wanted: Requests by layer.
         keep: Sinks of the per-token states of each layer to be kept, shard by shard.
         progress: Called with passages done and their number.
@@ -124,20 +121,7 @@ def extract(
     Returns:
         VECTORS by `<strategy>/<layer>`.
     """
-    encoded = encode(decoder, passages, reading)
-    return extract_encoded(decoder, encoded, wanted, keep=keep, reading=reading, progress=progress)
-
-
-def extract_encoded(
-    decoder: Decoder,
-    encoded: Sequence[Encoded],
-    wanted: Mapping[int, Sequence[Request]],
-    *,
-    keep: Mapping[int, Sink] | None = None,
-    reading: Reading = DEFAULT_READING,
-    progress: Progress | None = None,
-) -> dict[str, pa.Table]:
-    """Pool passages like `extract`, from tokens."""
+    encoded = encode(decoder, passages, reading) if isinstance(passages, PassageTexts) else passages
     work = _Extraction(decoder, encoded, wanted, keep or {}, reading.sinks)
     run_batches(
         decoder, work.texts, work.consume, layers=work.layers, signals=work.signals, reading=reading, progress=progress

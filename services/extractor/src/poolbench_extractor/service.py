@@ -100,14 +100,9 @@ class ExtractorService:
         encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
         with reporting(decoder.device, io):
+            marks = marks_of(io.table(PASSAGES()))
             tables = read_features(
-                decoder,
-                passages,
-                encoders,
-                params.layer,
-                marks=marks_of(io.table(PASSAGES())),
-                reading=reading,
-                progress=io.progress,
+                decoder, passages, encoders, params.layer, marks=marks, reading=reading, progress=io.progress
             )
         io.write_tables(tables, {"model_revision": decoder.revision})
 

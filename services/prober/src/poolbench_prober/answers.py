@@ -51,14 +51,10 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
     measures = result.measures
     if design.error is None:
-        measures = [_without_texts(measure) if measure.metric == "d1.selectivity" else measure for measure in measures]
+        reason = "control words are taken from texts, and these are vectors without texts"
+        measures = [replace(m, reason=reason) if m.metric == "d1.selectivity" else m for m in measures]
     folds = [] if design.error is not None else design.folds.tolist()
     return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=folds)
-
-
-def _without_texts(selectivity: Measure) -> Measure:
-    """Return why a request has no selectivity: its control tasks are words of the texts."""
-    return replace(selectivity, reason="control words are taken from texts, and these are vectors without texts")
 
 
 def _require_own_params(request: ProbeRequest) -> None:

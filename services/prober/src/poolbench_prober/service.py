@@ -181,7 +181,7 @@ class ProberService:
         params = steps.NULL_DIRECTIONS.params_of(task)
         train = Passages.from_table(io.table(steps.PASSAGES("train")))
         role = next((role for role, _ in steps.VECTORS.among(task.inputs)), str(steps.VECTORS))
-        vectors = PooledVectors.from_table(io.table(role), train)
+        vectors = PooledVectors.from_table(io.table(role), train.ids)
         numbers = params.num_nulls * vectors.width
         require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {direction.id: direction for direction in null_cell(train, vectors, params)}
@@ -280,7 +280,7 @@ def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
 def _pooled(table: pa.Table, passages: Passages) -> PooledVectors:
     """Return the vectors of a table; a table that does not fit fails only its own cell."""
     try:
-        return PooledVectors.from_table(table, passages)
+        return PooledVectors.from_table(table, passages.ids)
     except InputError as error:
         width = table.schema.field("vector").type.list_size // parts_of(table)[0]
         return PooledVectors.failed(len(passages.ids), width, error)

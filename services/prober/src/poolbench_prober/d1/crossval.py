@@ -73,20 +73,15 @@ def out_of_fold(
             if columns[0] == 0 and constructing:
                 context = constructing.context(vectors_nD, passages, fitted, fit)
                 for name, projected in directions.items():
-                    if isinstance(projected, np.ndarray):
-                        directions[name] = _project(name, context, vectors_nD, held, projected)
+                    if isinstance(projected, CellError):
+                        continue
+                    direction = direction_or_error(name, context)
+                    if isinstance(direction, CellError):
+                        directions[name] = direction
+                    else:
+                        projected[held] = vectors_nD[held] @ direction.vector
     scores[:, np.isnan(scores).any(axis=0)] = np.nan
     return OutOfFold(scores, directions, worst, tuple(readouts), fit.solver)
-
-
-def _project(
-    name: str, context: DirectionContext, vectors_nD: np.ndarray, held: np.ndarray, projected: np.ndarray
-) -> np.ndarray | CellError:
-    try:
-        projected[held] = vectors_nD[held] @ compute_direction(name, context).vector
-    except CellError as error:
-        return error
-    return projected
 
 
 class Directions:

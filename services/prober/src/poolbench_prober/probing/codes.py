@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -125,27 +125,24 @@ class ClassSender:
         return cheapest(cost_nC, c_values, self.groups)
 
 
-class Sent(NamedTuple):
-    """Rows that are sent, and the seed of their order."""
-
-    rows: np.ndarray
-    seed: int
-
-
 def code_measures(
-    targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: Sequence[Sent], fields: dict[str, Any]
+    targets: Targets,
+    matrix_nD: np.ndarray,
+    params: TaskParams,
+    sent: Sequence[tuple[np.ndarray, int]],
+    fields: dict[str, Any],
 ) -> list[Measure]:
-    """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested."""
+    """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested.
+
+    Args:
+        sent: Rows that are sent, and the seed of their order, for each seed.
+    """
     if not params.compression:
         return []
-    rows = np.concatenate([sample.rows for sample in sent])
-    counts = {
-        "n": int(np.mean([len(sample.rows) for sample in sent])),
-        "num_groups": len(np.unique(targets.groups[rows])),
-    }
-    fields = {**fields, **counts}
+    groups = np.unique(targets.groups[np.concatenate([rows for rows, _ in sent])])
+    fields = {**fields, "n": int(np.mean([len(rows) for rows, _ in sent])), "num_groups": len(groups)}
     try:
-        lengths = [_lengths(targets.take(sample.rows), matrix_nD[sample.rows], params, sample.seed) for sample in sent]
+        lengths = [_lengths(targets.take(rows), matrix_nD[rows], params, seed) for rows, seed in sent]
     except CellError as error:
         return [Measure.failed(name, error, **fields) for name in CODE_METRICS]
     return [_measure(name, lengths, fields) for name in CODE_METRICS]

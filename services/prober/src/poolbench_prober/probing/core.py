@@ -13,7 +13,7 @@ from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.probing.codes import CODE_METRICS, Sent, code_measures
+from poolbench_prober.probing.codes import CODE_METRICS, code_measures
 from poolbench_prober.probing.models import accuracy, is_constant, score
 from poolbench_prober.probing.outcomes import Outcome, TaskProbes
 from poolbench_prober.probing.targets import Targets
@@ -41,7 +41,7 @@ def task_measures(probes: TaskProbes) -> list[Measure]:
     weights_Rn[1:, rows] = group_weights(usable.groups[rows], params.num_bootstrap, params.seeds[0])
     measures = [*_scores(outcomes, usable.is_regression, weights_Rn, fields), left_out]
     measures += _of_unseen(outcomes, usable, weights_Rn, fields)
-    sent = [Sent(outcome.rows["train"], outcome.seed) for outcome in outcomes]
+    sent = [(outcome.rows["train"], outcome.seed) for outcome in outcomes]
     return [*measures, *code_measures(usable, vectors.matrix_nW[probes.rows], params, sent, fields)]
 
 
@@ -86,11 +86,7 @@ def _samples(
 
 def _collapsed(outcomes: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
     """Return the share of the seeds whose probe predicts one value for all rows, and the reason to show."""
-    share = float(
-        np.mean(
-            [is_constant(outcome.predicted[outcome_rows]) for outcome, outcome_rows in zip(outcomes, rows, strict=True)]
-        )
-    )
+    share = float(np.mean([is_constant(outcome.predicted[m]) for outcome, m in zip(outcomes, rows, strict=True)]))
     reason = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
     return share, reason if share else None
 
@@ -102,9 +98,7 @@ def _score(
     share, collapse_reason = _collapsed(outcomes, rows)
     if "pearson" in name and share:
         return Measure.null(name, Status.COLLAPSED, collapse_reason or "", **fields)
-    if "pearson" in name and any(
-        np.ptp(outcome.truth[outcome_rows]) == 0 for outcome, outcome_rows in zip(outcomes, rows, strict=True)
-    ):
+    if "pearson" in name and any(np.ptp(outcome.truth[m]) == 0 for outcome, m in zip(outcomes, rows, strict=True)):
         reason = "all test instances have one value: nothing correlates with it"
         return Measure.null(name, Status.ONE_CLASS, reason, **fields)
     values = [value if np.isfinite(value) else None for value in own_RS[0].tolist()]

@@ -70,13 +70,6 @@ class Shift:
     words: pa.Table
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The ids [n] that vectors are aligned with: sorted, so that the order of the rows changes no bit."""
-
-    ids: tuple[str, ...]
-
-
 def shifts(
     texts: pa.Table,
     vectors: Callable[[str], pa.Table],
@@ -100,19 +93,18 @@ def shifts(
         InputError: Texts are malformed, a state lacks a text, or states differ in width.
         TooLargeError: The vectors, or the resamples, exceed what a task may hold.
     """
-    texts = texts.sort_by("passage_id")
+    texts = texts.sort_by("passage_id")  # so that the order of the rows changes no bit
     ids = texts["passage_id"].to_pylist()
     if not ids or None in ids or len(set(ids)) != len(ids):
         raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
-    of = _Texts(tuple(ids))
-    before = _state(vectors, BEFORE, of)
-    cost.of_shift(len(of.ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
-    after = _state(vectors, AFTER, of, before.width)
+    before = _state(vectors, BEFORE, ids)
+    cost.of_shift(len(ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
+    after = _state(vectors, AFTER, ids, before.width)
     reading_by_name = {name: _reading(name, texts, before, after, directions, params) for name in readings}
     drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in reading_by_name}
     for state in random:
         check_cancelled()
-        changed = _state(vectors, state, of, before.width)
+        changed = _state(vectors, state, ids, before.width)
         for name, reading in reading_by_name.items():
             if reading.error is None:
                 try:
@@ -126,15 +118,15 @@ def shifts(
     }
 
 
-def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: int | None = None) -> PooledVectors:
+def _state(vectors: Callable[[str], pa.Table], name: str, ids: list[str], width: int | None = None) -> PooledVectors:
     """Return the vectors of a state. Raise InputError if a text is missing or twice, or the width is another."""
     table = vectors(name)
-    missing = sorted(set(texts.ids) - set(table["passage_id"].to_pylist()))
+    missing = sorted(set(ids) - set(table["passage_id"].to_pylist()))
     if missing:
         examples = ", ".join(map(shown, missing[:5]))
-        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(texts.ids)} texts: {examples}")
+        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(ids)} texts: {examples}")
     try:
-        state_vectors = PooledVectors.from_table(table, texts)
+        state_vectors = PooledVectors.from_table(table, ids)
     except InputError as error:
         raise InputError(f"state {name}: {error}") from None
     if state_vectors.readout is not None:
@@ -184,13 +176,12 @@ def _shift(
     weights_Rn = resample_weights(reading.units, params.num_bootstrap, params.seed)
     fields |= {"num_groups": len(np.unique(reading.units)), "ci_method": reading.ci_method}
     measures = [*shift_measures(before_n, after_n, random, weights_Rn, fields)]
-    measures += [_plane_share(reading, fields)] if is_words else []
+    if is_words:
+        assert reading.plane is not None
+        shared = {**fields, "n": len(reading.plane.items), "num_groups": None}
+        if np.isfinite(reading.plane.share):
+            measures.append(Measure.of(PLANE_SHARE, reading.plane.share, **shared))
+        else:
+            reason = "all words have the same vector in both states"
+            measures.append(Measure.null(PLANE_SHARE, Status.COLLAPSED, reason, **shared))
     return Shift(measures, shifts_table(reading, before_n, after_n))
-
-
-def _plane_share(reading: Reading, fields: dict[str, Any]) -> Measure:
-    assert reading.plane is not None
-    shared = {**fields, "n": len(reading.plane.items), "num_groups": None}
-    if not np.isfinite(reading.plane.share):
-        return Measure.null(PLANE_SHARE, Status.COLLAPSED, "all words have the same vector in both states", **shared)
-    return Measure.of(PLANE_SHARE, reading.plane.share, **shared)

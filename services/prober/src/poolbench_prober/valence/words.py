@@ -55,7 +55,12 @@ class Words:
             if template in texts:
                 raise InputError(f"word {shown(word)} of group {group} has two texts with template {template}")
             texts[template] = row
-        _require_apart(rows_of)
+        both = sorted(
+            {word for group, word in rows_of if GROUPS[group] == POSITIVE}
+            & {word for group, word in rows_of if GROUPS[group] == NEGATIVE}
+        )
+        if both:
+            raise InputError(f"{len(both)} words are both positive and negative: {', '.join(map(shown, both[:5]))}")
         items = [(GROUPS[group], word, rows_of[group, word]) for group, word in sorted(rows_of)]
         shown_items = [item for item in items if item[0] != NEUTRAL]
         neutral = [_in_templates(rows) for group, _, rows in items if group == NEUTRAL]
@@ -66,13 +71,6 @@ class Words:
             in_templates=tuple(_in_templates(rows) for _, _, rows in shown_items),
             neutral=np.concatenate([_rows([]), *neutral]),
         )
-
-
-def _require_apart(rows_of: dict[tuple[int, str], dict[int, int]]) -> None:
-    positive, negative = ({word for group, word in rows_of if GROUPS[group] == name} for name in (POSITIVE, NEGATIVE))
-    both = sorted(positive & negative)
-    if both:
-        raise InputError(f"{len(both)} words are both positive and negative: {', '.join(map(shown, both[:5]))}")
 
 
 def _rows(rows: Sequence[int]) -> np.ndarray:
