@@ -5,8 +5,6 @@ installs from it and from nothing else. `--have` leaves out what the target has,
 versions of the target are preferred where they fit, and vLLM is the release that pairs with its PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

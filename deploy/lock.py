@@ -5,8 +5,6 @@ name the hashes of all files of a release, as the package index serves them. Lin
 machine are ignored, because they may hold only some of these files. Versions that still fit are kept.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Parameters of the extractor's tasks and requests, responses, and batch sizes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

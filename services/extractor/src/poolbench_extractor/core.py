@@ -1,7 +1,5 @@
 """Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np

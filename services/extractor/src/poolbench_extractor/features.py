@@ -1,7 +1,5 @@
 """Passages in, pooled features of sparse autoencoders out: only means leave the device, as lists of what is not 0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -5,8 +5,6 @@ zeros in place of the states, with the reconstruction in their place, and as it 
 states in all of them, because autoencoders do not read these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy

@@ -1,7 +1,5 @@
 """Request and response bodies of the two verbs, and their limits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The pooler's two steps: tables in, tables out."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

@@ -1,7 +1,5 @@
 """Answers to ad-hoc requests, from the same functions as those of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 sparse_measures((train passages, features), (test passages, features), params) -> measures
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self

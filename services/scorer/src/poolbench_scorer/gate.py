@@ -10,8 +10,6 @@
     must not look like the concept).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The scorer's tasks: train, gate, score."""
 
-from __future__ import annotations
-
 from cachetools import LRUCache
 
 from poolbench.contracts.measures import GatedScorer

@@ -1,7 +1,5 @@
 """Sections of a configuration: their base class, what a user says about a concept, and how YAML is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ Services that share a GPU slow each other. While another service works on its GP
 replicas whose GPU is free, for longer than most tasks take.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf

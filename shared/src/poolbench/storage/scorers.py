@@ -5,8 +5,6 @@ made last (training or import), and without one the one that a run made first: n
 Each gate that judges a scorer leaves a record in `scorers/<concept>/gates/`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 Context variables follow the code into coroutines and into worker threads of Starlette and of `asyncio.to_thread`.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A decoder, a layer and a pooling strategy as a module of sentence-transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Change the weights of a model: by a fine-tune of it, by a random change of the same norm, or to random weights."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Contrast of one autoencoder's features: its measures, and a table of subjects."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measures of an autoencoder from the scores of rows and subjects, with intervals from a bootstrap over subjects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

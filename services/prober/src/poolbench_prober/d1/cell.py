@@ -1,7 +1,5 @@
 """One (concept, strategy, layer) while D1 is computed, and what comes out of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """D1 of one concept, strategy and layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

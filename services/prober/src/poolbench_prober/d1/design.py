@@ -1,7 +1,5 @@
 """The probing design of one concept: folds, labelings and resamples, shared by all strategies and layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Self
 

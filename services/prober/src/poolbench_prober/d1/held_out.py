@@ -1,7 +1,5 @@
 """Probes on passages from elsewhere: the test split, and domains that the probe was not fitted on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """D1 at a layer that is chosen inside the training folds, so that selection and measurement use different data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

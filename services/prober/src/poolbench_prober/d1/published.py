@@ -9,8 +9,6 @@ Rows stay in the order of the passages: the folds of scikit-learn's `StratifiedK
 coverage and groups are not used.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.contracts.measures import Measure

@@ -4,8 +4,6 @@ A readout is fitted on the training rows of the next fit, and with the labels of
 of permuted labels on heads that were chosen with the concept's labels would check nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

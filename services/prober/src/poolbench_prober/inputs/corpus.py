@@ -1,7 +1,5 @@
 """The passages of one concept as D1 reads them, computed once for all strategies and layers."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

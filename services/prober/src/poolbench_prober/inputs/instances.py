@@ -1,7 +1,5 @@
 """Vectors of the instances of a task, from the vectors of their passages in any number of tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self

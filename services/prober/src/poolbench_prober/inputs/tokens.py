@@ -1,7 +1,5 @@
 """Kept states of one layer, aligned with the passages, for strategies that read states instead of vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Measures of code lengths: the cost of sending the training labels of each seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measures of one probing task: scores, selectivity, collapse and code lengths."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

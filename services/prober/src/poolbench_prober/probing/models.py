@@ -1,7 +1,5 @@
 """Linear probes of every kind with one interface: two classes, several, or a real value; and how they converge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

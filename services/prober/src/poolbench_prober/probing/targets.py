@@ -1,7 +1,5 @@
 """The targets of a probing task, and the split into train, dev and test."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 

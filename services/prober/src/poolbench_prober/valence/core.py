@@ -1,7 +1,5 @@
 """Preference shift of one fine-tune, by each reading."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

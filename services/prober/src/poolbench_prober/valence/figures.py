@@ -3,8 +3,6 @@
 Row 0 of the weights is of ones, so that entry 0 of a statistic is its value, and the others are its resamples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reading: which items it measures, and what it reads of each from the vectors of any state of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

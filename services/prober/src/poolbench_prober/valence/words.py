@@ -1,7 +1,5 @@
 """Readings of words: mean cosine with the liked words minus mean cosine with the disliked ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """The scorers of an object store: names, keys, and a cache of the last few."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Fine-tuning of one classifier on windows: batches of couples, warm-up, the best epoch by validation."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Published scorers: any Hugging Face sequence classifier, stored whole and calibrated on our passages."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The report of a scorer: AUROC, and calibration before and after its temperature."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Classifier B: training of one concept's scorer on the scorer split, its calibration, its report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Prove at start-up that steering works in this engine, with this model, on this device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engine for the service's threads and routes: jobs to run on it, and its state; and the event loop it runs on."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine

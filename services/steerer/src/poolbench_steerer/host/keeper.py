@@ -1,7 +1,5 @@
 """The loaded engine: one model at a time, lent to any number of jobs, changed when none is running."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

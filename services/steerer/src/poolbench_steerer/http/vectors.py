@@ -1,7 +1,5 @@
 """Register and list steering vectors over HTTP, as JSON or safetensors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

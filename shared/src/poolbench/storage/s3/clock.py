@@ -1,7 +1,5 @@
 """HTTP connections to an S3 server, and its time, from the `Date` header of its responses."""
 
-from __future__ import annotations
-
 import logging
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Credentials of S3 from settings, environment, a file, or the role of the machine; renewed before they expire."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Failures of S3 requests: which are tried again and when, with full jitter and a deadline, and what users see."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

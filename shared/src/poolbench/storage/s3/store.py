@@ -1,7 +1,5 @@
 """Objects in one bucket of an S3 service."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Iterator

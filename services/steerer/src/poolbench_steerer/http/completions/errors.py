@@ -1,7 +1,5 @@
 """Routes whose errors have the OpenAI API's form, and responses to unknown paths and methods."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """One completion call on the engine: its choices, and how much of them was sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

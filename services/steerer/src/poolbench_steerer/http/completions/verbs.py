@@ -1,7 +1,5 @@
 """`/v1/completions`, `/v1/chat/completions` and `/v1/models`."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
