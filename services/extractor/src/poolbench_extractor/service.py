@@ -1,16 +1,15 @@
 """The extractor's adapter: from tasks and requests to the functions of `core`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 import torch
-from fastapi import Header, Response
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
@@ -44,6 +43,7 @@ from poolbench.steps.extractor import (
     ExtractParams,
     ReadingParams,
 )
+from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
 from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, ModelAnswer
 from poolbench_extractor.core import calibrate
@@ -53,12 +53,6 @@ from poolbench_extractor.features import Encoder, autoencoder, coordinates, rand
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.recovered import recovered
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from fastapi import APIRouter
-
-    from poolbench.worker.taskio import TaskIO
 
 
 class ExtractorService:

@@ -1,13 +1,12 @@
 """The prober's adapter: tasks `prober.*`, and the same computations over HTTP."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from fastapi import APIRouter
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import parts_of, vector_matrix
@@ -37,9 +36,6 @@ from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAn
 from poolbench_prober.sparse import sparse_measures
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.valence import shifts
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
 
 
 class ProberService:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
 
 from poolbench.errors import InputError
@@ -20,9 +20,6 @@ from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
 from poolbench_steerer.tokens import repeated_4grams
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
 
 
 class GenerateBody(bounds.RequestBody):

@@ -1,12 +1,10 @@
 """The queue handlers: tables in, steered texts and their fluency out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +16,7 @@ from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
 from poolbench.steps.steerer import CONTINUATIONS, CONTINUE, DIRECTIONS, FLUENCY, GENERATE, TEXTS, GenerateParams
 from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
+from poolbench.worker.taskio import TaskIO
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
@@ -26,9 +25,6 @@ from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.tasks import plan
 from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
-
-if TYPE_CHECKING:
-    from poolbench.worker.taskio import TaskIO
 
 
 @dataclass
