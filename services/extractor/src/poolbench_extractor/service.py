@@ -79,7 +79,10 @@ class ExtractorService:
         requests, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
-        require_vectors(len(passages.ids), sum(map(len, requests.values())), decoder.width)
+        num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
+        size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
+        num_bytes = 4.0 * num_passages * num_sets * decoder.width
+        require_at_most(f"{size} are so many bytes", num_bytes, MAX_VECTOR_BYTES, "plan smaller tasks")
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
             sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
@@ -192,12 +195,6 @@ _TOKENS_ON_CPU = 2048
 MAX_VECTOR_BYTES = 64 * 2**30
 #: Characters of all passages of one task.
 MAX_TASK_CHARACTERS = 1_000_000_000
-
-
-def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
-    """Raise TooLargeError, with the number and the limit, for vectors that do not fit into memory."""
-    what = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {width:,} are so many bytes"
-    require_at_most(what, 4.0 * num_passages * num_sets * width, MAX_VECTOR_BYTES, "plan smaller tasks")
 
 
 def read_passages(task: Task, io: TaskIO) -> PassageTexts:

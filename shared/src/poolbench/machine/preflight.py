@@ -570,7 +570,12 @@ class _Source:
         if self.proxy and self.proxy.scheme.startswith("socks"):  # which urllib does not speak
             return []
         try:
-            opener = self._opener()
+            handlers: list[urllib.request.BaseHandler] = []
+            if self.url.startswith("https:"):
+                handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
+            if self.given_proxy:
+                handlers.append(urllib.request.ProxyHandler({"http": self.given_proxy, "https": self.given_proxy}))
+            opener = urllib.request.build_opener(*handlers)
         except OSError as error:
             what = f"needs {self.certificates}, which cannot be read ({_reason(error)})"
             return [self._gap(what, "correct PIP_CERT")]
@@ -597,14 +602,6 @@ class _Source:
     def _silent(self, why: str) -> Gap:
         remedy = f"wait for it, or name another index in {self.variable}"
         return self._gap(f"does not answer ({why})", remedy, blocking=False)
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = []
-        if self.url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
-        if self.given_proxy:
-            handlers.append(urllib.request.ProxyHandler({"http": self.given_proxy, "https": self.given_proxy}))
-        return urllib.request.build_opener(*handlers)
 
     def _request(self) -> urllib.request.Request:
         parts = urlsplit(self.address)

@@ -65,7 +65,16 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
     """
     from scipy import stats
 
-    _check(p01, p10, n, alpha)
+    if not (0 <= p01 <= 1 and 0 <= p10 <= 1 and p01 + p10 <= 1):
+        raise ValueError(f"p01 and p10 are probabilities with a sum of at most 1, got {p01} and {p10}")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+    if n < 1:
+        raise StatisticError(Status.TOO_FEW, f"need at least one passage, got {n}")
+    if n > MAX_PASSAGES:
+        raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
+    if p01 == p10:
+        raise StatisticError(Status.NO_EFFECT, f"p01 and p10 are both {p01}: without a difference there is no power")
     # The possible numbers of discordant pairs and their probabilities; the rest is below 1e-15.
     low, high = stats.binom.ppf(5e-16, n, p01 + p10), stats.binom.isf(5e-16, n, p01 + p10)
     pairs = np.arange(max(int(low), 0), min(int(high) + 1, n) + 1)
@@ -81,19 +90,6 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
         return McNemarPower(0.0, math.nan, math.nan)
     estimate = float(chance @ (right_excess_M + wrong_excess_M)) / n / (right + wrong)
     return McNemarPower(right, estimate / abs(p01 - p10), wrong / (right + wrong))
-
-
-def _check(p01: float, p10: float, n: int, alpha: float) -> None:
-    if not (0 <= p01 <= 1 and 0 <= p10 <= 1 and p01 + p10 <= 1):
-        raise ValueError(f"p01 and p10 are probabilities with a sum of at most 1, got {p01} and {p10}")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
-    if n < 1:
-        raise StatisticError(Status.TOO_FEW, f"need at least one passage, got {n}")
-    if n > MAX_PASSAGES:
-        raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
-    if p01 == p10:
-        raise StatisticError(Status.NO_EFFECT, f"p01 and p10 are both {p01}: without a difference there is no power")
 
 
 def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -106,7 +106,17 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         settings = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise ModelError(f"adapter {folder}: {ADAPTER_FILE} cannot be read: {error}") from None
-    _require_readable(settings, folder)
+    what = next((name for name in _MORE_THAN_LORA if getattr(settings, name, None)), None)
+    if getattr(settings, "peft_type", None) != "LORA":
+        what = f"type {settings.peft_type}"
+    elif what is None and settings.init_lora_weights not in (*_PLAIN_STARTS, *MOVING_STARTS):
+        # Their start needs data, a gradient or a random draw that the adapter does not hold.
+        what = f"init_lora_weights {settings.init_lora_weights!r}"
+    if what is not None:
+        raise ModelError(
+            f"adapter {folder} has {what}; only plain LoRA, PiSSA and OLoRA are read: merge it into a checkpoint and "
+            "name that"
+        )
     names = _adapted_modules(model, folder)
     weights = {name: model.get_parameter(f"{name}.weight") for name in names}
     moves = settings.init_lora_weights in MOVING_STARTS
@@ -126,21 +136,6 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         deltas[name] += moved.detach().float() - weight.float()
         moved.data = weight
     yield from ((f"{name}.weight", delta) for name, delta in sorted(deltas.items()))
-
-
-def _require_readable(settings: Any, folder: Path) -> None:
-    """Raise ModelError for an adapter whose change of the base cannot be computed exactly from its files."""
-    what = next((name for name in _MORE_THAN_LORA if getattr(settings, name, None)), None)
-    if getattr(settings, "peft_type", None) != "LORA":
-        what = f"type {settings.peft_type}"
-    elif what is None and settings.init_lora_weights not in (*_PLAIN_STARTS, *MOVING_STARTS):
-        # Their start needs data, a gradient or a random draw that the adapter does not hold.
-        what = f"init_lora_weights {settings.init_lora_weights!r}"
-    if what is not None:
-        raise ModelError(
-            f"adapter {folder} has {what}; only plain LoRA, PiSSA and OLoRA are read: merge it into a checkpoint and "
-            "name that"
-        )
 
 
 def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:

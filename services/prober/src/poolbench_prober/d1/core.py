@@ -114,8 +114,17 @@ def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
     measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, details=details, **fields)]
     if cell.train.paired:
         measures.append(within_pair_measure(primary, cell.train.pairs_P2, resamples, **fields, reason=cell.unpaired))
-    measures += _reference_measures(cell, out_of_fold)
-    for c, column in cell.design.labelings.sensitivity.items():
+    labelings = cell.design.labelings
+    permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
+    labels_nK, scores_nK = cell.labels, out_of_fold.probe_nK
+    words = list(labelings.controls)
+    measures += [
+        permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),
+        selectivity_measure(
+            labels_nK[:, controls], scores_nK[:, controls], words, cell.resamples, cell.folds, **cell.fields
+        ),
+    ]
+    for c, column in labelings.sensitivity.items():
         scores, params = out_of_fold.probe_nK[:, column], {"C": c}
         measures.append(
             auroc_measure("d1.auroc_sensitivity", labels, scores, resamples, folds, params=params, **fields)
@@ -124,20 +133,6 @@ def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
         own_fields = {**fields, "params": cell.constructing.params(name)}
         measures.append(direction_measure(name, projected, labels, resamples, folds, **own_fields))
     return measures
-
-
-def _reference_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
-    """Return the baselines of D1: permuted labels and control words."""
-    labelings = cell.design.labelings
-    permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
-    labels_nK, scores_nK = cell.labels, out_of_fold.probe_nK
-    words = list(labelings.controls)
-    return [
-        permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),
-        selectivity_measure(
-            labels_nK[:, controls], scores_nK[:, controls], words, cell.resamples, cell.folds, **cell.fields
-        ),
-    ]
 
 
 def _directions(cell: ProbedCell, view: FittedReader, fit: ProbeFit) -> dict[str, Direction | CellError]:

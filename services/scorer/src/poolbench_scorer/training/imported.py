@@ -54,7 +54,14 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
         )
     tokens = checkpoints.read_tokens(tokenizer_of(base, params))
     model = load_classifier(base, complete=True)
-    _require_fit(model, tokens, params.base)
+    room, needed = getattr(model.config, "max_position_embeddings", None), len(tokens.wrap(())) + WINDOW_TOKENS
+    if room is not None and room < needed:
+        raise ModelError(f"{params.base!r} reads {room} tokens; windows have up to {needed}")
+    if (num_tokens := len(tokens.tokenizer)) > model.config.vocab_size:
+        raise ModelError(
+            f"{params.base!r} has {model.config.vocab_size} token embeddings, its tokenizer {num_tokens} tokens: "
+            "that is another model's tokenizer"
+        )
     positive = positive_output(model.config, params.positive_label, params.concept)
     head = checkpoints.WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
     temperature, report = _calibrate(head, tokens, table, params, device)
@@ -118,18 +125,6 @@ def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Map
             for path in sorted(folder.iterdir())
             if path.suffix in {".json", ".txt", ".safetensors", ".model"} and path.is_file()
         }
-
-
-def _require_fit(model: PreTrainedModel, tokens: BaseTokenizer, name: str) -> None:
-    """Raise ModelError for a classifier whose window or vocabulary is too small."""
-    room, needed = getattr(model.config, "max_position_embeddings", None), len(tokens.wrap(())) + WINDOW_TOKENS
-    if room is not None and room < needed:
-        raise ModelError(f"{name!r} reads {room} tokens; windows have up to {needed}")
-    if len(tokens.tokenizer) > model.config.vocab_size:
-        raise ModelError(
-            f"{name!r} has {model.config.vocab_size} token embeddings, its tokenizer {len(tokens.tokenizer)} tokens: "
-            "that is another model's tokenizer"
-        )
 
 
 class LabelNeededError(ModelError):

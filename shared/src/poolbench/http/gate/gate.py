@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,21 +55,10 @@ def is_open_page(scope: Scope, open_documentation: bool) -> bool:
     return is_open and scope["method"] in ("GET", "HEAD")
 
 
-def declared_bytes(scope: Scope) -> int:
-    """Return Content-Length, or 0 without one; the server has checked that it is a number."""
-    return int(Headers(scope=scope).get("content-length", "0"))
-
-
 def is_json(scope: Scope) -> bool:
     """Return whether a service would parse the body as JSON, also without a content type."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
     return kind in ("", JSON_TYPE) or kind.endswith("+json")
-
-
-def without_control(scope: Scope) -> dict[str, Any]:
-    """Return the scope for the services, without headers that change how Serve treats the request."""
-    headers = [(name, value) for name, value in scope["headers"] if name.replace(b"_", b"-") not in SERVE_HEADERS]
-    return {**scope, "headers": headers}
 
 
 class RefusalError(Exception):
@@ -190,7 +178,8 @@ class Gate:
         if not authorized and not is_open_page(scope, self._settings.open_documentation):
             raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED)
         async with self._body(scope, receive) as body:
-            await self._forward(without_control(scope), body, receive, reply)
+            headers = [pair for pair in scope["headers"] if pair[0].replace(b"_", b"-") not in SERVE_HEADERS]
+            await self._forward({**scope, "headers": headers}, body, receive, reply)
 
     @asynccontextmanager
     async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
@@ -199,7 +188,7 @@ class Gate:
         Raise RefusalError (413 or 429), or ClientGoneError.
         """
         limit_mib = self._settings.max_json_mib if is_json(scope) else self._settings.max_body_mib
-        _require_size(declared_bytes(scope), limit_mib)
+        _require_size(int(Headers(scope=scope).get("content-length", "0")), limit_mib)
         chunks: list[bytes] = []
         size, more = 0, True
         try:
