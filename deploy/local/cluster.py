@@ -15,8 +15,8 @@ from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.machine.preflight import find_gaps, installed_profile, print_gaps
 from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.broker import Owner, require_owner
 from poolbench.queue.letters import NEWEST_SHOWN
-from poolbench.queue.owner import Owner, require_owner
 from poolbench.storage import open_store, require_conditional_writes, store_id
 
 _CONSOLE = Console()

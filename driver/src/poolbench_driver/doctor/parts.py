@@ -10,7 +10,7 @@ from functools import partial
 
 from poolbench.errors import PoolbenchError
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.owner import require_owner
+from poolbench.queue.broker import require_owner
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 from poolbench.storage.damage import described_damage

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import TOKEN_COUNTS
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.align import tokens_of_words
-from poolbench.pooling.context import TokenContext, Words
+from poolbench.pooling.context import TokenContext, Words, tokens_of_words
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 from poolbench.steps.base import bos_to_add

@@ -12,7 +12,7 @@ from torch import Tensor
 from poolbench.contracts.tables import FEATURES, table_from_rows
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.context import tokens_of_words
 from poolbench.pooling.sinks import SinkRule
 from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches, shared_forwards

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from poolbench.contracts.bounds import Label
 from poolbench.errors import CellError
-from poolbench.pooling.align import first_tokens_of_words
-from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.context import TokenContext, Weights, first_tokens_of_words
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import to_universal
 from poolbench.statuses import Status

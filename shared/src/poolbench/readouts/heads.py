@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.readouts.registry import READOUTS, FittedReadout, Training
+from poolbench.readouts import READOUTS, FittedReadout, Training
 from poolbench.statistics import auroc
 from poolbench.statuses import Status
 

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
-from poolbench.readouts.registry import READOUTS, FittedReadout, Training
+from poolbench.readouts import READOUTS, FittedReadout, Training
 from poolbench.statuses import Status
 
 #: L2 penalty on head and query, beside the mean logistic loss of the training rows.

@@ -12,9 +12,8 @@ from poolbench.library import attach
 from poolbench.machine.gpu import shared_gpu
 from poolbench.machine.sharing import folder_ids, require_shared
 from poolbench.queue.affinity import Affinity
-from poolbench.queue.broker import Broker
+from poolbench.queue.broker import Broker, Owner, require_owner
 from poolbench.queue.leases import open_leases
-from poolbench.queue.owner import Owner, require_owner
 from poolbench.runtime.scaling import HOLDS_STATE, REQUESTS, TASKS_IN_WORK
 from poolbench.settings import ClusterSettings, HttpSettings
 from poolbench.statuses import TaskOutcome
