@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poolbench.statistics import drawn_splits, group_weights
-from poolbench.statistics.folds import grouped_folds
+from poolbench.statistics.bootstrap import group_weights
+from poolbench.statistics.folds import drawn_splits, grouped_folds
 from poolbench_prober.probing.compression import dealt_folds
 
 ROOT = Path(__file__).resolve().parents[2]

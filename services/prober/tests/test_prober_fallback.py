@@ -8,7 +8,7 @@ import torch
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.vectors import PooledVectors

@@ -7,7 +7,7 @@ from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.errors import CellError, UnknownNameError
 from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design

@@ -11,7 +11,8 @@ import numpy as np
 
 from poolbench.concepts import Concept
 from poolbench.errors import CellError
-from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench_corpora.audit.probes import surface_scores, word_scores
 from poolbench_corpora.audit.surface import TEXT_FEATURES, one_hot

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.texts import count_words, words_of
 from poolbench_corpora.inferred import infer_documents
 from poolbench_corpora.own.files import Text

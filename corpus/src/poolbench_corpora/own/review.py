@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.concepts import Concept
-from poolbench.statistics import MIN_GROUPS, connected_groups
+from poolbench.statistics.folds import MIN_GROUPS, connected_groups
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT
 from poolbench_corpora.checks.rules import seed_pattern
 from poolbench_corpora.inferred import has_inferred_documents

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.errors import CorpusError
-from poolbench.statistics import connected_groups, drawn_splits
+from poolbench.statistics.folds import connected_groups, drawn_splits
 from poolbench_corpora.probing.data import ProbingData
 from poolbench_corpora.probing.definition import ProbingSet
 

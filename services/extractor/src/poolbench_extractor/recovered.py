@@ -20,7 +20,7 @@ from poolbench.config import EMBEDDING_INDEX
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.pooling.sinks import SinkRule
-from poolbench.statistics import group_mean_resamples, percentile_interval
+from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode

@@ -10,7 +10,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import INSTANCES
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober import cost
@@ -20,7 +20,7 @@ from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pair
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest
-from poolbench_prober.solver import fit_probes
+from poolbench_prober.solver.fits import fit_probes
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:

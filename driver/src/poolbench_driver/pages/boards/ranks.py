@@ -12,7 +12,8 @@ from typing import Any
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.statistics import StatisticError, rank_resolution
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.winning_rate import rank_resolution
 from poolbench_driver.pages.boards.parts import (
     FamilyRank,
     RankAgreement,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.statistics import percentile_interval
-from poolbench.statistics.bootstrap import group_mean_resamples
+from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.cells import figure, number
 from poolbench_driver.suites.ce_bench.metrics import PRIMARY, RECOVERED, UNEXPLAINED

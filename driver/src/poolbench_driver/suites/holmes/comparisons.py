@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts import Row
-from poolbench.statistics import holm, mcnemar_test
+from poolbench.statistics.mcnemar import mcnemar_test
+from poolbench.statistics.multiple import holm
 from poolbench_corpora.probing import ProbingData
 
 #: Instances of the opened set that are shown of each kind.

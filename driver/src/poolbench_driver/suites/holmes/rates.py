@@ -9,7 +9,7 @@ import numpy as np
 
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE

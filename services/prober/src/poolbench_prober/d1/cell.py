@@ -17,7 +17,8 @@ from poolbench_prober.d1.metrics import Resamples
 from poolbench_prober.d1.reading import FittedReader, RowReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.solver.fits import fit_probes
+from poolbench_prober.solver.interface import ProbeFit
 
 
 @dataclass(frozen=True)

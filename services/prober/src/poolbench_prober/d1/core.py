@@ -24,7 +24,7 @@ from poolbench_prober.d1.published import published_cell
 from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver import ProbeFit
+from poolbench_prober.solver.interface import ProbeFit
 
 
 def probe_cell(

@@ -12,7 +12,8 @@ from poolbench.directions import Direction, DirectionContext, SparseAutoencoder,
 from poolbench.errors import CellError
 from poolbench_prober.d1.reading import RowReader
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.solver import ProbeFit, fit_folds
+from poolbench_prober.solver.fits import fit_folds
+from poolbench_prober.solver.interface import ProbeFit
 
 AS_IT_IS = RowReader()
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, auroc_resamples, percentile_interval, within_pair_accuracy
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import percentile_interval
+from poolbench.statistics.paired import within_pair_accuracy
 from poolbench.statuses import Status
 
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"

@@ -7,7 +7,8 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, grouped_folds
+from poolbench.statistics.auroc import auroc
+from poolbench.statistics.folds import grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import ProbedCell, common_fields

@@ -14,8 +14,8 @@ import numpy as np
 from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, auroc_resamples, percentile_interval
-from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import CellResult, common_fields, score_rows

@@ -12,9 +12,9 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.readouts import READOUTS, FittedReadout, Training
-from poolbench.statistics import grouped_folds
+from poolbench.statistics.folds import grouped_folds
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.solver import fit_probes
+from poolbench_prober.solver.fits import fit_probes
 
 #: Inner folds of a readout. With two, every training row is scored at the least cost, which grows with the cube of
 #: the rows of a fit, and both halves treat all parts equally.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CONTROL_SHARE = (0.3, 0.7)

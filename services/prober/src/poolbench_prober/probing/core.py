@@ -8,7 +8,7 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.probing.codes import CODE_METRICS, code_measures

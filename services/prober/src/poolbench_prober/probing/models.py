@@ -10,7 +10,8 @@ from scipy.special import log_softmax
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.solver import ProbeFit, SoftmaxFit, fit_probes, fit_ridge, fit_softmax
+from poolbench_prober.solver.fits import fit_probes, fit_ridge, fit_softmax
+from poolbench_prober.solver.interface import ProbeFit, SoftmaxFit
 
 
 class Problem(NamedTuple):

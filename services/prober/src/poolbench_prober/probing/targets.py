@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import INSTANCES, require_columns
 from poolbench.errors import CellError, InputError, shown
-from poolbench.statistics import connected_groups, drawn_splits
-from poolbench.statistics.folds import SPLITS
+from poolbench.statistics.folds import SPLITS, connected_groups, drawn_splits
 from poolbench.statuses import Status
 from poolbench_prober.inputs.instances import Parts
 

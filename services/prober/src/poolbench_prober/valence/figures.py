@@ -10,7 +10,7 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 
 METRICS = ("shift.valence", "shift.variance", "shift.log_variance")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import CellError, InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.windows import BaseTokenizer, Window, draw, loop_words, shuffle_words, training_windows

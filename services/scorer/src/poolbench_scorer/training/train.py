@@ -14,7 +14,7 @@ from poolbench.contracts.measures import to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
 from poolbench.models.bases import Base, find_base
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
 from poolbench_scorer.models.scorer import Head, cut_model, load_classifier, read_tokens
 from poolbench_scorer.models.scoring import Progress
