@@ -71,7 +71,7 @@ KEEPS_GROUPS = {
     "poolbench_prober.probing.compression:send": "groups of the set",
     "poolbench_prober.probing.compression:dealt_folds": "groups of the set",
     "poolbench_prober.probing.outcomes:Outcome.of": "groups of the set",
-    "poolbench_prober.probing.core:_test_weights": "groups of the set",
+    "poolbench_prober.probing.core:task_measures": "groups of the set",
     "poolbench_prober.probing.targets:Targets.split": "groups of the set",
     "poolbench_prober.probing.value_code:ValueSender.__init__": "groups of the set",
     "poolbench_prober.valence.figures:resample_weights": "words, or groups of passages along a direction",
