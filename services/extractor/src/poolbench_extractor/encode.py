@@ -1,7 +1,5 @@
 """Texts to token ids with contexts; a passage that cannot be run carries the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -52,7 +50,7 @@ class PassageTexts:
     ids: Sequence[str]
     texts: Sequence[str]
     words: Mapping[str, Words] = field(default_factory=dict)
-    frequencies: Frequencies | None = None
+    frequencies: "Frequencies | None" = None
     spans: Sequence[tuple[int, int]] = ()  # by text, the characters that count, as start and end; empty where all do
     bare: Sequence[bool] = ()  # by text, whether it is read without special tokens; empty where all are read with them
 

@@ -1,7 +1,5 @@
 """Measured figures: the part of a result row that a pure function knows; gate and score range of a concept's scorer."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -121,7 +119,7 @@ class GatedScorer:
             )
 
     @classmethod
-    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> GatedScorer:
+    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> "GatedScorer":
         """Read the scorer of `concept` from MEASURES rows of its gate; `no_scorer` if there are none.
 
         `scorer.gate` is 1 if the gate is passed; rows with a `part` other than `verdict` in their params are single

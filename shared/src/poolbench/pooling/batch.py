@@ -3,8 +3,6 @@
 Every passage is pooled on its own slice of the states, so its vectors do not depend on padding or neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,7 +29,7 @@ class Request:
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
+    def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> "Request":
         """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
         strategy = STRATEGIES.get(strategy_id)
         return cls(strategy, strategy.resolve(params))
@@ -63,7 +61,7 @@ class Weighing:
     without_sinks: dict[tuple[int, bytes], list[Outcome | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Weighing:
+    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> "Weighing":
         """Compute what does not depend on the layer."""
         return cls(requests, contexts, [_fixed(context, requests) for context in contexts])
 

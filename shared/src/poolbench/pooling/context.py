@@ -1,7 +1,5 @@
 """The input of a strategy for one passage, and its output: weights, parts or a reduction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -98,7 +96,7 @@ class Words:
     keyword: np.ndarray | None  # None if the annotation was made without document frequencies
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Words:
+    def from_row(cls, row: dict[str, Any]) -> "Words":
         """Parse a row of the ANNOTATIONS table. Raise InputError if word ranges are not ascending."""
         start, end = (np.asarray(row[name], dtype=np.int64) for name in ("word_start", "word_end"))
         if np.any(np.diff(start) < 0) or np.any(np.diff(end) < 0):
@@ -145,11 +143,11 @@ class TokenContext:
         """Return which tokens are real in the whole text [T]: attention, gradients and sinks are those of all of it."""
         return ~self.special if self.text is None else self.text
 
-    def without(self, left_out_T: np.ndarray) -> TokenContext:
+    def without(self, left_out_T: np.ndarray) -> "TokenContext":
         """Return the same passage with some of its real tokens left out, bool [T]."""
         return replace(self, special=self.special | left_out_T)
 
-    def at_layer(self, signals: Signals) -> TokenContext:
+    def at_layer(self, signals: Signals) -> "TokenContext":
         """Return the same passage with the signals of one layer added."""
         return replace(self, signals={**self.signals, **signals})
 

@@ -3,8 +3,6 @@
 Celery and Kombu are imported when an application is made: a client may know a broker's address and not have them.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import ssl
@@ -200,7 +198,7 @@ class Broker:
 
         return RedisSpool(self.redis_client())
 
-    def celery_app(self, affinity: Affinity | None = None) -> Celery:
+    def celery_app(self, affinity: Affinity | None = None) -> "Celery":
         """Return a Celery application without a result store.
 
         Args:

@@ -1,7 +1,5 @@
 """The readout of X1: one attention query over a passage's tokens, learned together with a logistic head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +39,7 @@ class Standardised:
     scale_D: np.ndarray  # deviation of each coordinate; 1 where a coordinate is constant
 
     @classmethod
-    def of(cls, states: Sequence[np.ndarray]) -> Standardised:
+    def of(cls, states: Sequence[np.ndarray]) -> "Standardised":
         """Measure mean and deviation, in two passes for accuracy."""
         total = sum(len(h_TD) for h_TD in states)
         mean_D = np.sum([h_TD.sum(axis=0, dtype=np.float64) for h_TD in states], axis=0) / total

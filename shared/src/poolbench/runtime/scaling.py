@@ -4,8 +4,6 @@ Ray's AsyncInferenceAutoscalingPolicy has no term for tasks in work, so it ends 
 reads Redis only, and carries the broker's address, password included, in the deployment's configuration.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading
@@ -74,7 +72,7 @@ class QueueLengthPolicy:
         self._running_s = float("-inf")
         self._waiting: int | None = None
 
-    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+    def __call__(self, context: "AutoscalingContext") -> tuple[int, dict[str, Any]]:
         """Return the replicas wanted, before Serve's limits."""
         assert context.config is not None  # Serve asks only deployments that have one
         self._start_polling(limit=math.ceil(self._per_replica[0] * context.config.max_replicas))
@@ -90,7 +88,7 @@ class QueueLengthPolicy:
             num_replicas = context.target_num_replicas
         return num_replicas, {"queue_length": self._waiting}
 
-    def _waiting_requests(self, context: AutoscalingContext) -> float:
+    def _waiting_requests(self, context: "AutoscalingContext") -> float:
         """Return the requests that wait for a first replica: Serve's mean over `look_back_period_s`.
 
         Just after the end of the last replica, this mean still has questions for `/health` in it that waited for a

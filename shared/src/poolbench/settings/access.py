@@ -1,7 +1,5 @@
 """Where a cluster is: its store, broker, HTTP address and token."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field
@@ -134,7 +132,7 @@ class ClusterSettings:
     token_from: str = ""  # what names the token
 
     @classmethod
-    def load(cls, *, http_only: bool = False) -> ClusterSettings:
+    def load(cls, *, http_only: bool = False) -> "ClusterSettings":
         """Return the cluster that the environment names, else that of the state folder, else that of the login.
 
         Args:

@@ -1,7 +1,5 @@
 """Settings from environment variables: one model per group, and a refusal of undeclared names."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -69,7 +67,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
-    models: ClassVar[list[type[Settings]]] = []
+    models: "ClassVar[list[type[Settings]]]" = []
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,7 +1,5 @@
 """Steps of the scorer: training, validity gate, and scores of texts."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -84,13 +82,13 @@ class TrainParams(StrictModel):
     tokenizer: ModelName | None = None
 
     @model_validator(mode="after")
-    def _check_window(self) -> TrainParams:
+    def _check_window(self) -> "TrainParams":
         low, high = self.window_tokens
         if not 1 <= low <= high <= WINDOW_TOKENS:
             raise ValueError(f"window_tokens {low}..{high}: need 1 <= shortest <= longest <= {WINDOW_TOKENS}")
         return self
 
-    def resolved(self, on_gpu: bool) -> TrainParams:
+    def resolved(self, on_gpu: bool) -> "TrainParams":
         """Return the same settings with every default that depends on mode or device filled in."""
         mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
         head = mode == "head"

@@ -4,8 +4,6 @@ Each distinct set of label values is a time series of its own, which Prometheus 
 an id, a key or a text: its values are listed, or their number is bounded.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading
@@ -49,7 +47,7 @@ class Label:
 class Sink(Protocol):
     """Receives what instruments record."""
 
-    def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
+    def record(self, instrument: "Instrument", value: float, labels: Mapping[str, str]) -> None:
         """Take one value. This is called in hot paths and must neither wait nor raise."""
 
 

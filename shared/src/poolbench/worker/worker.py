@@ -1,7 +1,5 @@
 """Execute one task: skip committed outputs, hold the lease, run the handler, record a failure."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -98,7 +96,7 @@ class Failure:
     damaged: str = ""  # the key of an artifact that could not be read
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: Exception) -> "Failure":
         """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""

@@ -1,7 +1,5 @@
 """Load Hugging Face decoders from a folder or the hub, and keep the most recent one."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import re
@@ -50,7 +48,7 @@ class Loaded:
     unexpected: Sequence[str]
 
     @classmethod
-    def of(cls, loading: Mapping[str, Any]) -> Loaded:
+    def of(cls, loading: Mapping[str, Any]) -> "Loaded":
         """Return the same from the loading information of `from_pretrained`."""
         return cls(sorted(loading["missing_keys"]), sorted(loading["unexpected_keys"]))
 

@@ -1,7 +1,5 @@
 """Scores of each row: how far the feature that stands out most is above the mean feature, in standard deviations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -117,11 +115,11 @@ class _Side(NamedTuple):
     means_rF: np.ndarray
     tokens_r: np.ndarray
 
-    def first(self) -> _Side:
+    def first(self) -> "_Side":
         """Return the stories of the rows."""
         return _Side(self.means_rF[:-1], self.tokens_r[:-1])
 
-    def following(self) -> _Side:
+    def following(self) -> "_Side":
         """Return those of the rows after them."""
         return _Side(self.means_rF[1:], self.tokens_r[1:])
 

@@ -1,7 +1,5 @@
 """Out-of-fold scores of every probe and every direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +36,7 @@ def out_of_fold(
     *,
     tolerance: float,
     reading: RowReader = AS_IT_IS,
-    constructing: Directions | None = None,
+    constructing: "Directions | None" = None,
 ) -> OutOfFold:
     """Fit every probe and direction on all folds but one, and score that one, for each fold.
 

@@ -1,7 +1,5 @@
 """Pooled vectors of one (strategy, layer), aligned with the passages, and whether they can be probed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -74,7 +72,7 @@ class PooledVectors:
         why = CellError(error.status, str(error))
         return cls(matrix, nothing, nothing, (why,) * count)
 
-    def in_float16(self) -> PooledVectors:
+    def in_float16(self) -> "PooledVectors":
         """Return the vectors rounded to float16; a row with a number beyond its range is not usable."""
         with np.errstate(over="ignore"):
             matrix = self.matrix_nW.astype(np.float16).astype(np.float64)

@@ -1,7 +1,5 @@
 """The probes of a task: one for each seed, and one of control labels beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +36,7 @@ class Outcome:
         return self.rows["test"]
 
     @classmethod
-    def of(cls, targets: Targets, vectors_nD: np.ndarray, params: TaskParams, seed: int) -> Outcome:
+    def of(cls, targets: Targets, vectors_nD: np.ndarray, params: TaskParams, seed: int) -> "Outcome":
         """Split, fit and predict; raise CellError if a part is impossible."""
         rows = targets.split(seed)
         problem = Problem(vectors_nD, targets.values, rows, len(targets.classes), params, seed)
@@ -73,7 +71,7 @@ class TaskProbes:
     error: CellError | None = None  # what rules all of them out
 
     @classmethod
-    def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> TaskProbes:
+    def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> "TaskProbes":
         """Fit the probes of all seeds.
 
         Several seeds draw several splits (where none is given), control labels and shuffles.

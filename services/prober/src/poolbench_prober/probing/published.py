@@ -1,7 +1,5 @@
 """How Holmes trains its probes: the recipe of its released code, and that of its paper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -129,7 +127,7 @@ def train(
 
 
 def _pass(
-    train_set: tuple[np.ndarray, np.ndarray], loss: Loss, schedule: Schedule, adam: _Adam, rng: np.random.Generator
+    train_set: tuple[np.ndarray, np.ndarray], loss: Loss, schedule: Schedule, adam: "_Adam", rng: np.random.Generator
 ) -> None:
     """Take one step for each batch of the rows in a random order."""
     vectors_nD, targets = train_set

@@ -1,7 +1,5 @@
 """A scorer ready to score, and the files it is stored as."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re
@@ -116,7 +114,7 @@ def read_tokens(base: Base) -> BaseTokenizer:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
-def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> tuple[Encoder, Head]:
+def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> "tuple[Encoder, Head]":
     """Return the frozen part (the lowest `depth` layers) and the trained part (the layers above).
 
     With `num_layers`, only that many of the lowest layers are used; `model` loses the others.
@@ -139,7 +137,7 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
 
 
 @lru_cache(maxsize=4)
-def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
+def shared_encoder(base: Base, depth: int, device: torch.device) -> "Encoder":
     """Return the frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 

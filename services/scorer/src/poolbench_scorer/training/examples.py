@@ -1,7 +1,5 @@
 """From passages to training examples: a validation part, windows, couples, and degenerate negatives."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -32,7 +30,7 @@ class LabelledPassages:
     pairs: list[str | None]
     groups: np.ndarray
 
-    def take(self, rows: np.ndarray) -> LabelledPassages:
+    def take(self, rows: np.ndarray) -> "LabelledPassages":
         """Return some of the passages."""
         picked = rows.tolist()
         ids, texts, pairs = ([column[row] for row in picked] for column in (self.ids, self.texts, self.pairs))

@@ -1,7 +1,5 @@
 """Start vLLM with the steering worker: engine arguments and process environment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +99,7 @@ def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
     return EngineDeadError
 
 
-def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
+def launch(model: ModelRef, config: SteererSettings) -> "AsyncLLM":
     """Start an engine on the event loop that will use it; raise ModelError if vLLM refuses the model. Takes minutes."""
     require_weights(model, config)
     prepare_environment(model, config)

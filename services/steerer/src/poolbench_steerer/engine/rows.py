@@ -1,7 +1,5 @@
 """What the engine lends to requests: places for texts of tasks, and rows of the worker's table."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
@@ -98,7 +96,7 @@ class TaskPlaces:
 class Rows:
     """Lend each row to one request at a time; further requests wait. Belongs to the engine's event loop."""
 
-    def __init__(self, llm: AsyncLLM, num_rows: int) -> None:
+    def __init__(self, llm: "AsyncLLM", num_rows: int) -> None:
         self._llm = llm
         self._num_lent = 0
         self._free: asyncio.Queue[int] = asyncio.Queue()

@@ -1,7 +1,5 @@
 """The part of a request about steering, and the steering that it means."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable
@@ -55,7 +53,7 @@ class EditBody(RequestBody):
         """Return the direction that `concept` means, once it is found."""
         return self._named
 
-    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> EditBody:
+    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> "EditBody":
         """Return the edit with the vector and the layer of a direction."""
         edit = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
         edit._named = named

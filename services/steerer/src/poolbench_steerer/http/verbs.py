@@ -1,7 +1,5 @@
 """HTTP verbs for ad-hoc requests, by the same functions as the queue's handlers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -62,7 +60,7 @@ class CheckBody(bounds.RequestBody):
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
-    def __init__(self, host: EngineHost, admission: Admission, directions: Directions) -> None:
+    def __init__(self, host: EngineHost, admission: "Admission", directions: Directions) -> None:
         self.host = host
         self.admission = admission
         self.directions = directions

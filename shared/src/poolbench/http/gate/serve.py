@@ -4,8 +4,6 @@ Serve accepts middlewares, but no options for its server. uvicorn looks its prot
 of that table is replaced in the proxy's process.
 """
 
-from __future__ import annotations
-
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +53,7 @@ def _others(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in headers if name.lower() != _NAME]
 
 
-def middlewares() -> list[Middleware]:
+def middlewares() -> "list[Middleware]":
     """Return the gate and the ids of requests; install the protocol of the server that is about to start.
 
     Raise ConfigError if there is no token, or a setting is wrong.
@@ -74,7 +72,7 @@ def middlewares() -> list[Middleware]:
     return [gate, Middleware(RequestIds)]  # the last one is the outermost
 
 
-def protocol_class(settings: GateSettings) -> type[H11Protocol]:
+def protocol_class(settings: GateSettings) -> "type[H11Protocol]":
     """Return uvicorn's h11 protocol with a limit of connections and without WebSockets.
 
     h11 bounds headers and trailers (64 KiB), refuses what is not valid HTTP/1.1, and reads no request ahead. httptools,

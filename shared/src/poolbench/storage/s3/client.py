@@ -1,7 +1,5 @@
 """The minio client with what it lacks: signed retries, the server's clock, renewed credentials, conditional writes."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from datetime import datetime
@@ -48,7 +46,7 @@ class Client(Minio):
         self._renewed = credentials
 
     @classmethod
-    def of(cls, service: S3Settings) -> Client:
+    def of(cls, service: S3Settings) -> "Client":
         """Return the client of a service. Raise ConfigError if its settings are incomplete or wrong."""
         name = service.variable("endpoint")
         parts = urlparse(service.endpoint)

@@ -1,7 +1,5 @@
 """Completions as the OpenAI API writes them: whole, in chunks, and errors."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
@@ -39,7 +37,7 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
     _begun: set[int] = field(default_factory=set)
-    _places: dict[int, _Place] = field(default_factory=dict)
+    _places: "dict[int, _Place]" = field(default_factory=dict)
     PREFIX: ClassVar = "cmpl"
     OBJECT: ClassVar = "text_completion"
     CHUNK: ClassVar = "text_completion"
