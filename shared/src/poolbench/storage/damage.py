@@ -50,8 +50,10 @@ def _place_of(path: str) -> str:
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """Yield all files that were set aside, with the time of the move."""
-    yield from map(_dated, store.list(f"{DAMAGED_FOLDER}/"))
+    """Yield all files that were set aside, with the time of the move: moving a folder keeps the time of writing."""
+    for info in store.list(f"{DAMAGED_FOLDER}/"):
+        moved = _TIME.search(info.path)
+        yield replace(info, modified_s=datetime.strptime(moved[1], "%Y%m%dT%H%M%S%z").timestamp()) if moved else info
 
 
 def described_damage(artifacts: Artifacts) -> str:
@@ -60,10 +62,3 @@ def described_damage(artifacts: Artifacts) -> str:
     size = sum(info.size for info in infos) / 1e6
     hint = "`poolbench-driver gc --delete` removes those that are older than a day"
     return f"{len(infos)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if infos else ""
-
-
-def _dated(info: ObjectInfo) -> ObjectInfo:
-    """Read the time of the move from the path: moving a folder keeps the time of writing."""
-    if (match := _TIME.search(info.path)) is None:
-        return info
-    return replace(info, modified_s=datetime.strptime(match[1], "%Y%m%dT%H%M%S%z").timestamp())

@@ -49,10 +49,8 @@ def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, reques
     store.put(path, json.dumps(body).encode(), if_absent=not requested)
 
 
-def named_scorers(
-    store: ObjectStore, concept: str = "", damaged: Callable[[str], None] | None = None
-) -> list[NamedScorer]:
-    """Return the scorers of a concept, or of all, by id.
+def named_scorers(store: ObjectStore, damaged: Callable[[str], None] | None = None) -> list[NamedScorer]:
+    """Return all scorers by id.
 
     Args:
         damaged: Called with the path of a record that cannot be read, which is left out.
@@ -61,7 +59,7 @@ def named_scorers(
         IntegrityError: A record cannot be read, and there is no `damaged`.
     """
     scorers = []
-    for info in store.list(scorers_path(concept)):
+    for info in store.list(scorers_path("")):
         if f"/{_GATES}" in info.path:
             continue
         try:

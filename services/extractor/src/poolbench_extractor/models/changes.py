@@ -45,8 +45,12 @@ def apply_change(
         ModelError: The folder changed since planning, is not a fine-tune of this model, or changes what is not
             supported here.
     """
-    if isinstance(change, RandomWeights):
-        _initialise(model, change.seed)
+    if isinstance(change, RandomWeights):  # what the architecture starts its training from, drawn on the CPU in float32
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+            torch.manual_seed(change.seed)
+            fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
+            for name, weight in model.named_parameters():
+                weight.copy_(fresh[name].to(weight.device, weight.dtype))
         return
     folder = Path(change.source)
     if (revision := change_revision(folder)) != change.revision:
@@ -63,15 +67,6 @@ def apply_change(
             weight, seed = model.get_parameter(name), change.random_seed
             added = delta if seed is None else shuffled(delta, seed, name)
             weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))
-
-
-def _initialise(model: Any, seed: int) -> None:
-    """Set all weights to what the architecture starts its training from; they are drawn on the CPU, in float32."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
-        torch.manual_seed(seed)
-        fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
-        for name, weight in model.named_parameters():
-            weight.copy_(fresh[name].to(weight.device, weight.dtype))
 
 
 def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:

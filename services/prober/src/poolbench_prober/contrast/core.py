@@ -142,11 +142,13 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     left_out = Counter(str(error.status) for error in errors if error is not None)
     if left_out:
         fields["details"] = {"left_out": dict(sorted(left_out.items()))}
-    if not len(used):
-        return Contrast(
-            _no_measures(errors, story_features.num_features, fields, params), _table(pairs, used, errors, None, ())
-        )
     published = params.protocol == "published"
+    if not len(used):
+        error = commonest(errors, _LACKING)
+        names = PUBLISHED if published else CORRECTED
+        nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
+        measures = [*nulls, num_features(story_features.num_features, fields)]
+        return Contrast(measures, _table(pairs, used, errors, None, ()))
     scores = row_scores(used, story_features, others=not published)
     if not published:
         scores = RowScores(*(values / np.sqrt(story_features.num_features) for values in scores))
@@ -155,16 +157,6 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     held_out = np.array([single.held_out for single in singles])
     measures = list(Figures(used, story_features, scores, held_out, params, fields).measures())
     return Contrast(measures, _table(pairs, used, errors, scores, singles))
-
-
-def _no_measures(
-    errors: Sequence[CellError | None], count: int, fields: dict[str, Any], params: ContrastParams
-) -> list[Measure]:
-    """Return the measures where no row can be used: null with the commonest status, but for the number of features."""
-    error = commonest(errors, _LACKING)
-    names = PUBLISHED if params.protocol == "published" else CORRECTED
-    nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
-    return [*nulls, num_features(count, fields)]
 
 
 def _table(

@@ -98,7 +98,15 @@ def shifts(
     before = _state(vectors, BEFORE, ids)
     cost.of_shift(len(ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
     after = _state(vectors, AFTER, ids, before.width)
-    reading_by_name = {name: _reading(name, texts, before, after, directions, params) for name in readings}
+
+    def read(name: str) -> Reading:
+        if name != "direction":
+            return word_reading(Words.from_table(texts), before, after, corrected=name == "corrected")
+        if directions is None:
+            raise InputError("the reading direction needs a table of directions")
+        return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
+
+    reading_by_name = {name: read(name) for name in readings}
     drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in reading_by_name}
     for state in random:
         check_cancelled()
@@ -136,21 +144,6 @@ def _state(vectors: Callable[[str], pa.Table], name: str, ids: list[str], width:
             f"state {name} has vectors of width {state_vectors.width}, and state {BEFORE} of width {width}"
         )
     return state_vectors
-
-
-def _reading(
-    name: str,
-    texts: pa.Table,
-    before: PooledVectors,
-    after: PooledVectors,
-    directions: pa.Table | None,
-    params: ValenceParams,
-) -> Reading:
-    if name != "direction":
-        return word_reading(Words.from_table(texts), before, after, corrected=name == "corrected")
-    if directions is None:
-        raise InputError("the reading direction needs a table of directions")
-    return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
 
 
 def _shift(

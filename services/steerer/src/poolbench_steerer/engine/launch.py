@@ -57,16 +57,14 @@ def needed_bytes(model: ModelRef, config: SteererSettings) -> int:
         model_skeleton = AutoModelForCausalLM.from_config(described, trust_remote_code=config.trust_remote_code)
     per_number = _BYTES.get(model.dtype, 4)
     weights = per_number * sum(parameter.numel() for parameter in model_skeleton.parameters())
-    cache = int((config.kv_cache_gib or 0) * 2**30) or per_number * _cached_numbers(described.get_text_config(), config)
+    cache = int((config.kv_cache_gib or 0) * 2**30)
+    if not cache:  # the keys and values of one text as long as the window
+        text: Any = described.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        window = config.max_model_len or text.max_position_embeddings
+        cache = per_number * 2 * int(text.num_hidden_layers * heads * width * window)
     return (weights + cache) // config.tensor_parallel + _WORKING_BYTES
-
-
-def _cached_numbers(described: Any, config: SteererSettings) -> int:
-    """Return the keys and values of one text as long as the window."""
-    heads = getattr(described, "num_key_value_heads", None) or described.num_attention_heads
-    width = getattr(described, "head_dim", None) or described.hidden_size // described.num_attention_heads
-    window = config.max_model_len or described.max_position_embeddings
-    return 2 * int(described.num_hidden_layers * heads * width * window)
 
 
 def prepare_environment(model: ModelRef, config: SteererSettings) -> None:

@@ -179,10 +179,13 @@ class EngineKeeper:
     async def _loaded(self, model: ModelRef) -> SteeringEngine:
         """Return the engine with this model; the caller must hold the gate."""
         engine = self.engine
-        if engine is None or engine.dead or not _serves(engine.model, model):
-            await self._idle.wait()
-            engine = await self._load(model)
-        return engine
+        if engine is not None and not engine.dead:
+            loaded = engine.model
+            same = (loaded.source, loaded.dtype) == (model.source, model.dtype)
+            if same and model.revision in (None, loaded.revision):  # without a revision any is accepted
+                return engine
+        await self._idle.wait()
+        return await self._load(model)
 
     async def _load(self, model: ModelRef) -> SteeringEngine:
         await asyncio.to_thread(require_unchanged, model)  # since its revision was taken
@@ -211,12 +214,6 @@ class EngineKeeper:
 
     def _is_dead(self) -> bool:
         return self.engine is not None and self.engine.dead
-
-
-def _serves(loaded: ModelRef, model: ModelRef) -> bool:
-    """Return whether a request for `model` can use `loaded`; without a revision any is accepted."""
-    same = (loaded.source, loaded.dtype) == (model.source, model.dtype)
-    return same and model.revision in (None, loaded.revision)
 
 
 def _identity(model: ModelRef) -> str:

@@ -111,10 +111,8 @@ class Directions:
         """Return the body with the vectors and layers that its concepts mean; raise NotFoundError, RestrictedError."""
         if body is None or all(edit.concept is None for edit in body.edits):
             return body
-        return await asyncio.to_thread(self._fill, model, body)
-
-    def _fill(self, model: ModelRef, body: SteeringBody) -> SteeringBody:
-        return body.model_copy(update={"edits": [self._filled(model, edit) for edit in body.edits]})
+        edits = await asyncio.to_thread(lambda: [self._filled(model, edit) for edit in body.edits])
+        return body.model_copy(update={"edits": edits})
 
     def _filled(self, model: ModelRef, edit: EditBody) -> EditBody:
         if edit.concept is None:

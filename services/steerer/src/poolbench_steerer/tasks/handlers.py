@@ -110,7 +110,11 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     sources = {at.name: role for role, at in DIRECTIONS.among(task.inputs)}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
-    unit = _alpha_of_strength_one(params, io)
+    unit = 1.0
+    if params.alpha_unit != "absolute":
+        calibration = io.table(CALIBRATION_ROLE())
+        require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
+        unit = plan.residual_norm(calibration, params.layer)
     batches, num_texts = [], 0
     for name, role in sources.items():
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
@@ -121,14 +125,6 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
-
-
-def _alpha_of_strength_one(params: GenerateParams, io: TaskIO) -> float:
-    if params.alpha_unit == "absolute":
-        return 1.0
-    calibration = io.table(CALIBRATION_ROLE())
-    require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
-    return plan.residual_norm(calibration, params.layer)
 
 
 def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:
