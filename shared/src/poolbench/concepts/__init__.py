@@ -10,14 +10,3 @@ from poolbench.concepts.concept import (
     stay,
     withheld,
 )
-
-__all__ = [
-    "CONCEPTS",
-    "ENTRY_POINT_GROUP",
-    "Concept",
-    "Neighbours",
-    "refuse_restricted",
-    "refuse_sensitive",
-    "stay",
-    "withheld",
-]

@@ -22,28 +22,3 @@ from poolbench.settings.services import (
     SteererSettings,
     TraceSettings,
 )
-
-__all__ = [
-    "STATE_FOLDER",
-    "BrokerSettings",
-    "ClusterSettings",
-    "ComposeSettings",
-    "ExtractorSettings",
-    "FolderSettings",
-    "GateSettings",
-    "HttpSettings",
-    "KuberaySettings",
-    "LogSettings",
-    "MemorySettings",
-    "PlaceSettings",
-    "PoolerSettings",
-    "ProcessSettings",
-    "S3Settings",
-    "ScalingSettings",
-    "ScorerSettings",
-    "Settings",
-    "SteererSettings",
-    "TraceSettings",
-    "refuse_unknown",
-    "state_folder",
-]

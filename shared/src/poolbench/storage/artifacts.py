@@ -24,7 +24,6 @@ from poolbench.storage.base import ObjectInfo, ObjectStore
 CHECKSUM = "checksum"
 TABLE_FILE = "table.arrow"
 SHARD_FILE = "table-{:05d}.arrow"
-__all__ = ["Artifacts", "Manifest"]
 
 #: Files of fewer bytes are written without a look at what is committed. It would be one request in three.
 _SMALL_BYTES = 1 << 20

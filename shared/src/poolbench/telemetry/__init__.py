@@ -4,5 +4,3 @@ Nothing here changes a result. Without Ray, as in tests and in the driver, an in
 """
 
 from poolbench.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Sink, record_to, record_to_ray
-
-__all__ = ["Counter", "Gauge", "Histogram", "Instrument", "Sink", "record_to", "record_to_ray"]

@@ -3,5 +3,3 @@
 from poolbench_prober.probing.core import task_measures
 from poolbench_prober.probing.outcomes import TaskProbes, predictions_table
 from poolbench_prober.probing.targets import Targets
-
-__all__ = ["Targets", "TaskProbes", "predictions_table", "task_measures"]

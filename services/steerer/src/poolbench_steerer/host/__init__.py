@@ -6,5 +6,3 @@ it to jobs, and repeats what a death has interrupted.
 """
 
 from poolbench_steerer.host.host import EngineHost
-
-__all__ = ["EngineHost"]
