@@ -17,7 +17,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
-from poolbench.steps.roles import Cell, SplitCell
+from poolbench.steps.roles import SplitCell
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
@@ -107,7 +107,13 @@ class ProberService:
         cells = sorted({cell for family in families for _, cell in family.among(io.missing)})
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.task} {cell.strategy}/{cell.layer}")
-            vectors = _of_instances(io, task, cell, targets)
+            all_shards = steps.TASK_VECTORS.among(task.inputs)
+            # In the order of their keys, so that the names of shards play no part.
+            shards = sorted((task.inputs[role], role) for role, at in all_shards if at[:2] == cell)
+            try:
+                vectors = instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
+            except InputError as error:  # shards that do not fit fail only their own cell
+                vectors = PooledVectors.failed(len(targets.ids), 1, error)
             classes = 1 if targets.is_regression else len(targets.classes)
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             probes = TaskProbes.of(targets, vectors, params)
@@ -245,21 +251,14 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: 
             return TokenStates.from_shards(io.shards(steps.VECTORS(*at)), passages, strategy.readout, params.sink_rule)
         except InputError as error:  # kept states that do not fit fail only their own cell
             return PooledVectors.failed(len(passages.ids), 1, error)
-    vectors = _pooled(io.table(steps.VECTORS(*at)), passages)
+    table = io.table(steps.VECTORS(*at))
+    try:
+        vectors = PooledVectors.from_table(table, passages.ids)
+    except InputError as error:  # a table that does not fit fails only its own cell
+        width = table.schema.field("vector").type.list_size // parts_of(table)[0]
+        vectors = PooledVectors.failed(len(passages.ids), width, error)
     role = steps.COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
-
-
-def _of_instances(io: TaskIO, task: Task, cell: Cell, targets: Targets) -> PooledVectors:
-    """Return the vectors of the instances from all shards of a cell; shards that do not fit fail only their own cell.
-
-    Shards are read in the order of their keys, so that their names play no part.
-    """
-    shards = sorted((task.inputs[role], role) for role, at in steps.TASK_VECTORS.among(task.inputs) if at[:2] == cell)
-    try:
-        return instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
-    except InputError as error:
-        return PooledVectors.failed(len(targets.ids), 1, error)
 
 
 def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
@@ -271,15 +270,6 @@ def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
         raise InputError(f"task {task.task_id} has no features of {shown(autoencoder)}; give {steps.STORY_FEATURES}")
     for _, role in sorted(keys_and_roles):
         yield from io.shards(role)
-
-
-def _pooled(table: pa.Table, passages: Passages) -> PooledVectors:
-    """Return the vectors of a table; a table that does not fit fails only its own cell."""
-    try:
-        return PooledVectors.from_table(table, passages.ids)
-    except InputError as error:
-        width = table.schema.field("vector").type.list_size // parts_of(table)[0]
-        return PooledVectors.failed(len(passages.ids), width, error)
 
 
 def create() -> ProberService:

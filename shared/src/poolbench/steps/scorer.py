@@ -145,11 +145,6 @@ def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
 
 
-def _scorer_shape(sized: Sized, _: Single) -> Shape:
-    """Return weights in float32: of the trained layer, or of the whole base, whose size is not known here."""
-    return Shape(1, base=sized.params.base, row_bytes=8e6 if sized.params.mode == "head" else 4.4e8)
-
-
 def _train_work(sized: Sized) -> tuple[float, str]:
     params = sized.params
     layers = "" if params.num_layers is None else f", {params.num_layers} layers"
@@ -169,7 +164,12 @@ TRAIN = Step(
     TrainParams,
     inputs=(SCORER_PASSAGES,),
     outputs=(
-        Output(SCORER, part_params("scorer"), shape=_scorer_shape),
+        Output(
+            SCORER,
+            part_params("scorer"),
+            # Weights in float32: of the trained layer, or of the whole base, whose size is not known here.
+            shape=lambda of, _: Shape(1, base=of.params.base, row_bytes=8e6 if of.params.mode == "head" else 4.4e8),
+        ),
         Output(MEASURES, part_params("measures"), shape=measures),
     ),
     summary="the classifier of one concept, with the measures of its training; imports take no passages",

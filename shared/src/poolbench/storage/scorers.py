@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import IntegrityError
-from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.base import ObjectStore
 
 #: Folder of a concept's records with the verdicts of gates.
 _GATES = "gates/"
@@ -63,7 +63,10 @@ def named_scorers(store: ObjectStore, damaged: Callable[[str], None] | None = No
         if f"/{_GATES}" in info.path:
             continue
         try:
-            scorers.append(_read(info, store.get(info.path)))
+            body, (_, concept, name) = json.loads(store.get(info.path)), info.path.split("/")
+            base = str(body.get("base", name.removesuffix(".json")))
+            requested = bool(body.get("requested"))
+            scorers.append(NamedScorer(concept, base, str(body["scorer"]), requested, info.modified_s))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if damaged is None:
                 remedy = "train or import that scorer again (a run, `poolbench-driver import scorers`), or remove it"
@@ -110,9 +113,3 @@ def meant(found: Iterable[NamedScorer]) -> NamedScorer:
 def defaults(known: Sequence[NamedScorer]) -> set[NamedScorer]:
     """Return the scorers that the names of their concepts mean."""
     return {meant(one for one in known if one.concept == name) for name in {one.concept for one in known}}
-
-
-def _read(info: ObjectInfo, data: bytes) -> NamedScorer:
-    body, (_, concept, name) = json.loads(data), info.path.split("/")
-    base = str(body.get("base", name.removesuffix(".json")))
-    return NamedScorer(concept, base, str(body["scorer"]), bool(body.get("requested")), info.modified_s)
