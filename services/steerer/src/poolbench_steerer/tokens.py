@@ -116,14 +116,7 @@ class Tokens:
 @cached(_LOADED, key=lambda model, add_bos=False, **_: (model, add_bos), lock=_LOCK)
 def tokens_of(model: ModelRef, *, add_bos: bool = False, trust_remote_code: bool = False) -> Tokens:
     """Return the tokenizer of a model, loaded once; raise ModelError when it has none."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model.source, revision=None if model.is_local else model.revision, trust_remote_code=trust_remote_code
-        )
-    except Exception as error:  # of whichever package reads this kind of tokenizer
-        trust = SteererSettings.variable("trust_remote_code")
-        raise unreadable(f"the tokenizer of {model.source}", model, error, trust) from error
-    return Tokens(tokenizer, add_bos=add_bos)
+    return _load(model, add_bos, trust_remote_code)
 
 
 async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
@@ -134,6 +127,17 @@ async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> 
         return tokens
     load = partial(tokens_of, model, trust_remote_code=trust_remote_code)
     return await asyncio.get_running_loop().run_in_executor(_LOADERS, load)
+
+
+def _load(model: ModelRef, add_bos: bool, trust_remote_code: bool) -> Tokens:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.source, revision=None if model.is_local else model.revision, trust_remote_code=trust_remote_code
+        )
+    except Exception as error:  # of whichever package reads this kind of tokenizer
+        trust = SteererSettings.variable("trust_remote_code")
+        raise unreadable(f"the tokenizer of {model.source}", model, error, trust) from error
+    return Tokens(tokenizer, add_bos=add_bos)
 
 
 def repeated_4grams(token_ids: Sequence[int]) -> float | None:

@@ -137,12 +137,7 @@ def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if if_absent:
-            return _link_once(name, target)
-        os.replace(name, target)
-        return True
-    except IsADirectoryError:
-        raise _blocked(target) from None
+        return _link_once(name, target) if if_absent else _replace(name, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
@@ -161,6 +156,14 @@ def _read_regular(file: Path) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as opened:
         return opened.read()
+
+
+def _replace(name: str, target: Path) -> bool:
+    try:
+        os.replace(name, target)
+    except IsADirectoryError:
+        raise _blocked(target) from None
+    return True
 
 
 def _blocked(path: Path) -> BlockedPathError:

@@ -88,7 +88,7 @@ class Tape:
             )
             for layer in layers
         ]
-        handles.append(decoder.backbone.register_forward_hook(self._finish))
+        handles.append(_trunk(decoder).register_forward_hook(self._finish))
         try:
             yield
         finally:
@@ -213,11 +213,16 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
     placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
-    with answering(decoder.backbone, answer) as calls:
+    with answering(_trunk(decoder), answer) as calls:
         logits_NV = decoder.model(input_ids=placeholder, use_cache=False).logits[0]
     if len(calls) != 1:
         raise HeadError("its language-model head does not read the output of its decoder")
     return logits_NV
+
+
+def _trunk(decoder: Decoder) -> nn.Module:
+    """Return the module whose output the language-model head reads."""
+    return decoder.backbone
 
 
 @contextmanager
