@@ -11,18 +11,15 @@ from common import Parser, write_report
 from ratios import GROUPS
 from scipy import stats
 
-from poolbench.statistics import (
-    auroc_resamples,
-    bootstrap_counts,
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import bootstrap_counts, group_mean_resamples, group_weights, percentile_interval
+from poolbench.statistics.correlation import spearman
+from poolbench.statistics.ranks import (
     friedman_test,
-    group_mean_resamples,
-    group_weights,
     iman_davenport_test,
     mean_rank_intervals,
     mean_ranks,
     nemenyi_critical_difference,
-    percentile_interval,
-    spearman,
 )
 
 LEVEL_TAILS = [2.5, 97.5]

@@ -15,9 +15,9 @@ import numpy as np
 from common import Parser, require_device, write_report
 from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
 
-from poolbench.statistics import auroc
-from poolbench_prober.solver import Problem, Solution, get_solver
-from poolbench_prober.solver.interface import TOLERANCE
+from poolbench.statistics.auroc import auroc
+from poolbench_prober.solver.batch import get_solver
+from poolbench_prober.solver.interface import TOLERANCE, Problem, Solution
 
 
 def parse() -> argparse.Namespace:

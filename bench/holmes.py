@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 from poolbench.config import resolve_model
 from poolbench.steps.prober import TaskParams
 from poolbench_corpora.probing import ProbingSets
-from poolbench_prober.probing import converged, published
-from poolbench_prober.probing.problem import Problem, score
+from poolbench_prober.probing import models, published
+from poolbench_prober.probing.models import Problem, score
 
 
 def parse() -> argparse.Namespace:
@@ -113,14 +113,14 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 def probes_per_minute(width: int, settings: argparse.Namespace) -> float:
     """Return how many probes with a choice among four C fit into a minute of one core: 2,000 instances, two classes."""
     drawn = problem(Size(min(2_000, settings.most_rows), width, 2), TaskParams())
-    spent = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
+    spent = _measure(drawn, lambda task: models.fit_converged(task, task.params.c_values).predicted, 1)
     return 60 / spent["cpu_s"]
 
 
 def compare(size: Size, num_seeds: int) -> dict[str, Any]:
     """Return CPU seconds and scores on dev of one set: ours with its choice among four C, theirs with all seeds."""
     drawn = problem(size, TaskParams(protocol="released"))
-    ours = _measure(drawn, lambda task: converged.fit(task, task.params.c_values).predicted, 1)
+    ours = _measure(drawn, lambda task: models.fit_converged(task, task.params.c_values).predicted, 1)
     theirs = _measure(drawn, adam.fit, num_seeds)
     numpy = _measure(drawn, lambda task: published.fit(task).predicted, num_seeds)
     return {

@@ -16,10 +16,12 @@ from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
 from probing.sides import compare
 from threadpoolctl import threadpool_info
 
-from poolbench.statistics import auroc_resamples, group_weights
-from poolbench_prober.solver import Solver, fit_folds, get_solver
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import group_weights
 from poolbench_prober.solver.backend import numpy_backend
-from poolbench_prober.solver.batch import BatchSolver
+from poolbench_prober.solver.batch import BatchSolver, get_solver
+from poolbench_prober.solver.fits import fit_folds
+from poolbench_prober.solver.interface import Solver
 
 #: Probes on which scikit-learn's ways are tried: the concept and a control labeling, at every C.
 TRIED = np.concatenate([np.arange(len(C_VALUES)), np.arange(4 * len(C_VALUES), 5 * len(C_VALUES))])

@@ -28,7 +28,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
-from poolbench.storage.s3.connections import Connections
+from poolbench.storage.s3.clock import Connections
 from poolbench.worker.taskio import TaskIO
 
 SMALL = pa.table({"passage_id": [f"p{number:04d}" for number in range(100)], "score": [0.5] * 100})

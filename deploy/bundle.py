@@ -5,8 +5,6 @@ installs from it and from nothing else. `--have` leaves out what the target has,
 versions of the target are preferred where they fit, and vLLM is the release that pairs with its PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -83,15 +81,9 @@ def write_bundle(options: argparse.Namespace) -> None:
         (folder / "have.txt").write_text("".join(f"{name}=={version}\n" for name, version in sorted(have.items())))
     if options.model:
         fetch_model(options.model, folder)
-    archive = [
-        "git",
-        "archive",
-        "--format=tar.gz",
-        "--prefix=poolbench/",
-        "-o",
-        str((folder / "project.tar.gz").resolve()),
-    ]
-    subprocess.run([*archive, "HEAD"], check=True, cwd=ROOT)
+    project = str((folder / "project.tar.gz").resolve())
+    archive = ["git", "archive", "--format=tar.gz", "--prefix=poolbench/", "-o", project, "HEAD"]
+    subprocess.run(archive, check=True, cwd=ROOT)
     describe(options, folder, have)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{folder}: {size / 1e6:,.0f} MB; left out because the target has it: {len(have)} packages")
@@ -145,10 +137,9 @@ def pins_beside(options: argparse.Namespace, scratch: Path) -> tuple[list[str], 
 def download(options: argparse.Namespace, pins: Sequence[str], wheels: Path, scratch: Path) -> None:
     """Download one file of each pin, with its hash checked, and build wheels of those that only have a source."""
     hashed = [pin for pin in pins if "--hash" in pin]
-    for number, (batch, flags) in enumerate(
-        [(hashed, ["--require-hashes"]), ([p for p in pins if p not in hashed], [])]
-    ):
-        file = scratch / f"download-{number}.txt"
+    unhashed = [pin for pin in pins if pin not in hashed]
+    for batch, flags in ((hashed, ["--require-hashes"]), (unhashed, [])):
+        file = scratch / "download.txt"
         file.write_text("".join(f"{pin}\n" for pin in batch))
         if batch:
             subprocess.run([*pip_download(options), "--dest", str(wheels), *flags, "-r", str(file)], check=True)

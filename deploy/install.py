@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = (ROOT / ".venv").resolve()
@@ -143,7 +143,7 @@ def install(
     print(f"installing {', '.join(names)} for Python {version_of(VENV / 'bin' / 'python')}", flush=True)
     pip = Installer(profile, bundle)
     hashed = [file for file in files if file != TORCH]
-    pip.install(["--require-hashes", *_each("-r", hashed)], hashed)
+    pip.install(["--require-hashes", *[part for file in hashed for part in ("-r", str(file))]], hashed)
     if profile == "cpu" and not bundle:
         install_torch(pip)
     if packages:
@@ -262,9 +262,9 @@ def supported_python(asked: str | None) -> str:
         return answer[0]
     if sys.version_info[:2] in SUPPORTED:
         return sys.executable
-    found_first = next(_candidates(), None)
-    if found_first:
-        return found_first
+    for version in SUPPORTED:  # the oldest first
+        if first := find_python("python" + _shown([version])):
+            return first
     current = _shown([sys.version_info[:2]])
     raise InstallError(
         f"no Python of {_shown(SUPPORTED)} was found (this is {current}; looked on PATH, in pyenv and in uv). "
@@ -278,14 +278,6 @@ def go_on_with(python: str) -> None:
     if os.path.realpath(python) != os.path.realpath(sys.executable):
         sys.stdout.flush()
         os.execv(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]])
-
-
-def _candidates() -> Iterator[str]:
-    """Yield interpreters of the supported versions, the oldest first: on PATH, of pyenv, of uv."""
-    for version in SUPPORTED:
-        path = find_python("python" + _shown([version]))
-        if path:
-            yield path
 
 
 def find_python(name: str) -> str | None:
@@ -334,17 +326,13 @@ def create_environment(bundle: Path | None) -> None:
     if uv() is None:
         if subprocess.run([*_pip(), "--version"], check=False, capture_output=True).returncode:
             _run([str(VENV / "bin" / "python"), "-m", "ensurepip"])
-        _install_uv(bundle)
-
-
-def _install_uv(bundle: Path | None) -> None:
-    """Install uv by pip. It is a convenience: pip does the same as uv, more slowly."""
-    source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
-    with tempfile.TemporaryDirectory() as folder:
-        pin = Path(folder, "uv.txt")
-        pin.write_text("".join(f"{line}\n" for line in pins_of(BUILD) if line.startswith("uv==")))
-        command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
-        subprocess.run(command, check=False)
+        # uv is a convenience: pip does the same, more slowly.
+        source = ["--no-index", "--find-links", str(bundle / "wheels")] if bundle else []
+        with tempfile.TemporaryDirectory() as folder:
+            pin = Path(folder, "uv.txt")
+            pin.write_text("".join(f"{line}\n" for line in pins_of(BUILD) if line.startswith("uv==")))
+            command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", *source, "-r", str(pin)]
+            subprocess.run(command, check=False)
 
 
 def _share_packages(bundle: Path) -> None:
@@ -497,10 +485,6 @@ def reason_of(output: Sequence[str]) -> str:
     errors = [line for line in output if re.match(r"\s*(error|ERROR|cause|×)", line)]
     plain = [re.sub(r"^\W*(error|ERROR|cause)?:?\s*", "", line).strip() for line in errors or output[-1:]]
     return ": ".join(dict.fromkeys([*plain[:1], *plain[-1:]])) or "it ended without a message"
-
-
-def _each(option: str, files: Sequence[Path]) -> list[str]:
-    return [part for file in files for part in (option, str(file))]
 
 
 def pip_sources() -> dict[str, list[str]]:

@@ -5,8 +5,6 @@ name the hashes of all files of a release, as the package index serves them. Lin
 machine are ignored, because they may hold only some of these files. Versions that still fit are kept.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -49,7 +47,11 @@ def main() -> int:
 def lock(profile: str) -> None:
     """Compile the pins of a profile; PyTorch for CPUs and its CUDA libraries get files of their own."""
     options = ["--no-deps"] if profile == "build" else overrides(profile)
-    current = [re.sub(r" *\\\n.*", "\n", pin, flags=re.DOTALL) for pin in _current(profile)]
+    # Versions are kept where they fit. All profiles share those of the first.
+    files = [REQUIREMENTS / f"{profile}.txt", *([TORCH] if profile == "cpu" else [])]
+    files += [REQUIREMENTS / "cpu.txt"] if profile == "gpu" else []
+    before = {pin.split("==")[0]: pin for file in files if file.exists() for pin in pins_of(file)}
+    current = [re.sub(r" *\\\n.*", "\n", pin, flags=re.DOTALL) for pin in before.values()]
     with tempfile.TemporaryDirectory() as folder:
         versions, packages = Path(folder, f"{profile}.txt"), Path(folder, "pylock.toml")
         versions.write_text("".join(current))  # uv keeps what it lists, where it fits
@@ -122,17 +124,6 @@ def compile_pins(source: str, target: Path, options: Sequence[str], python: str 
     quiet = ["--no-config", "--no-header", "--no-annotate", "--no-emit-index-url", "--quiet"]
     command = [uv() or "uv", "pip", "compile", source, "-o", str(target), "--python-version", python]
     subprocess.run([*command, *quiet, *index, *options], check=True, cwd=REQUIREMENTS)
-
-
-def _current(profile: str) -> list[str]:
-    """Return the pins whose versions are kept where they fit. All profiles share those of the first."""
-    files = [REQUIREMENTS / f"{profile}.txt", *([TORCH] if profile == "cpu" else [])]
-    pins = {name: pin for file in files if file.exists() for name, pin in _by_name(file)}
-    return list({**pins, **(dict(_by_name(REQUIREMENTS / "cpu.txt")) if profile == "gpu" else {})}.values())
-
-
-def _by_name(file: Path) -> Iterator[tuple[str, str]]:
-    return ((pin.split("==")[0], pin) for pin in pins_of(file))
 
 
 def environments() -> Iterator[dict[str, str]]:

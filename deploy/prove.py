@@ -113,10 +113,6 @@ class Proof:
         """Return whether a step ran and ended with 0."""
         return any(step["name"] == name and step["exit"] == 0 for step in self.steps)
 
-    def last_output(self) -> str:
-        """Return the end of the output of the last step."""
-        return str(self.steps[-1]["output"])
-
 
 def main() -> int:
     """Run all steps and write the report."""
@@ -169,7 +165,7 @@ def prove(proof: Proof, options: argparse.Namespace) -> None:
             proof.wait(running, proof.deadline - running.began - RATIOS_S)
         proof.step("rows", [str(PYTHON), "-c", ROWS, "runs"], 30)
         if proof.ended_well("rows"):
-            proof.figures["run"] = json.loads(proof.last_output().splitlines()[-1])
+            proof.figures["run"] = json.loads(str(proof.steps[-1]["output"]).splitlines()[-1])
     ratios(proof, options)
 
 

@@ -19,7 +19,7 @@ from poolbench.machine import gpu
 from poolbench.machine.gpu import MARGIN_BYTES, DeviceMemory, GpuBusyError, SharedGpu, engine_share
 from poolbench.runtime import replica
 from poolbench.settings import SteererSettings
-from poolbench_steerer.engine.memory import fitted, needed_bytes
+from poolbench_steerer.engine.launch import fitted, needed_bytes
 
 GIB = 2**30
 TOTAL = 80 * GIB

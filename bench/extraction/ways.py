@@ -20,7 +20,7 @@ from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench.storage.artifacts import table_to_bytes
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Encoded, Reading
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
@@ -65,7 +65,7 @@ def plain(work: Workload) -> None:
 def ours(work: Workload, requests: Sequence[Request]) -> dict[str, pa.Table]:
     """Run the forward pass and all strategies at all layers, and make the tables."""
     requests_by_layer = dict.fromkeys(work.layers, tuple(requests))
-    return extract_encoded(work.decoder, work.passages, requests_by_layer, reading=Reading(limits=work.limits))
+    return extract(work.decoder, work.passages, requests_by_layer, reading=Reading(limits=work.limits))
 
 
 def ours_written(work: Workload, requests: Sequence[Request], folder: Path) -> int:

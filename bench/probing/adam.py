@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from poolbench_prober.probing.problem import Problem
+from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import RELEASED
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poolbench.statistics import grouped_folds
+from poolbench.statistics.folds import grouped_folds
 
 C_VALUES = (0.01, 0.1, 1.0, 10.0)
 NUM_FOLDS = 5

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from common import reports_memory, reset_peak, resident_bytes
 
-from poolbench_prober.solver import fit_folds, fit_probes
+from poolbench_prober.solver.fits import fit_folds, fit_probes
 from probing.data import Protocol
 
 

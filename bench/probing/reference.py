@@ -10,7 +10,7 @@ from common import Clock, Spent
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from probing.data import Protocol
 
 #: Largest difference of a held-out AUROC at which two solutions count as one.

@@ -12,7 +12,7 @@ import numpy as np
 from common import Clock, Spent
 from threadpoolctl import threadpool_limits
 
-from poolbench_prober.solver import fit_folds
+from poolbench_prober.solver.fits import fit_folds
 from probing import reference
 from probing.data import NUM_FOLDS, Protocol
 from probing.reference import Way

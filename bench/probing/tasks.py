@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.probing.problem import Problem
+from poolbench_prober.probing.models import Problem
 
 
 class Size(NamedTuple):

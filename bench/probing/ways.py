@@ -25,7 +25,7 @@ from poolbench.steps.prober import TaskParams
 from poolbench_corpora.probing import ProbingData, ProbingSets, shared_passages
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import thinned
-from poolbench_prober.probing.problem import Problem, score
+from poolbench_prober.probing.models import Problem, score
 from poolbench_prober.probing.targets import Targets
 
 _BATCH = 10
@@ -61,7 +61,7 @@ def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     from poolbench_extractor.encode import PassageTexts
     from poolbench_extractor.forward import capture as forward
     from poolbench_extractor.models.load import load_decoder
-    from poolbench_prober.probing import converged
+    from poolbench_prober.probing import models
 
     decoder = load_decoder(resolve_model(model), ExtractorSettings(device="cpu"))
     passages = shared_passages(data.values())
@@ -75,7 +75,7 @@ def ours(model: str, data: dict[str, ProbingData]) -> dict[str, Any]:
     scores = {}
     for name, set_data in data.items():
         drawn = problem_of(set_data, vectors, TaskParams())
-        scores[name] = test_score(drawn, converged.fit(drawn, drawn.params.c_values).predicted)
+        scores[name] = test_score(drawn, models.fit_converged(drawn, drawn.params.c_values).predicted)
     return {"scores": scores, "num_run": num_run, "num_distinct": len(set(texts))}
 
 

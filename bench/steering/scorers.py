@@ -10,8 +10,7 @@ from common import turns
 from transformers.utils import logging as transformers_logging
 
 from poolbench.models.bases import find_base
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Head, Scorer, pick_device, read_tokens, shared_encoder
+from poolbench_scorer.models.scorer import Head, Scorer, load_classifier, pick_device, read_tokens, shared_encoder
 from poolbench_scorer.models.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)

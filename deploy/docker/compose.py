@@ -52,7 +52,14 @@ def up() -> None:
 
 def build() -> None:
     """Build every image whose parts changed."""
-    _gather_wheels()
+    # Wheels that the pins name go from pip's configured folders into the build's context.
+    files = [REQUIREMENTS / "cpu.txt", REQUIREMENTS / f"cpu{UNHASHED}"]
+    pins = {line.split()[0].lower() for file in files for line in file.read_text().splitlines() if line.strip()}
+    for folder in map(Path, pip_sources().get("find-links", set())):
+        for wheel in folder.glob("*.whl") if folder.is_dir() else ():
+            name, version = wheel.name.split("-")[:2]
+            if f"{name.lower().replace('_', '-')}=={version}" in pins and not (WHEELS / wheel.name).exists():
+                shutil.copy(wheel, WHEELS / wheel.name)
     # One after another: the images share layers, which a parallel build would make several times.
     for service in (*NODES, "driver", *([] if S3Settings.load().endpoint else ["s3"])):
         _CONSOLE.print(f"building {service}")
@@ -62,20 +69,16 @@ def build() -> None:
 def down() -> None:
     """Remove the containers; volumes with data, queue and models stay."""
     _compose("stop", *NODES)
-    _forget_head()
+    # The state of Ray's head goes from Redis: the next `up` starts with new containers. Without Redis this fails.
+    command = ["docker", "compose", "--project-name", "poolbench", "exec", "--no-TTY", "--env", "REDISCLI_AUTH"]
+    environment = {**os.environ, "REDISCLI_AUTH": keys.read("REDIS_PASSWORD")}
+    flush = [*command, "redis", "redis-cli", "-n", "0", "FLUSHDB"]
+    subprocess.run(flush, check=False, capture_output=True, env=environment)
     _compose("--profile", "tools", "down", "--remove-orphans")
     filters = [f"label={SCRATCH}", "label=com.docker.compose.project=poolbench"]
     listed = ["docker", "volume", "ls", "--quiet", *(part for condition in filters for part in ("--filter", condition))]
     if scratch := subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split():
         subprocess.run(["docker", "volume", "rm", *scratch], check=True, stdout=subprocess.DEVNULL)
-
-
-def _forget_head() -> None:
-    """Remove the state of Ray's head from Redis: the next `up` starts with new containers. Skip it without Redis."""
-    command = ["docker", "compose", "--project-name", "poolbench", "exec", "--no-TTY", "--env", "REDISCLI_AUTH"]
-    environment = {**os.environ, "REDISCLI_AUTH": keys.read("REDIS_PASSWORD")}
-    flush = [*command, "redis", "redis-cli", "-n", "0", "FLUSHDB"]
-    subprocess.run(flush, check=False, capture_output=True, env=environment)
 
 
 def status() -> None:
@@ -96,16 +99,13 @@ def _compose(*arguments: str) -> None:
     profile = ["--profile", "s3"] if everything or not S3Settings.load().endpoint else []
     profile += ["--profile", "monitoring"] if everything or ComposeSettings.load().monitoring else []
     command = ["docker", "compose", "--file", str(FOLDER / "compose.yaml"), *profile, *arguments]
-    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments(), **_own_variables()})
-
-
-def _own_variables() -> dict[str, str]:
-    """Return the variables of the compose file that are no settings."""
     image = ["docker", "image", "inspect", "--format", "{{.Id}}", "poolbench/head"]
     image_id = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
     # A head of other code must not restore the services of the one before.
     variables = {"SECRETS_FOLDER": str(keys.folder()), "HEAD_IMAGE_ID": image_id.removeprefix("sha256:")[:12] or "none"}
-    return variables | ({"S3_IMAGE": s3_image} if (s3_image := ComposeSettings.load().s3_image) else {})
+    if s3_image := ComposeSettings.load().s3_image:
+        variables["S3_IMAGE"] = s3_image
+    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments(), **variables})
 
 
 @cache
@@ -117,17 +117,6 @@ def _build_arguments() -> Mapping[str, str]:
         if option != "find-links" and remote:
             arguments[f"PIP_{option.upper().replace('-', '_')}"] = " ".join(remote)
     return arguments
-
-
-def _gather_wheels() -> None:
-    """Copy wheels that the pins name from pip's configured folders into the build's context."""
-    files = [REQUIREMENTS / "cpu.txt", REQUIREMENTS / f"cpu{UNHASHED}"]
-    pins = {line.split()[0].lower() for file in files for line in file.read_text().splitlines() if line.strip()}
-    for folder in map(Path, pip_sources().get("find-links", set())):
-        for wheel in folder.glob("*.whl") if folder.is_dir() else ():
-            name, version = wheel.name.split("-")[:2]
-            if f"{name.lower().replace('_', '-')}=={version}" in pins and not (WHEELS / wheel.name).exists():
-                shutil.copy(wheel, WHEELS / wheel.name)
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ Compose keeps owner and mode of a file.
 
 import json
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.docker.s3_setup import USERS
@@ -43,7 +42,15 @@ def prepare() -> None:
     for user, pair in pairs.items():
         for kind, value in zip(("access", "secret"), pair, strict=True):
             _write(f"s3_{user}_{kind}", value)
-    _write("s3.json", _identities(pairs))
+    users = [  # root may do everything; the others what the bucket's policy says
+        {
+            "name": user,
+            "credentials": [{"accessKey": access, "secretKey": secret}],
+            "actions": ["Admin"] if user == "root" else [],
+        }
+        for user, (access, secret) in pairs.items()
+    ]
+    _write("s3.json", json.dumps({"identities": users}, indent=1))
 
 
 def read(name: str) -> str:
@@ -60,19 +67,6 @@ def _s3_keys() -> dict[str, Pair]:
         return {"root": ("", ""), "driver": pair, "services": pair}
     users = ("root", *USERS)
     return {user: (f"poolbench-{user}", read(f"s3_{user}_secret") or secrets.token_hex(20)) for user in users}
-
-
-def _identities(pairs: Mapping[str, Pair]) -> str:
-    """Return SeaweedFS's configuration. Root may do everything; the others what the bucket's policy says."""
-    users = [
-        {
-            "name": user,
-            "credentials": [{"accessKey": access, "secretKey": secret}],
-            "actions": ["Admin"] if user == "root" else [],
-        }
-        for user, (access, secret) in pairs.items()
-    ]
-    return json.dumps({"identities": users}, indent=1)
 
 
 def _write(name: str, content: str) -> None:

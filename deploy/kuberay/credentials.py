@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from poolbench.errors import ConfigError
 from poolbench.settings import PlaceSettings, S3Settings, Settings
 
@@ -104,8 +106,8 @@ def _given(model: type[Settings], *fields: str) -> Values:
     """Return the variables of these fields that the environment or the folder of secrets sets."""
     loaded = model.load()
     names = [field for field in fields if field in loaded.model_fields_set]
-    return {model.variable(field): _plain(getattr(loaded, field)) for field in names}
-
-
-def _plain(value: Any) -> str:
-    return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)
+    values = ((field, getattr(loaded, field)) for field in names)
+    return {
+        model.variable(field): str(value.get_secret_value() if isinstance(value, SecretStr) else value)
+        for field, value in values
+    }

@@ -99,7 +99,11 @@ def wait(console: Console) -> list[AppState]:
             failed = [app for app in seen if app.state == "DEPLOY_FAILED"]
             late = time.monotonic() - started > DEPLOY_TIMEOUT_S
             if failed or late:
-                raise EndpointError(_why(failed or [app for app in seen if app.state != "RUNNING"], late))
+                apps = failed or [app for app in seen if app.state != "RUNNING"]
+                reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
+                lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
+                summary = f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:"
+                raise EndpointError("\n".join([summary, *lines]))
             time.sleep(_POLL_S)
 
 
@@ -129,12 +133,6 @@ def _table(seen: list[AppState], elapsed_s: float) -> Table:
     return table
 
 
-def _why(apps: list[AppState], late: bool) -> str:
-    reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
-    lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
-    return f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:\n" + "\n".join(lines)
-
-
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     """Return the options of `AppOptions` by service, given the GPUs of the whole cluster.
 
@@ -162,15 +160,12 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     if most > 1:
         steerer["max_replicas"] = most
     app_options |= {"steerer": steerer}
-    return {name: kwargs for name in SERVICES if (kwargs := app_options.get(name, {}) | _replicas(name))}
-
-
-def _replicas(service: str) -> dict[str, Any]:
-    """Return the numbers of replicas that the environment asks for."""
     settings = ScalingSettings.load()
-    if (replica_range := settings.range_of(service)) is None:
-        return {}
-    return {"num_replicas": replica_range[0], "max_replicas": replica_range[1], "idle_s": settings.replica_idle_s}
+    for name in SERVICES:
+        if (replicas := settings.range_of(name)) is not None:
+            numbers = {"num_replicas": replicas[0], "max_replicas": replicas[1], "idle_s": settings.replica_idle_s}
+            app_options.setdefault(name, {}).update(numbers)
+    return app_options
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:

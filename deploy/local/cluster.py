@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import apps, head
-from deploy.local.exposure import require_loopback
+from deploy.local.head import require_loopback
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.machine.preflight import find_gaps, installed_profile, print_gaps
 from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.broker import Owner, require_owner
 from poolbench.queue.letters import NEWEST_SHOWN
-from poolbench.queue.owner import Owner, require_owner
 from poolbench.storage import open_store, require_conditional_writes, store_id
 
 _CONSOLE = Console()
@@ -42,7 +42,12 @@ def up(state: Path) -> None:
     apps.wait(_CONSOLE)
     if still := apps.unhealthy(cluster.http, _token(cluster), apps.ANSWER_TIMEOUT_S):
         raise PoolbenchError(f"no answer over HTTP from {', '.join(still)}; logs: {cluster.logs}")
-    _require_loopback(cluster, state)
+    try:
+        require_loopback(cluster)
+    except ConfigError:  # other machines can reach it
+        head.stop(cluster, _CONSOLE.print)
+        forget(state)
+        raise
     _CONSOLE.print(f"[green]up[/green] in {time.monotonic() - started:.0f} s")
     _print_addresses(cluster)
 
@@ -77,16 +82,6 @@ def status(state: Path) -> None:
     _print_addresses(cluster)
 
 
-def _require_loopback(cluster: Cluster, state: Path) -> None:
-    """Stop a cluster that other machines can reach."""
-    try:
-        require_loopback(cluster)
-    except ConfigError:
-        head.stop(cluster, _CONSOLE.print)
-        forget(state)
-        raise
-
-
 def _living(state: Path) -> Cluster | None:
     """Return the running cluster, and clear away the remains of a crashed one."""
     cluster = load(state)
@@ -100,7 +95,12 @@ def _living(state: Path) -> Cluster | None:
 
 def _start(state: Path) -> Cluster:
     _check_machine()
-    _check_servers(new_cluster(state))
+    cluster = new_cluster(state)
+    store = open_store(cluster.store)
+    require_conditional_writes(store)
+    broker = Broker(cluster.broker)
+    TaskQueue(broker).ping()
+    require_owner(broker, Owner(store_id=store_id(store), store_uri=cluster.store))
     for attempt in range(1, _START_ATTEMPTS + 1):
         _CONSOLE.print(f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}")
         try:
@@ -131,15 +131,6 @@ def _check_machine() -> None:
     profile = installed_profile()
     if profile and print_gaps(find_gaps(profile, None)):
         raise ConfigError("the cluster was not started")
-
-
-def _check_servers(cluster: Cluster) -> None:
-    """Check store and broker before anything starts."""
-    store = open_store(cluster.store)
-    require_conditional_writes(store)
-    broker = Broker(cluster.broker)
-    TaskQueue(broker).ping()
-    require_owner(broker, Owner(store_id=store_id(store), store_uri=cluster.store))
 
 
 def _token(cluster: Cluster) -> str:

@@ -40,7 +40,11 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
-    head = subprocess.Popen(_command(options))
+    state = []
+    if os.environ.get("RAY_REDIS_ADDRESS") and (password := _redis_password()):
+        state = [f"--redis-password={password}"]
+    of_head = ["--head", f"--port={RAY_PORT}", "--num-cpus=2", "--include-dashboard=false"]
+    head = subprocess.Popen(command(options.address, options.services, *of_head, *state))
     threading.Thread(target=_end_with, args=(head,), daemon=True).start()
     try:
         _connect(options.address or "127.0.0.1")
@@ -60,14 +64,6 @@ def _end_with(head: subprocess.Popen[bytes]) -> NoReturn:
     code = head.wait()
     print(f"Ray's head ended with {code}", file=sys.stderr, flush=True)
     os._exit(code & 0xFF or Exit.FAILURES)
-
-
-def _command(options: argparse.Namespace) -> list[str]:
-    state = []
-    if os.environ.get("RAY_REDIS_ADDRESS") and (password := _redis_password()):
-        state = [f"--redis-password={password}"]
-    head = ["--head", f"--port={RAY_PORT}", "--num-cpus=2", "--include-dashboard=false"]
-    return command(options.address, options.services, *head, *state)
 
 
 def _redis_password() -> str:

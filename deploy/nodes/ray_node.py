@@ -71,7 +71,11 @@ def run_node(work: Callable[[], int]) -> int:
     """Prepare this node and do its work; return an exit code. An error that an operator can correct is one line."""
     try:
         prepare()
-        end_on_signal()
+
+        def end(number: int, _: object) -> NoReturn:  # as an exception does, so that Ray is stopped
+            sys.exit(128 + number)
+
+        signal.signal(signal.SIGTERM, end)
         return work()
     except PoolbenchError as error:
         print(f"error {error}", file=sys.stderr)
@@ -93,12 +97,3 @@ def require_token(head: str) -> None:
         ) from None
     except (RayError, RuntimeError) as error:  # it went away again; Ray's node waits for it
         print(f"the head {head} does not answer: {error}", file=sys.stderr)
-
-
-def end_on_signal() -> None:
-    """Let SIGTERM end this process as an exception does, so that it stops Ray."""
-
-    def end(number: int, _: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)

@@ -10,15 +10,7 @@ import time
 from typing import NoReturn
 
 from deploy.local.head import answers
-from deploy.nodes.ray_node import (
-    RAY_PORT,
-    READY_PORT,
-    add_options,
-    command,
-    require_token,
-    run_node,
-    service,
-)
+from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, command, require_token, run_node, service
 
 _STOP_S = 30
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
-from poolbench.statistics import paired_permutation_test
+from poolbench.statistics.paired import paired_permutation_test
 from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.contract.load import load_run_config

@@ -14,7 +14,7 @@ import pytest
 
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench_corpora.audit import audit
 from poolbench_corpora.audit.training import Training
 from poolbench_corpora.planted import build_planted

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from poolbench.errors import ConfigError, InputError
-from poolbench.statistics import mcnemar_power
+from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.training_size import required_training_size
 from poolbench_driver.cli import app
 from poolbench_driver.pilots import compare_pilots, read_pilot

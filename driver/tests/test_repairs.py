@@ -19,8 +19,8 @@ from tests.waiting import PATIENCE_S
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
+from poolbench.storage.artifacts import folder_of, manifest_path, seal
 from poolbench.storage.damage import objects_set_aside, set_object_aside
-from poolbench.storage.manifest import folder_of, manifest_path, seal
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.loop import OutdatedPlanError
 from poolbench_driver.loop.outcomes import Failure

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from poolbench.statistics import bootstrap_counts, percentile_interval
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
 from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry

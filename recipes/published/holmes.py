@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from poolbench.statistics import percentile_interval
+from poolbench.statistics.bootstrap import percentile_interval
 from poolbench.statistics.winning_rate import (
     discriminability,
     present_means,

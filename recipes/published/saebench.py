@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from poolbench.errors import InputError
-from poolbench.statistics import bootstrap_counts, percentile_interval
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall
 from poolbench_driver.contract.source import Line, read_csv
 from poolbench_driver.pages.text import interval, paragraph, table

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from recipes.published.stated import Check, Disagreement, Meaning, Significance
 
-from poolbench.statistics.rank_tests import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
+from poolbench.statistics.ranks import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.suites.poolbench.official import OfficialTable
 

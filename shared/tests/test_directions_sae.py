@@ -8,7 +8,7 @@ from safetensors.numpy import save
 
 from poolbench.directions import DirectionContext, SparseAutoencoder, available_directions, compute_direction
 from poolbench.directions.sae_files import read_folder
-from poolbench.directions.sae_tensors import read_tensors
+from poolbench.directions.sae_formats.converted import read_tensors
 from poolbench.errors import CellError, InputError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)

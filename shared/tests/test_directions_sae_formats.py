@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from poolbench.directions import SparseAutoencoder
 from poolbench.directions.sae_files import read_folder
-from poolbench.directions.sae_sites import layer_of
+from poolbench.directions.sae_formats.converted import layer_of
 from poolbench.errors import InputError
 
 WIDTH, FEATURES = 6, 11

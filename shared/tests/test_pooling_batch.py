@@ -12,9 +12,9 @@ import torch
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.errors import CellError
 from poolbench.pooling import STRATEGIES, TokenContext
-from poolbench.pooling.align import first_tokens_of_words, tokens_of_words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
+from poolbench.pooling.context import first_tokens_of_words, tokens_of_words
 from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, Signals
 from poolbench.pooling.states import KeptPassage, states_table

@@ -17,7 +17,7 @@ import torch
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.sinks import SinkRule
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 
 #: Signals may be as large as sinks here.
 INCLUDE = SinkRule(leave_out=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError
-from poolbench.settings import ExtractorSettings, FolderSettings, PlaceSettings, S3Settings, SteererSettings, files
+from poolbench.settings import ExtractorSettings, FolderSettings, PlaceSettings, S3Settings, SteererSettings
 from poolbench.settings.base import refuse_unknown
 
 
@@ -88,7 +88,7 @@ def test_a_folder_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytes
 
 def test_the_folder_of_docker_is_read_if_it_exists(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POOLBENCH_SECRETS")
-    monkeypatch.setattr(files, "DEFAULT_FOLDER", secrets)
+    monkeypatch.setattr("poolbench.settings.base.DEFAULT_FOLDER", secrets)
     (secrets / "POOLBENCH_TOKEN").write_text("mounted")
     assert PlaceSettings.load().token.get_secret_value() == "mounted"
 

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from poolbench.statistics import (
-    StatisticError,
-    auroc,
-    auroc_resamples,
-    bootstrap_counts,
-    group_weights,
-    percentile_interval,
-    within_pair_accuracy,
-)
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import bootstrap_counts, group_weights, percentile_interval
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.paired import within_pair_accuracy
 
 
 def test_auroc_counts_ties_one_half():

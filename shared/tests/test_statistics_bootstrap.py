@@ -3,17 +3,10 @@
 import numpy as np
 import pytest
 
-from poolbench.statistics import (
-    StatisticError,
-    bootstrap_counts,
-    friedman_test,
-    group_mean_resamples,
-    group_weights,
-    mean_interval,
-    mean_rank_intervals,
-    paired_differences,
-)
-from poolbench.statistics.rank_tests import nemenyi_test
+from poolbench.statistics.bootstrap import bootstrap_counts, group_mean_resamples, group_weights, mean_interval
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.paired import paired_differences
+from poolbench.statistics.ranks import friedman_test, mean_rank_intervals, nemenyi_test
 
 
 def test_resamples_agree_with_repeated_rows():

@@ -5,12 +5,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.winning_rate import (
     discriminability,
     mean_winning_rate,
     published_winning_rate,
+    rank_resolution,
     scaled_ranks,
     winning_rate_resamples,
 )

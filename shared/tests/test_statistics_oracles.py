@@ -12,17 +12,16 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
-from poolbench.statistics import (
+from poolbench.statistics.bootstrap import t_interval
+from poolbench.statistics.correlation import kendall, spearman
+from poolbench.statistics.multiple import benjamini_hochberg, holm
+from poolbench.statistics.ranks import (
     friedman_test,
-    holm,
     iman_davenport_test,
     nemenyi_critical_difference,
-    spearman,
-    t_interval,
+    nemenyi_test,
+    tie_groups,
 )
-from poolbench.statistics.correlation import kendall
-from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.rank_tests import nemenyi_test, tie_groups
 
 
 @pytest.fixture(params=[1, 8], ids=["ties", "no ties"])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, paired_permutation_test
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.paired import paired_permutation_test
 
 
 def test_by_hand():

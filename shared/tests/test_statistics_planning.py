@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, mcnemar_power, mcnemar_test, recommend_training_size
-from poolbench.statistics.mcnemar import McNemarPower
-from poolbench.statistics.training_size import required_training_size, total_size
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_test
+from poolbench.statistics.training_size import recommend_training_size, required_training_size, total_size
 
 
 def enumerated(p01, p10, n, alpha):

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import (
+from poolbench.statistics.correlation import kendall, pearson, spearman
+from poolbench.statistics.multiple import benjamini_hochberg, holm
+from poolbench.statistics.ranks import (
+    block_ranks,
+    complete_ranks,
     friedman_test,
-    holm,
     mean_rank_intervals,
     mean_ranks,
     nemenyi_critical_difference,
-    spearman,
+    nemenyi_quantile,
 )
-from poolbench.statistics.correlation import kendall, pearson
-from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.rank_tests import nemenyi_quantile
-from poolbench.statistics.ranks import block_ranks, complete_ranks
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError
+from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.wilcoxon import wilcoxon_test
 
 

@@ -14,8 +14,7 @@ from minio.error import InvalidResponseError, S3Error, ServerError
 
 from poolbench.storage.s3 import retries
 from poolbench.storage.s3.client import Client
-from poolbench.storage.s3.clock import ServerClock
-from poolbench.storage.s3.connections import Connections
+from poolbench.storage.s3.clock import Connections, ServerClock
 from poolbench.storage.s3.retries import retried
 
 

@@ -15,7 +15,7 @@ from tests.servers.meddler import Fault, Meddler, meddling
 from poolbench.errors import ConfigError, StoreError
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, require_conditional_writes
-from poolbench.storage.s3 import S3Store, upload
+from poolbench.storage.s3 import S3Store
 
 pytestmark = pytest.mark.cluster
 KEY = "prober.probe.0001"
@@ -156,7 +156,7 @@ def test_an_interrupted_upload_leaves_no_parts(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(upload, "wait", interrupted)
+    monkeypatch.setattr("poolbench.storage.s3.store.wait", interrupted)
     store = opened(uri, s3_service, part_bytes=5 << 20)
     with pytest.raises(KeyboardInterrupt):
         store.put("stopped", bytes(31 << 20))

@@ -21,8 +21,7 @@ from poolbench.statuses import TaskOutcome
 from poolbench.storage import Artifacts, open_store
 from poolbench.telemetry import Instrument, record_to
 from poolbench.telemetry.catalog import INSTRUMENTS, QUEUE_MESSAGES, STORE_SECONDS, TASKS
-from poolbench.telemetry.instruments import MAX_VALUES, OTHER, Histogram, Label
-from poolbench.telemetry.ray_sink import RaySink
+from poolbench.telemetry.instruments import MAX_VALUES, OTHER, Histogram, Label, RaySink
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
 

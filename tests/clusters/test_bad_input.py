@@ -20,7 +20,7 @@ from tests.servers.services import cluster_environment, serving
 from poolbench.contracts.wire import SERVICES
 from poolbench.machine import about
 from poolbench.queue import Broker
-from poolbench.queue.owner import FILE, KEY, Owner, require_owner
+from poolbench.queue.broker import FILE, KEY, Owner, require_owner
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, open_store, store_id
 from poolbench.storage.folder import FolderStore

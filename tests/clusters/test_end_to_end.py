@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from deploy.local.exposure import exposed
+from deploy.local.head import exposed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.hub import serving
 from safetensors.torch import load_file, save_file

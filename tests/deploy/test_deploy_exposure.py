@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from deploy.local import state
-from deploy.local.exposure import exposed, make_private, require_loopback
+from deploy.local.head import exposed, make_private, require_loopback
 from tests.ports import NAMED, unnamed
 from tests.waiting import PATIENCE_S
 

@@ -20,9 +20,8 @@ from poolbench.contracts import tables
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import PoolbenchError
 from poolbench.storage import Artifacts
+from poolbench.storage.artifacts import TABLE_FILE, FileEntry, Manifest, folder_of, manifest_path, table_to_bytes
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path
-from poolbench.storage.writer import TABLE_FILE, table_to_bytes
 from poolbench_driver.adhoc.arrays import load_array
 from poolbench_driver.cluster.services import table_of_stream
 from poolbench_driver.imports.activation_files import ActivationReader

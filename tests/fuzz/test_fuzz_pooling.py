@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from poolbench.config import assets_folder
 from poolbench.errors import CellError, InputError
 from poolbench.pooling import STRATEGIES, Reduction, TokenContext, Words
-from poolbench.pooling.align import word_span_of_tokens
 from poolbench.pooling.batch import Outcome, Request, Weighing, pool_layer
+from poolbench.pooling.context import word_span_of_tokens
 from poolbench.pooling.registry import StrategySpec
 from poolbench.pooling.signals import SIGNALS
 from poolbench_extractor.encode import PassageTexts, Reading, encode

@@ -19,8 +19,8 @@ from poolbench.directions.sae_files import architecture_of, k_of, read_config
 from poolbench.errors import PoolbenchError
 from poolbench.settings.access import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
+from poolbench.storage.artifacts import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench.storage.scorers import named_scorers
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.adhoc.texts import read_lines

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.storage.manifest import folder_of
+from poolbench.storage.artifacts import folder_of
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poolbench.statistics import drawn_splits, group_weights
-from poolbench.statistics.folds import grouped_folds
+from poolbench.statistics.bootstrap import group_weights
+from poolbench.statistics.folds import drawn_splits, grouped_folds
 from poolbench_prober.probing.compression import dealt_folds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ KEEPS_GROUPS = {
     "poolbench.statistics.bootstrap:group_mean_resamples": "the groups it is given",
     "poolbench.statistics.folds:grouped_folds": "the groups it is given",
     "poolbench.statistics.folds:drawn_splits": "the groups it is given",
-    "poolbench.statistics.resampling:group_weights": "the groups it is given",
+    "poolbench.statistics.bootstrap:group_weights": "the groups it is given",
     "poolbench_corpora.audit.confounds:figures": "groups, the resamples of D1",
     "poolbench_corpora.audit.training:Training.of": "groups, the folds of D1",
     "poolbench_corpora.checks:partition": "documents",
@@ -59,7 +59,7 @@ KEEPS_GROUPS = {
     "poolbench_prober.contrast.figures:Figures._samples": "subjects",
     "poolbench_prober.contrast.figures:Figures._quotients": "subjects",
     "poolbench_prober.contrast.figures:Figures._of_halves.drawn": "subjects",
-    "poolbench_prober.contrast.subjects:held_out_share": "pairs of stories",
+    "poolbench_prober.contrast.core:held_out_share": "pairs of stories",
     "poolbench_prober.d1.design:Design.build": "groups",
     "poolbench_prober.d1.design:_labelings": "matched pairs, as permuted_labels; the folds keep groups",
     "poolbench_prober.d1.design:_weights": "groups",
@@ -67,11 +67,11 @@ KEEPS_GROUPS = {
     "poolbench_prober.d1.reading:RowReader._fit": "groups",
     "poolbench_prober.sparse:_Split.resamples": "groups",
     "poolbench_prober.sparse:_folds": "groups",
-    "poolbench_prober.probing.class_code:ClassSender.choose": "groups of the set",
+    "poolbench_prober.probing.codes:ClassSender.choose": "groups of the set",
     "poolbench_prober.probing.compression:send": "groups of the set",
     "poolbench_prober.probing.compression:dealt_folds": "groups of the set",
     "poolbench_prober.probing.outcomes:Outcome.of": "groups of the set",
-    "poolbench_prober.probing.core:_test_weights": "groups of the set",
+    "poolbench_prober.probing.core:task_measures": "groups of the set",
     "poolbench_prober.probing.targets:Targets.split": "groups of the set",
     "poolbench_prober.probing.value_code:ValueSender.__init__": "groups of the set",
     "poolbench_prober.valence.figures:resample_weights": "words, or groups of passages along a direction",
@@ -86,7 +86,7 @@ DRAWS_UNITS = {
     "poolbench.statistics.bootstrap:mean_interval": "concepts, each the mean over its cells",
     "poolbench.statistics.paired:_num_reached": "signs of concepts, each the mean over its cells",
     "poolbench.statistics.ranks:mean_rank_intervals": "concepts, each the mean over models",
-    "poolbench.statistics.resampling:bootstrap_counts": "the units that its caller names",
+    "poolbench.statistics.bootstrap:bootstrap_counts": "the units that its caller names",
     "poolbench.statistics.winning_rate:rank_resolution": "probing sets or concepts",
     "poolbench_driver.comparison.changes:_value_row": "concepts, each the mean over its cells",
     "poolbench_driver.comparison.changes:_rank_changes": "concepts",
@@ -108,8 +108,8 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.samples:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
-    "poolbench_prober.probing.published.training:train": "first weights of a probe",
-    "poolbench_prober.probing.published.training:_pass": "order of an epoch, and dropout; splits are of groups",
+    "poolbench_prober.probing.published:train": "first weights of a probe",
+    "poolbench_prober.probing.published:_pass": "order of an epoch, and dropout; splits are of groups",
     "poolbench_prober.probing.targets:control_values": "control labels have no meaning, and splits are of groups",
     "poolbench_scorer.training.examples:couple_passages": "unpaired passages of train; true pairs come first",
 }

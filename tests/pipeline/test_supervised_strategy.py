@@ -37,7 +37,7 @@ def cells():
 
 def probed(cells, strategy):
     design, splits, tables = cells
-    train, test = (PooledVectors.from_table(tables[s][f"{strategy}/{LAYER}"], splits[s]) for s in ("train", "test"))
+    train, test = (PooledVectors.from_table(tables[s][f"{strategy}/{LAYER}"], splits[s].ids) for s in ("train", "test"))
     result = probe_cell(design, train, test, PARAMS)
     return result, {measure.metric: measure for measure in result.measures}
 

@@ -71,7 +71,9 @@ class Suite:
         for of in wanted:
             vectors = tables[f"{of}/{signal.block}"]
             fitted, held_out = (
-                PooledVectors.from_table(vectors.filter(pc.is_in(vectors["passage_id"], split["passage_id"])), passages)
+                PooledVectors.from_table(
+                    vectors.filter(pc.is_in(vectors["passage_id"], split["passage_id"])), passages.ids
+                )
                 for split, passages in ((read.train, train), (read.test, test))
             )
             measures = probe_cell(design, fitted, held_out, _PARAMS).measures

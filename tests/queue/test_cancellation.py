@@ -58,7 +58,7 @@ def _embed() -> None:
 
 
 def _permute() -> None:
-    from poolbench.statistics import paired_permutation_test
+    from poolbench.statistics.paired import paired_permutation_test
 
     paired_permutation_test(np.random.default_rng(0).normal(size=200), num_resamples=100_000)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from poolbench.statistics.groups import components
+from poolbench.statistics.folds import components
 from poolbench.texts import words_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import InputError
-from poolbench.statistics import mcnemar_power, paired_differences, t_interval
+from poolbench.statistics.bootstrap import t_interval
+from poolbench.statistics.mcnemar import mcnemar_power
+from poolbench.statistics.paired import paired_differences
 from poolbench_corpora.reading import name_in, records
 
 #: File and line, and the columns there.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench.contracts.measures import Measure
-from poolbench.statistics import group_weights
+from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.audit import excess_over_confound
 

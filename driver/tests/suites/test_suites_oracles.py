@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure
+from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, table_from_rows
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench_driver.suites.poolbench.d2 import d2_measures, excess_measures, published_d2
 from poolbench_driver.suites.poolbench.d3 import ScorerPair, published_d3
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, response_grids

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench.statistics import nemenyi_critical_difference
+from poolbench.statistics.ranks import nemenyi_critical_difference
 from poolbench_driver.contract.metrics import all_metrics, metric_info
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.cell_table import layer_stability

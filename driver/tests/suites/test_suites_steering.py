@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import to_rows
+from poolbench.contracts.measures import GatedScorer, to_rows
 from poolbench.contracts.results import result_table
 from poolbench.contracts.tables import (
     FLUENCY,

@@ -109,7 +109,7 @@ def test_intervals_of_exponents_agree_with_a_loop(tmp_path: Path) -> None:
     """Least squares within one stratum, resampled by numpy."""
     from recipes.published.ce_bench import _exponent
 
-    from poolbench.statistics import bootstrap_counts
+    from poolbench.statistics.bootstrap import bootstrap_counts
 
     rng = np.random.default_rng(0)
     widths = np.array([12, 12, 13, 14, 14, 16])

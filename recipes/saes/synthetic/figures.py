@@ -11,7 +11,7 @@ from recipes.saes.synthetic.encoders import TRUE, encoders
 from recipes.saes.synthetic.world import World
 
 from poolbench.contracts.tables import FEATURES, features_schema, table_from_rows
-from poolbench.statistics import t_interval
+from poolbench.statistics.bootstrap import t_interval
 from poolbench.steps.prober import ContrastParams
 from poolbench_extractor.features import ALL, Encoder, pooled
 from poolbench_prober.contrast import contrast

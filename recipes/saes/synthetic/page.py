@@ -9,7 +9,7 @@ from recipes.saes.synthetic import world
 from recipes.saes.synthetic.encoders import TRUE
 from recipes.saes.synthetic.figures import DESCRIPTIONS, SCORES, Figures, lead
 
-from poolbench.statistics import t_interval
+from poolbench.statistics.bootstrap import t_interval
 from poolbench_driver.pages.text import paragraph, table
 
 _MODEL = (

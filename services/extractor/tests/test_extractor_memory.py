@@ -11,7 +11,7 @@ import torch
 
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches
 from poolbench_extractor.models.decoder import Decoder
@@ -54,10 +54,10 @@ def passages(llama: Decoder, texts: list[str]) -> list[Encoded]:
 def test_halved_batches_give_the_same_vectors(
     error: Callable[[], BaseException], llama: Decoder, passages: list[Encoded]
 ) -> None:
-    expected = extract_encoded(llama, passages, WANTED)
+    expected = extract(llama, passages, WANTED)
     progress: list[tuple[int, int]] = []
     with memory_for(llama, 150, error) as fitted:
-        found = extract_encoded(llama, passages, WANTED, progress=lambda *done: progress.append(done))
+        found = extract(llama, passages, WANTED, progress=lambda *done: progress.append(done))
     assert max(fitted) <= 150 and len(fitted) > 3
     assert progress[-1] == (20, 20) and progress == sorted(progress)
     for role, table in expected.items():
@@ -69,19 +69,19 @@ def test_halved_batches_give_the_same_vectors(
 def test_a_passage_that_alone_is_too_large_is_an_error(llama: Decoder, passages: list[Encoded]) -> None:
     """Not a failed row: on a larger device the same artifact would hold a vector."""
     with memory_for(llama, 20, MemoryError), pytest.raises(DeviceMemoryError, match="tokens does not fit"):
-        extract_encoded(llama, passages, WANTED)
+        extract(llama, passages, WANTED)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(llama: Decoder, passages: list[Encoded]) -> None:
     with memory_for(llama, 20, lambda: RuntimeError("shapes differ")), pytest.raises(RuntimeError, match="shapes"):
-        extract_encoded(llama, passages, WANTED)
+        extract(llama, passages, WANTED)
 
 
 def test_the_hooks_are_gone_after_a_failed_pass(llama: Decoder, passages: list[Encoded]) -> None:
     # Transformers leaves hooks of its own once it was asked for hidden states.
     before = [list(block._forward_hooks) for block in llama.blocks]
     with memory_for(llama, 20, MemoryError), pytest.raises(DeviceMemoryError):
-        extract_encoded(llama, passages, WANTED)
+        extract(llama, passages, WANTED)
     assert [list(block._forward_hooks) for block in llama.blocks] == before and not llama.lock.locked()
 
 

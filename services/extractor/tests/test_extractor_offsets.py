@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from poolbench.pooling.align import first_tokens_of_words, tokens_of_words
+from poolbench.pooling.context import first_tokens_of_words, tokens_of_words
 
 TEXT = "Ana met 👩‍🔬 in Čačak  ;\n你好 naïve"
 WORDS = ["Ana", "met", "👩‍🔬", "in", "Čačak", ";", "你好", "naïve"]

@@ -20,7 +20,7 @@ from poolbench.pooling.states import read_states
 from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
-from poolbench_extractor import core, states
+from poolbench_extractor import core
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, Reading
@@ -80,7 +80,7 @@ def assert_same(here: dict[str, pa.Table], there: dict[str, pa.Table], layer: in
 def test_every_strategy_agrees_on_the_demo_model(
     demo: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states.StateKeeper.__init__, "__defaults__", (20_000,))  # several shards
+    monkeypatch.setattr(core.StateKeeper.__init__, "__defaults__", (20_000,))  # several shards
     passages, annotations = passages_of([*texts, "word " * 600, ""])
     shards: dict[int, list[pa.Table]] = {1: [], 4: []}
     sinks = {layer: found.append for layer, found in shards.items()}

@@ -19,8 +19,8 @@ from poolbench_pooler.annotate import (
     parse,
     tokenize,
 )
+from poolbench_pooler.core import parse_together
 from poolbench_pooler.keywords import DocumentFrequencies
-from poolbench_pooler.parallel import parse_together
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {

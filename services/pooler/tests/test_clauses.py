@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from poolbench.errors import CellError
-from poolbench_pooler.clauses import segment_clauses
+from poolbench_pooler.annotate import segment_clauses
 
 # (words with UPOS, head, relation) and the clause of each word.
 UD_CASES = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench.errors import CellError
-from poolbench_prober.probing.class_code import code_lengths
+from poolbench_prober.probing.codes import code_lengths
 from poolbench_prober.probing.compression import BLOCKS, block_ends, constant_predictor, dealt_folds, laplace, send
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)

@@ -118,7 +118,7 @@ def test_coverage_rules(train, plant, params, make_vectors_table, applied, statu
     if status == "ok":  # a gap of exactly 5 points is allowed
         flags = [label == 1 or row // 2 % 20 != 0 for row, label in enumerate(train.labels)]
     table = make_vectors_table(train.ids, plant(train, 2.0), flags)
-    vectors = PooledVectors.from_table(table, train)
+    vectors = PooledVectors.from_table(table, train.ids)
     result = probe_cell(Design.build(train, None, params), vectors, None, params)
     assert {measure.status for measure in result.measures} == {status}
     assert result.measures[0].coverage == pytest.approx(np.mean(flags))
@@ -141,10 +141,10 @@ def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_
     matrix = plant(train, 2.0).astype(np.float32)
     table = make_vectors_table(train.ids, matrix)
     shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
-    found = PooledVectors.from_table(shuffled, train)
+    found = PooledVectors.from_table(shuffled, train.ids)
     np.testing.assert_array_equal(found.matrix_nW, matrix.astype(np.float64))
     with pytest.raises(InputError, match="10 of 120 passages are missing"):
-        PooledVectors.from_table(table.slice(10), train)
+        PooledVectors.from_table(table.slice(10), train.ids)
 
 
 def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):

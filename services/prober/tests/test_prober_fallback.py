@@ -8,7 +8,7 @@ import torch
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.vectors import PooledVectors
@@ -54,7 +54,7 @@ def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
 
 
 def statuses(train, params, make_vectors_table, matrix, applied):
-    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train)
+    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train.ids)
     result = probe_cell(Design.build(train, None, params), vectors, None, params)
     assert all(measure.value is None for measure in result.measures)
     return {measure.status for measure in result.measures}

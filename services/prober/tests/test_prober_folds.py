@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poolbench.errors import CellError
-from poolbench.statistics import connected_groups, grouped_folds
+from poolbench.statistics.folds import connected_groups, grouped_folds
 
 
 def test_groups_are_connected_components():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench.errors import CellError
-from poolbench.statistics import grouped_folds
+from poolbench.statistics.folds import grouped_folds
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import probe_cell

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from poolbench.statistics import auroc, grouped_folds
-from poolbench_prober.solver import fit_probes
+from poolbench.statistics.auroc import auroc
+from poolbench.statistics.folds import grouped_folds
+from poolbench_prober.solver.fits import fit_probes
 
 
 def cross_validated(vectors, labels, folds):

@@ -7,7 +7,7 @@ from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.errors import CellError, UnknownNameError
 from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
@@ -187,7 +187,7 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
     assert parts_of(table) == (1, None)
     table = table.cast(vectors_schema(WIDTH, 3, "best_heads"))
     assert parts_of(table) == (3, "best_heads")
-    found = PooledVectors.from_table(table, train)
+    found = PooledVectors.from_table(table, train.ids)
     assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
 
 

@@ -16,11 +16,18 @@ from poolbench.errors import CellError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
-from poolbench_prober.probing.problem import Problem
-from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit
-from poolbench_prober.probing.published.losses import cross_entropy, cross_entropy_of_softmax, smooth_l1
-from poolbench_prober.probing.published.recipes import train_probe
-from poolbench_prober.probing.published.training import Schedule
+from poolbench_prober.probing.models import Problem
+from poolbench_prober.probing.published import (
+    PAPER,
+    RECIPES,
+    RELEASED,
+    Schedule,
+    cross_entropy,
+    cross_entropy_of_softmax,
+    fit,
+    smooth_l1,
+    train_probe,
+)
 
 PARAMS = {name: TaskParams(protocol=name, compression=False, num_bootstrap=0) for name in RECIPES}
 
@@ -255,7 +262,7 @@ THREADS = """
 import hashlib, sys, numpy as np
 from threadpoolctl import threadpool_limits
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.probing.problem import Problem
+from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import fit
 rng = np.random.default_rng(0)
 vectors, values = rng.normal(size=(400, 3072)), rng.normal(size=400)

@@ -6,9 +6,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from poolbench.errors import CellError
-from poolbench_prober.solver import Problem, choose_solver, fit_folds, fit_probes, get_solver
 from poolbench_prober.solver import newton as newton_module
 from poolbench_prober.solver.backend import numpy_backend
+from poolbench_prober.solver.batch import choose_solver, get_solver
+from poolbench_prober.solver.fits import fit_folds, fit_probes
+from poolbench_prober.solver.interface import Problem
 from poolbench_prober.solver.kernel import Standardised
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-from poolbench_prober.solver import fit_folds, fit_probes, fit_ridge, fit_softmax, get_solver
+from poolbench_prober.solver.batch import get_solver
+from poolbench_prober.solver.fits import fit_folds, fit_probes, fit_ridge, fit_softmax
 
 SOLVERS = ["numpy", "torch:cpu"]
 COEFFICIENTS, AUROC = 1e-3, 1e-4

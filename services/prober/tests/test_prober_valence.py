@@ -259,7 +259,7 @@ THREADS = """
 import hashlib, sys
 import numpy as np
 from threadpoolctl import threadpool_limits
-from poolbench_prober.valence.plane import common_plane
+from poolbench_prober.valence.reading import common_plane
 from poolbench_prober.valence.words import valences
 from poolbench_prober.d1.published import unit_rows
 rng = np.random.default_rng(0)

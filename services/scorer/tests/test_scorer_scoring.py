@@ -18,8 +18,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 from poolbench.models.bases import find_base
 from poolbench.steps.scorer import ScoreParams, TrainParams
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Encoder, Head, Scorer, load_scorer
+from poolbench_scorer.models.scorer import Encoder, Head, Scorer, load_classifier, load_scorer
 from poolbench_scorer.models.scoring import score_texts, scores_table
 from poolbench_scorer.models.windows import pad_ids
 from poolbench_scorer.training.train import Trained, train_scorer

@@ -17,8 +17,7 @@ from transformers import AutoTokenizer
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
 from poolbench.models.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, read_tokens
+from poolbench_scorer.models.scorer import Scorer, cut_model, load_classifier, load_scorer, read_tokens
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.examples import (
     build_examples,

@@ -4,8 +4,6 @@ A concept is two objects: `concepts/<id>/concept.json` has its definition, `conc
 passages. The definition is written last and only if there is none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
@@ -18,13 +16,13 @@ from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.contracts.tables import PASSAGES
 from poolbench.contracts.wire import CONCEPTS_FOLDER
 from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, NotFoundError, shown
+from poolbench.storage.artifacts import table_from_bytes, table_to_bytes
 from poolbench.storage.base import ObjectStore
-from poolbench.storage.writer import table_from_bytes, table_to_bytes
 
 _DEFINITION, _DEFINITIONS = TypeAdapter(Concept), TypeAdapter(list[Concept])
 _FILE = "concept.json"
 _REVISION = "[0-9a-f]{16}"
-_ATTACHED: list[Library] = []
+_ATTACHED: "list[Library]" = []
 #: Concepts of the run that this process reads, by id: the store may have lost them, or others of their names.
 _RECALLED: dict[str, Concept] = {}
 

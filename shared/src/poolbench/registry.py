@@ -130,8 +130,10 @@ class Registry(Generic[T]):
             self._fill(point.load())
         except Exception as error:  # code of other packages may raise anything
             self._items = before
-            message = f"{self._name(point)} cannot be loaded: {_describe(error)}; repair or uninstall it"
-            raise ConfigError(message) from error
+            package = f"package {point.dist.name} {point.dist.version}" if point.dist else "a package without metadata"
+            plug_in = f"{self.kind} plug-in {point.name!r} ({point.value}) of {package}"
+            reason = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+            raise ConfigError(f"{plug_in} cannot be loaded: {reason}; repair or uninstall it") from error
         self._loaded_points.add(point)
 
     def _fill(self, loaded: Any) -> None:
@@ -145,11 +147,3 @@ class Registry(Generic[T]):
         elif not isinstance(loaded, ModuleType):
             what = f"a {self.kind}, or a module or function that registers one,"
             raise ConfigError(f"it is a {type(loaded).__name__}; {what} is needed")
-
-    def _name(self, point: EntryPoint) -> str:
-        package = f"package {point.dist.name} {point.dist.version}" if point.dist else "a package without metadata"
-        return f"{self.kind} plug-in {point.name!r} ({point.value}) of {package}"
-
-
-def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"

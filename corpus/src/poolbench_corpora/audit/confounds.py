@@ -12,7 +12,8 @@ import numpy as np
 
 from poolbench.concepts import Concept
 from poolbench.errors import CellError
-from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench_corpora.audit.training import TEXT_FEATURES, Training, one_hot
 from poolbench_corpora.checks import seed_pattern

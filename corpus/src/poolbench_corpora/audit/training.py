@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.errors import CellError
-from poolbench.statistics import connected_groups, grouped_folds
+from poolbench.statistics.folds import connected_groups, grouped_folds
 from poolbench.statuses import Status
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

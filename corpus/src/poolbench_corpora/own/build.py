@@ -16,7 +16,7 @@ from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.config import ConceptSettings
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.texts import count_words, words_of
 from poolbench_corpora.near import infer_documents
 from poolbench_corpora.own.files import Text, read_pairs, read_texts

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from poolbench.concepts import Concept
 from poolbench.errors import CellError
-from poolbench.statistics import auroc_resamples, connected_groups, group_weights, percentile_interval
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
+from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench_corpora.audit import audit

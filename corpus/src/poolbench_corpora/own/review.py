@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.concepts import Concept
-from poolbench.statistics import MIN_GROUPS, connected_groups
+from poolbench.statistics.folds import MIN_GROUPS, connected_groups
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT
 from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, has_inferred_documents, token_difference

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.errors import CorpusError
-from poolbench.statistics import connected_groups, drawn_splits
+from poolbench.statistics.folds import connected_groups, drawn_splits
 from poolbench_corpora.probing.samples import PAIRS, PIECES, Note, ProbingSet, Sample, Span, choose, first_notes
 from poolbench_corpora.reading import is_unlabelled, marks_missing
 

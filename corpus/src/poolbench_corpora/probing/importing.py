@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import yaml
 
-from poolbench.config.yaml_files import read_yaml
+from poolbench.config.base import read_yaml
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError, shown
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.data import probing_data

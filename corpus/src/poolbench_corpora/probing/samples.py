@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationError
 
 from poolbench.config import StrictModel
-from poolbench.config.yaml_files import read_yaml
+from poolbench.config.base import read_yaml
 from poolbench.errors import ConfigError
 
 Type = Literal["syntax", "morphology", "semantics", "reasoning", "discourse"]

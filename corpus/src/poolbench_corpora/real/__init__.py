@@ -1,6 +1,6 @@
 """Real text: readers of the openly licensed archives, and corpora with weak labels made from them."""
 
-from poolbench_corpora.real import sources as _sources  # noqa: F401  (registers the sources)
+from poolbench_corpora.real import sources as _sources
 from poolbench_corpora.real.build import build_real, real_concepts, real_revision
 from poolbench_corpora.real.documents import (
     ARCHIVES_VARIABLE,

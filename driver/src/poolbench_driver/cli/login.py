@@ -20,7 +20,7 @@ def login(
 ) -> None:
     """Keep the address and the token of a cluster, after a check, so that other commands reach it over HTTP."""
     from poolbench.settings import ClusterSettings
-    from poolbench.settings.login import Login, keep_login
+    from poolbench.settings.access import Login, keep_login
     from poolbench_driver.cluster.services import Services
 
     parts = urlsplit(url)
@@ -39,7 +39,7 @@ def login(
 
 def logout() -> None:
     """Remove the address and the token that `login` kept."""
-    from poolbench.settings.login import drop_login, login_path
+    from poolbench.settings.access import drop_login, login_path
 
     typer.echo(f"{login_path()} is removed" if drop_login() else "there was no login")
 

@@ -41,7 +41,8 @@ def plan_data(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
-    from poolbench.statistics import StatisticError, recommend_training_size
+    from poolbench.statistics.inputs import StatisticError
+    from poolbench.statistics.training_size import recommend_training_size
 
     if not width:
         raise ConfigError("--width is missing: the width of the vectors that the probes read")

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from poolbench.statistics import holm, mean_interval, paired_permutation_test
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.bootstrap import bootstrap_counts, mean_interval, percentile_interval
+from poolbench.statistics.multiple import holm
+from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statuses import Status
 from poolbench_driver.comparison.pairing import (
     Pairing,

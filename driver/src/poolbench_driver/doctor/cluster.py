@@ -14,7 +14,7 @@ from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
 from poolbench.models.folders import list_folder
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.owner import require_owner
+from poolbench.queue.broker import require_owner
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 from poolbench.storage.damage import described_damage

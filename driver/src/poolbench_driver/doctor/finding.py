@@ -15,7 +15,7 @@ from poolbench import __version__
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.machine.sharing import require_shared
-from poolbench.queue.owner import Owner, require_owner
+from poolbench.queue.broker import Owner, require_owner
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import ServiceState
 from poolbench.steps import steps_version

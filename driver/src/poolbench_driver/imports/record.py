@@ -16,7 +16,7 @@ from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import ACTIVATIONS_FOLDER
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.storage import Artifacts
-from poolbench.storage.manifest import seal, unseal
+from poolbench.storage.artifacts import seal, unseal
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import ModelInfo
 

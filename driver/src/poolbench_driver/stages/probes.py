@@ -9,8 +9,7 @@ from itertools import product
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import prober as steps
-from poolbench.steps.base import Step
-from poolbench.steps.common import NoParams
+from poolbench.steps.base import NoParams, Step
 from poolbench.steps.roles import Cell, Role, Split, SplitCell
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import extractor as steps
-from poolbench.steps.base import Keys
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import Keys, StrategyParam
 from poolbench.steps.extractor import EXTRACT, PASSAGES, VECTORS, ChangeParams, ExtractParams
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
 from poolbench.steps.roles import Split, SplitCell

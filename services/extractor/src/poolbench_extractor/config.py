@@ -1,7 +1,5 @@
 """Parameters of the extractor's tasks and requests, responses, and batch sizes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,7 +7,7 @@ from pydantic import Field
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
 from poolbench.models.folders import requested_model
-from poolbench.steps.common import SinkParams
+from poolbench.steps.base import SinkParams
 from poolbench.steps.extractor import ReadingParams
 
 #: Texts of one HTTP request.

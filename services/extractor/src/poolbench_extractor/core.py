@@ -1,27 +1,74 @@
 """Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import CALIBRATION, table_from_rows
 from poolbench.errors import InputError
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.signals import KEPT_SIGNALS, from_source
+from poolbench.pooling.signals import KEPT_SIGNALS, Signals, from_source
 from poolbench.pooling.sinks import SinkRule
+from poolbench.pooling.states import SHARD_BYTES, KeptPassage, ShardWriter
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.states import Sink, StateKeeper
 
+#: Takes the shards of one layer.
+Sink = Callable[[pa.Table], None]
 Progress = Callable[[int, int], None]
+
+
+class StateKeeper:
+    """Writes the states of one layer, in the model's dtype, to a sink; at most one shard is held in memory."""
+
+    def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
+        self._writer = ShardWriter(sink, width, shard_bytes)
+        self._failed = [passage for passage in encoded if passage.error is not None]
+        self._done: set[int] = set()
+
+    def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
+        """Add the states [T, D] and the signals of a batch; passages that were added before are skipped."""
+        for passage, h_TD, passage_signals in zip(batch, states, signals, strict=True):
+            if passage.index in self._done:
+                continue  # memory ran out later in the batch, and its halves are run again
+            captured = {name: passage_signals[name] for name in KEPT_SIGNALS if name in passage_signals}
+            self._writer.add(_kept(passage, _stored(h_TD), captured))
+            self._done.add(passage.index)
+
+    def close(self) -> None:
+        """Write the rest, and the passages that could not be run."""
+        for passage in self._failed:
+            self._writer.add(_kept(passage, None, {}))
+        self._writer.close()
+
+
+def _kept(passage: Encoded, hidden_TD: np.ndarray | None, signals: Signals) -> KeptPassage:
+    context = passage.context
+    return KeptPassage(
+        position=passage.index,
+        passage_id=context.passage_id,
+        hidden_TD=hidden_TD,
+        special=context.special,
+        token_ids=context.token_ids,
+        offsets=context.offsets,
+        signals={name: value for name, value in signals.items() if isinstance(value, np.ndarray)},
+        error=passage.error,
+    )
+
+
+def _stored(h_TD: Tensor) -> np.ndarray:
+    """Return a copy on the host in the states' own dtype, bfloat16 as its bits; a view would keep the batch alive."""
+    if h_TD.dtype is torch.bfloat16:
+        return np.array(h_TD.contiguous().view(torch.int16).cpu().numpy().view(np.uint16))
+    return np.array(h_TD.cpu().numpy())
 
 
 def run_batches(
@@ -54,7 +101,7 @@ def run_batches(
 
 def extract(
     decoder: Decoder,
-    passages: PassageTexts,
+    passages: PassageTexts | Sequence[Encoded],
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
@@ -64,6 +111,7 @@ def extract(
     """Pool every passage with the wanted strategies of each layer in one pass over the model.
 
     Args:
+        passages: Texts, or their tokens.
         wanted: Requests by layer.
         keep: Sinks of the per-token states of each layer to be kept, shard by shard.
         progress: Called with passages done and their number.
@@ -71,20 +119,7 @@ def extract(
     Returns:
         VECTORS by `<strategy>/<layer>`.
     """
-    encoded = encode(decoder, passages, reading)
-    return extract_encoded(decoder, encoded, wanted, keep=keep, reading=reading, progress=progress)
-
-
-def extract_encoded(
-    decoder: Decoder,
-    encoded: Sequence[Encoded],
-    wanted: Mapping[int, Sequence[Request]],
-    *,
-    keep: Mapping[int, Sink] | None = None,
-    reading: Reading = DEFAULT_READING,
-    progress: Progress | None = None,
-) -> dict[str, pa.Table]:
-    """Pool passages like `extract`, from tokens."""
+    encoded = encode(decoder, passages, reading) if isinstance(passages, PassageTexts) else passages
     work = _Extraction(decoder, encoded, wanted, keep or {}, reading.sinks)
     run_batches(
         decoder, work.texts, work.consume, layers=work.layers, signals=work.signals, reading=reading, progress=progress

@@ -1,7 +1,5 @@
 """Texts to token ids with contexts; a passage that cannot be run carries the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -11,11 +9,10 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import TOKEN_COUNTS
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.align import tokens_of_words
-from poolbench.pooling.context import TokenContext, Words
+from poolbench.pooling.context import TokenContext, Words, tokens_of_words
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
-from poolbench.steps.common import bos_to_add
+from poolbench.steps.base import bos_to_add
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.models.decoder import Decoder
 
@@ -53,7 +50,7 @@ class PassageTexts:
     ids: Sequence[str]
     texts: Sequence[str]
     words: Mapping[str, Words] = field(default_factory=dict)
-    frequencies: Frequencies | None = None
+    frequencies: "Frequencies | None" = None
     spans: Sequence[tuple[int, int]] = ()  # by text, the characters that count, as start and end; empty where all do
     bare: Sequence[bool] = ()  # by text, whether it is read without special tokens; empty where all are read with them
 

@@ -1,7 +1,5 @@
 """`PoolingEncoder`: a `SentenceTransformer` of any decoder, layer and pooling strategy."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points

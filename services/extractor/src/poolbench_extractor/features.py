@@ -1,7 +1,5 @@
 """Passages in, pooled features of sparse autoencoders out: only means leave the device, as lists of what is not 0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +12,7 @@ from torch import Tensor
 from poolbench.contracts.tables import FEATURES, table_from_rows
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.context import tokens_of_words
 from poolbench.pooling.sinks import SinkRule
 from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches, shared_forwards

@@ -1,16 +1,15 @@
 """The extractor's adapter: from tasks and requests to the functions of `core`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 import torch
-from fastapi import Header, Response
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
@@ -44,6 +43,7 @@ from poolbench.steps.extractor import (
     ExtractParams,
     ReadingParams,
 )
+from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
 from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, ModelAnswer
 from poolbench_extractor.core import calibrate
@@ -53,12 +53,6 @@ from poolbench_extractor.features import Encoder, autoencoder, coordinates, rand
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.recovered import recovered
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from fastapi import APIRouter
-
-    from poolbench.worker.taskio import TaskIO
 
 
 class ExtractorService:
@@ -85,7 +79,10 @@ class ExtractorService:
         requests, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
-        require_vectors(len(passages.ids), sum(map(len, requests.values())), decoder.width)
+        num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
+        size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
+        num_bytes = 4.0 * num_passages * num_sets * decoder.width
+        require_at_most(f"{size} are so many bytes", num_bytes, MAX_VECTOR_BYTES, "plan smaller tasks")
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
             sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
@@ -100,14 +97,9 @@ class ExtractorService:
         encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
         reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
         with reporting(decoder.device, io):
+            marks = marks_of(io.table(PASSAGES()))
             tables = read_features(
-                decoder,
-                passages,
-                encoders,
-                params.layer,
-                marks=marks_of(io.table(PASSAGES())),
-                reading=reading,
-                progress=io.progress,
+                decoder, passages, encoders, params.layer, marks=marks, reading=reading, progress=io.progress
             )
         io.write_tables(tables, {"model_revision": decoder.revision})
 
@@ -203,12 +195,6 @@ _TOKENS_ON_CPU = 2048
 MAX_VECTOR_BYTES = 64 * 2**30
 #: Characters of all passages of one task.
 MAX_TASK_CHARACTERS = 1_000_000_000
-
-
-def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
-    """Raise TooLargeError, with the number and the limit, for vectors that do not fit into memory."""
-    what = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {width:,} are so many bytes"
-    require_at_most(what, 4.0 * num_passages * num_sets * width, MAX_VECTOR_BYTES, "plan smaller tasks")
 
 
 def read_passages(task: Task, io: TaskIO) -> PassageTexts:

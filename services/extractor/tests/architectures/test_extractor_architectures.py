@@ -15,7 +15,7 @@ from poolbench.config import EMBEDDING_INDEX
 from poolbench.pooling.batch import Request
 from poolbench.pooling.sinks import SinkRule
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
@@ -138,7 +138,7 @@ def test_without_visible_attention_the_rest_goes_on(
 ) -> None:
     decoder = decoder_of(name)
     wanted = {1: [Request.of("A1_mean"), Request.of("S1_attention")]}
-    tables = extract_encoded(decoder, encoded(decoder, texts), wanted)
+    tables = extract(decoder, encoded(decoder, texts), wanted)
     assert set(tables["A1_mean/1"]["status"].to_pylist()) == {"ok"}
     assert set(tables["S1_attention/1"]["status"].to_pylist()) == {"failed"}
     reason = tables["S1_attention/1"]["reason"][0].as_py()

@@ -12,7 +12,7 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Reading
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
@@ -47,9 +47,7 @@ def test_no_vector_depends_on_its_batch(
 def pooled(decoder: Decoder, texts: Sequence[str], limits: BatchLimits) -> dict[tuple[str, str], np.ndarray]:
     """Vectors by strategy, layer and text; strategies that need what the model does not show are left out."""
     requests = [request for request in WEIGHTED if decoder.observed or "inflow" not in request.strategy.needs]
-    tables = extract_encoded(
-        decoder, encoded(decoder, texts), dict.fromkeys(LAYERS, requests), reading=Reading(limits=limits)
-    )
+    tables = extract(decoder, encoded(decoder, texts), dict.fromkeys(LAYERS, requests), reading=Reading(limits=limits))
     found = {}
     for role, table in tables.items():
         assert set(table["status"].to_pylist()) == {"ok"}, role

@@ -16,7 +16,6 @@ from poolbench.cancellation import check_cancelled
 from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
 from poolbench.pooling.relations import to_universal
-from poolbench_pooler.clauses import segment_clauses
 from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES, SHIPPED_PIPELINE
 from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords
 
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
-
+CLAUSAL = frozenset({"root", "advcl", "acl", "ccomp", "csubj", "parataxis"})
+PREDICATE_TAGS = frozenset({"VERB", "AUX"})
+OF_PREDICATES = frozenset({"nsubj", "csubj", "cop"})
 #: Texts that go through the pipeline together: 8 to 128 are equally fast, a single one is 20 % slower. A request waits
 #: for one batch of a task, so it is the smallest of these.
 BATCH_SIZE = 8
@@ -40,6 +41,36 @@ Parser = Callable[["Pipeline", Sequence[str], Sequence[str]], Iterator[Columns]]
 
 #: Words that are kept: about 1,300 passages of the card's length, and some 60 MB.
 MAX_WORDS = 500_000
+
+
+def segment_clauses(head: Sequence[int], dep: Sequence[str], upos: Sequence[str]) -> list[int]:
+    """Number the clauses of a passage in order of their first word.
+
+    Args:
+        head: Index of each word's head, [W]; a root points at itself.
+        dep: Relation of each word to its head, UD or ClearNLP, [W].
+        upos: Universal part of speech, [W].
+
+    Returns:
+        The clause of each word, [W], from 0.
+
+    Raises:
+        CellError: If a label belongs to no known scheme.
+    """
+    relations = [to_universal(label) for label in dep]
+    governs = {h for h, relation in zip(head, relations, strict=True) if relation in OF_PREDICATES}
+    heads_clause = [
+        head[i] == i or relation in CLAUSAL or (relation == "conj" and (upos[i] in PREDICATE_TAGS or i in governs))
+        for i, relation in enumerate(relations)
+    ]
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(_clause_head(i, head, heads_clause), len(numbers)) for i in range(len(head))]
+
+
+def _clause_head(word: int, head: Sequence[int], heads_clause: Sequence[bool]) -> int:
+    while not heads_clause[word]:
+        word = head[word]
+    return word
 
 
 class ParseCache:

@@ -4,14 +4,12 @@ The pooler has these verbs because it works without a language model and without
 they write is the mark that ends a run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from fastapi import Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from poolbench.config import StrictModel
@@ -19,14 +17,10 @@ from poolbench.contracts.bounds import KEY_PATTERN, RECORD_PATTERN, RECORDS_PATT
 from poolbench.contracts.wire import OCTET_STREAM, RUN_CANCEL, RUN_STATE, SERVICES, run_path
 from poolbench.errors import NotFoundError, shown
 from poolbench.http.openapi import BINARY, errors
+from poolbench.queue import TaskQueue
 from poolbench.storage import Artifacts
+from poolbench.storage.base import ObjectStore
 from poolbench.storage.damage import described_damage
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from poolbench.queue import TaskQueue
-    from poolbench.storage.base import ObjectStore
 
 MAX_RECORDS = 100_000
 """Records of one list."""

@@ -1,23 +1,18 @@
 """Concepts of users over HTTP: list, check, add and remove them, by the code of `poolbench-driver concept`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from poolbench.concepts import Concept
 from poolbench.config import ConceptSettings, StrictModel
 from poolbench.contracts.bounds import CONCEPT_PATTERN, require_at_most
 from poolbench.errors import CorpusError
 from poolbench.http.openapi import errors, example
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from poolbench.concepts import Concept
-    from poolbench.library import Library
-    from poolbench_corpora.own import Made
+from poolbench.library import Library
+from poolbench_corpora.own import Made
 
 #: Characters in all files of one request; the command line takes larger corpora.
 MAX_CONCEPT_CHARACTERS = 10_000_000

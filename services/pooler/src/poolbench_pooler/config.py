@@ -1,14 +1,12 @@
 """Request and response bodies of the two verbs, and their limits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from poolbench.config import StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, MAX_ROWS, Component, Flag, Name, Text, Vector, Whole
-from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
+from poolbench.steps.base import MAX_STRATEGIES, SinkParams, StrategyParam
 from poolbench.steps.pooler import SHIPPED_PIPELINE
 
 #: Installed spaCy packages that may be named instead; others would let a message import any module.

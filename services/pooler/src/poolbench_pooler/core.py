@@ -1,25 +1,95 @@
 """The pooler's two steps: tables in, tables out."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from poolbench.cancellation import check_cancelled
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, require_columns, table_from_rows
 from poolbench.errors import InputError
 from poolbench.pooling.states import KeptPassage, states_table
+from poolbench.settings import PoolerSettings
 from poolbench.steps.pooler import AnnotateParams
 from poolbench_pooler import config
-from poolbench_pooler.annotate import Pipeline, annotate_texts, load_pipeline, tokenize
+from poolbench_pooler.annotate import (
+    BATCH_SIZE,
+    Columns,
+    Pipeline,
+    annotate_texts,
+    check_text,
+    load_pipeline,
+    parse,
+    tokenize,
+)
 from poolbench_pooler.keywords import DocumentFrequencies
-from poolbench_pooler.parallel import parse_together
 
+#: Texts that a process takes at once: batches of the pipeline, so that results do not depend on the processes.
+_PORTION = 4 * BATCH_SIZE
+_LOOK_S = 1.0
 TEXT_COLUMNS = pa.schema([("passage_id", pa.string()), ("text", pa.string())])
 Progress = Callable[[int, int], None]
+
+
+def parse_together(pipeline: Pipeline, texts: Sequence[str], names: Sequence[str]) -> Iterator[Columns]:
+    """Yield the same as `parse`, computed by as many processes as POOLBENCH_POOLER_PROCESSES asks for.
+
+    Raises:
+        InputError: As `parse`, before the first text is parsed.
+        MemoryError: A process was killed; the task is delivered again.
+    """
+    number = PoolerSettings.load().processes
+    if number == 1 or len(texts) <= _PORTION:
+        yield from parse(pipeline, texts, names)
+        return
+    for text, name in zip(texts, names, strict=True):
+        check_text(text, name)
+    portions = [list(texts[start : start + _PORTION]) for start in range(0, len(texts), _PORTION)]
+    pool = _processes(number)
+    pending = [pool.submit(_parse, pipeline.name, portion) for portion in portions]
+    try:
+        for future in pending:
+            for columns in future.result():
+                check_cancelled()
+                yield columns
+    except BrokenProcessPool as error:
+        _processes.cache_clear()
+        raise MemoryError("a process that parses texts was killed, perhaps for lack of memory") from error
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+@lru_cache(maxsize=1)
+def _processes(number: int) -> ProcessPoolExecutor:
+    # Not forked: a replica has many threads, and a lock of one of them would stay locked in the copy.
+    return ProcessPoolExecutor(
+        number, multiprocessing.get_context("spawn"), initializer=_end_with_owner, initargs=(os.getpid(),)
+    )
+
+
+def _parse(pipeline: str, texts: Sequence[str]) -> list[Columns]:
+    return list(parse(load_pipeline(pipeline), texts))
+
+
+def _end_with_owner(owner: int) -> None:
+    """End this process when the replica is gone: no other process would end it after SIGKILL."""
+
+    def watch() -> None:
+        while os.getppid() == owner:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
 
 
 def frequencies_of(pipeline: Pipeline, texts: Sequence[str]) -> DocumentFrequencies:

@@ -1,7 +1,5 @@
 """Keywords: the words of a passage with the highest TF-IDF."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +19,7 @@ class DocumentFrequencies:
     num_documents: int
 
     @classmethod
-    def of(cls, documents: Iterable[Sequence[str]]) -> DocumentFrequencies:
+    def of(cls, documents: Iterable[Sequence[str]]) -> "DocumentFrequencies":
         """Count the words of each document."""
         counts: Counter[str] = Counter()
         num_documents = 0

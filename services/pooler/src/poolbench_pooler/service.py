@@ -1,34 +1,30 @@
 """The pooler as a service: tasks `pooler.annotate` and `pooler.pool`; verbs of texts, concepts and the cluster."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from fastapi import APIRouter
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.http.openapi import errors, example
 from poolbench.library import Library
+from poolbench.pooling.batch import Request
 from poolbench.queue import Broker, TaskQueue
 from poolbench.settings import ClusterSettings
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
 from poolbench.storage import open_store
+from poolbench.worker.taskio import TaskIO
 from poolbench.worker.turns import Turns
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.concepts import ConceptVerbs
 from poolbench_pooler.config import AnnotateAnswer, AnnotateRequest, PoolAnswer, PoolRequest
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from poolbench.pooling.batch import Request
-    from poolbench.worker.taskio import TaskIO
 
 
 def _open_queue() -> TaskQueue:

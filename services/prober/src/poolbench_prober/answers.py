@@ -1,7 +1,5 @@
 """Answers to ad-hoc requests, from the same functions as those of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import INSTANCES
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober import cost
@@ -22,7 +20,7 @@ from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pair
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest
-from poolbench_prober.solver import fit_probes
+from poolbench_prober.solver.fits import fit_probes
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
@@ -51,14 +49,10 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
     measures = result.measures
     if design.error is None:
-        measures = [_without_texts(measure) if measure.metric == "d1.selectivity" else measure for measure in measures]
+        reason = "control words are taken from texts, and these are vectors without texts"
+        measures = [replace(m, reason=reason) if m.metric == "d1.selectivity" else m for m in measures]
     folds = [] if design.error is not None else design.folds.tolist()
     return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=folds)
-
-
-def _without_texts(selectivity: Measure) -> Measure:
-    """Return why a request has no selectivity: its control tasks are words of the texts."""
-    return replace(selectivity, reason="control words are taken from texts, and these are vectors without texts")
 
 
 def _require_own_params(request: ProbeRequest) -> None:

@@ -1,7 +1,5 @@
 """The cost of probing, computed from sizes before anything is fitted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

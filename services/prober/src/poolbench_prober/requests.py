@@ -1,7 +1,5 @@
 """Ad-hoc requests over HTTP and their responses."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import numpy as np

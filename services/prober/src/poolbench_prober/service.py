@@ -1,13 +1,12 @@
 """The prober's adapter: tasks `prober.*`, and the same computations over HTTP."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from fastapi import APIRouter
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import parts_of, vector_matrix
@@ -18,7 +17,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
-from poolbench.steps.roles import Cell, SplitCell
+from poolbench.steps.roles import SplitCell
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
@@ -37,9 +36,6 @@ from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAn
 from poolbench_prober.sparse import sparse_measures
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.valence import shifts
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
 
 
 class ProberService:
@@ -111,7 +107,13 @@ class ProberService:
         cells = sorted({cell for family in families for _, cell in family.among(io.missing)})
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.task} {cell.strategy}/{cell.layer}")
-            vectors = _of_instances(io, task, cell, targets)
+            all_shards = steps.TASK_VECTORS.among(task.inputs)
+            # In the order of their keys, so that the names of shards play no part.
+            shards = sorted((task.inputs[role], role) for role, at in all_shards if at[:2] == cell)
+            try:
+                vectors = instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
+            except InputError as error:  # shards that do not fit fail only their own cell
+                vectors = PooledVectors.failed(len(targets.ids), 1, error)
             classes = 1 if targets.is_regression else len(targets.classes)
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             probes = TaskProbes.of(targets, vectors, params)
@@ -124,7 +126,10 @@ class ProberService:
     def valence(self, task: Task, io: TaskIO) -> None:
         """Write the missing outputs of the preference shift of one fine-tune, by each reading."""
         params = steps.VALENCE.params_of(task)
-        random = _random_states(task)
+        random = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
+        for name in random:
+            if not re.fullmatch("random/[0-9]+", name):
+                raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
         measured = [at.reading for _, at in steps.SHIFT_MEASURES.among(io.missing)]
         readings = sorted({*measured, *(at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))})
         used = random if measured else []  # the table of words does not depend on them
@@ -178,7 +183,7 @@ class ProberService:
         params = steps.NULL_DIRECTIONS.params_of(task)
         train = Passages.from_table(io.table(steps.PASSAGES("train")))
         role = next((role for role, _ in steps.VECTORS.among(task.inputs)), str(steps.VECTORS))
-        vectors = PooledVectors.from_table(io.table(role), train)
+        vectors = PooledVectors.from_table(io.table(role), train.ids)
         numbers = params.num_nulls * vectors.width
         require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {direction.id: direction for direction in null_cell(train, vectors, params)}
@@ -246,21 +251,14 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: 
             return TokenStates.from_shards(io.shards(steps.VECTORS(*at)), passages, strategy.readout, params.sink_rule)
         except InputError as error:  # kept states that do not fit fail only their own cell
             return PooledVectors.failed(len(passages.ids), 1, error)
-    vectors = _pooled(io.table(steps.VECTORS(*at)), passages)
+    table = io.table(steps.VECTORS(*at))
+    try:
+        vectors = PooledVectors.from_table(table, passages.ids)
+    except InputError as error:  # a table that does not fit fails only its own cell
+        width = table.schema.field("vector").type.list_size // parts_of(table)[0]
+        vectors = PooledVectors.failed(len(passages.ids), width, error)
     role = steps.COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
-
-
-def _of_instances(io: TaskIO, task: Task, cell: Cell, targets: Targets) -> PooledVectors:
-    """Return the vectors of the instances from all shards of a cell; shards that do not fit fail only their own cell.
-
-    Shards are read in the order of their keys, so that their names play no part.
-    """
-    shards = sorted((task.inputs[role], role) for role, at in steps.TASK_VECTORS.among(task.inputs) if at[:2] == cell)
-    try:
-        return instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
-    except InputError as error:
-        return PooledVectors.failed(len(targets.ids), 1, error)
 
 
 def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
@@ -272,24 +270,6 @@ def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
         raise InputError(f"task {task.task_id} has no features of {shown(autoencoder)}; give {steps.STORY_FEATURES}")
     for _, role in sorted(keys_and_roles):
         yield from io.shards(role)
-
-
-def _random_states(task: Task) -> list[str]:
-    """Return the names of the random states; raise InputError for a state with another name."""
-    names = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
-    for name in names:
-        if not re.fullmatch("random/[0-9]+", name):
-            raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
-    return names
-
-
-def _pooled(table: pa.Table, passages: Passages) -> PooledVectors:
-    """Return the vectors of a table; a table that does not fit fails only its own cell."""
-    try:
-        return PooledVectors.from_table(table, passages)
-    except InputError as error:
-        width = table.schema.field("vector").type.list_size // parts_of(table)[0]
-        return PooledVectors.failed(len(passages.ids), width, error)
 
 
 def create() -> ProberService:

@@ -3,8 +3,6 @@
 sparse_measures((train passages, features), (test passages, features), params) -> measures
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,14 +14,17 @@ from scipy.sparse import csr_matrix
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import MIN_GROUPS, auroc, group_weights, grouped_folds
+from poolbench.statistics.auroc import auroc
+from poolbench.statistics.bootstrap import group_weights
+from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import SparseParams
 from poolbench_prober.contrast.features import ALL, commonest, read_features
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import MIN_USABLE
-from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.solver.fits import fit_probes
+from poolbench_prober.solver.interface import ProbeFit
 
 AUROC, AUROC_TEST, SPREAD = SPARSE_METRICS = ("sparse.auroc", "sparse.auroc_test", "sparse.seed_spread")
 #: Variance over the mean square below which the values of a feature differ by rounding alone.

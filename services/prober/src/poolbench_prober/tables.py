@@ -1,7 +1,5 @@
 """The prober's outputs as Arrow tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The cost of training and scoring, computed from sizes before a model reads any text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

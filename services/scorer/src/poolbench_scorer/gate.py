@@ -10,8 +10,6 @@
     must not look like the concept).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +20,7 @@ import pyarrow as pa
 from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
 from poolbench.errors import CellError
-from poolbench.statistics.resampling import group_weights
+from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench_scorer.models.scorer import Scorer
@@ -61,7 +59,9 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     except CellError as error:
         return _table([Measure.of(GATE, 0.0, params={"part": "verdict"}, reason=str(error))], scorer)
     continued = pick_continuations(continuations, passages)
-    length = generation_length(scorer.tokens, continued.texts, params.num_tokens)
+    # In the scorer's tokens, which are not the language model's.
+    lengths = [len(content) for content in scorer.tokens.content(continued.texts)]
+    length = max(1, round(float(np.median(lengths)))) if lengths else params.num_tokens
     cut = cut_passages(passages, scorer.tokens, length, params.seed)
 
     def score(texts: list[str]) -> np.ndarray:
@@ -82,14 +82,10 @@ def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: Gate
         Measure.of(f"scorer.{side}_mean", float(intact[cut.labels == label].mean()), n=int((cut.labels == label).sum()))
         for side, label in (("positive", 1), ("negative", 0))
     ]
-    return [*parts, *means, *_calibration(intact, cut), verdict(parts)]
-
-
-def _calibration(intact: np.ndarray, cut: Labelled) -> list[Measure]:
-    """Return calibration on passages that neither training nor temperature used."""
     fields: dict[str, Any] = {"n": len(intact), "params": {"calibrated": True, "on": "test"}}
     error, brier = expected_calibration_error(intact, cut.labels), brier_score(intact, cut.labels)
-    return [Measure.of("scorer.ece", error, **fields), Measure.of("scorer.brier", brier, **fields)]
+    calibration = [Measure.of("scorer.ece", error, **fields), Measure.of("scorer.brier", brier, **fields)]
+    return [*parts, *means, *calibration, verdict(parts)]
 
 
 def verdict(parts: list[Measure]) -> Measure:
@@ -105,12 +101,6 @@ def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> L
     placed_texts = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
     rows = np.array([row for row, _ in placed_texts], dtype=np.int64)
     return Labelled([text for _, text in placed_texts], passages.labels[rows], passages.groups[rows])
-
-
-def generation_length(tokens: BaseTokenizer, continuations: list[str], num_tokens: int) -> int:
-    """Return the median length of the continuations in the scorer's tokens, which are not the language model's."""
-    lengths = [len(content) for content in tokens.content(continuations)]
-    return max(1, round(float(np.median(lengths)))) if lengths else num_tokens
 
 
 def cut_passages(passages: LabelledPassages, tokens: BaseTokenizer, length: int, seed: int) -> Labelled:

@@ -1,7 +1,5 @@
 """The scorer as a service: tasks `scorer.train`, `.gate`, `.score`; verbs `score`, `train`, `import`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -50,13 +48,13 @@ class ScorerService:
         }
 
     @cached_property
-    def shelf(self) -> ScorerShelf:
+    def shelf(self) -> "ScorerShelf":
         """Return the store's scorers; opened on first use."""
         from poolbench_scorer.models.shelf import ScorerShelf
 
         return ScorerShelf(self._open())
 
-    def routes(self, router: APIRouter) -> None:
+    def routes(self, router: "APIRouter") -> None:
         """Add `POST /score`, `/train` and `/import`, and `GET /scorers`."""
         scorer_response: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
         request_example = {"texts": ["The tide was high. However, no boat sailed."], "scorer": "contrast"}

@@ -1,10 +1,8 @@
 """The scorer's tasks: train, gate, score."""
 
-from __future__ import annotations
-
 from cachetools import LRUCache
 
-from poolbench.contracts.gates import GatedScorer
+from poolbench.contracts.measures import GatedScorer
 from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError

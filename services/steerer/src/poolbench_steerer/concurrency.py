@@ -1,7 +1,5 @@
 """Run coroutines together, and let coroutines outlive their caller."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Errors of the steerer that are its own; all others come from `poolbench.errors`."""
 
-from __future__ import annotations
-
 from poolbench.errors import InputError, NotFoundError, PoolbenchError
 
 

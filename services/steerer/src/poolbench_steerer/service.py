@@ -1,13 +1,15 @@
 """The steerer's adapter to the runtime."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastapi import APIRouter
+
+from poolbench.contracts.tasks import Task
 from poolbench.settings import ClusterSettings, SteererSettings
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
@@ -15,12 +17,6 @@ from poolbench_steerer.http.steering import Directions
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
 from poolbench_steerer.http.verbs import Admission, Verbs
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from poolbench.contracts.tasks import Task
-    from poolbench.worker.taskio import TaskIO
 
 
 def _open_artifacts() -> Artifacts:

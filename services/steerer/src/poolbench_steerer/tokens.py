@@ -1,7 +1,5 @@
 """Text to token ids and back by the model's own tokenizer, and repetition in texts."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence
@@ -18,9 +16,9 @@ from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.models.unreadable import unreadable
 from poolbench.settings import SteererSettings
-from poolbench.steps.common import bos_to_add
+from poolbench.steps.base import bos_to_add
 
-_LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
+_LOADED: "LRUCache[tuple[ModelRef, bool], Tokens]" = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
 _BYTE_OF = {char: byte for byte, char in bytes_to_unicode().items()}
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from poolbench_steerer.engine import places
-from poolbench_steerer.engine.places import TaskPlaces, num_task_places
+from poolbench_steerer.engine.rows import TaskPlaces, num_task_places
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_tasks_have_fewer_places_while_clients_wait(monkeypatch: pytest.MonkeyPa
             await _settle()
             assert (texts.inside, held.num) == (2, 2)
         assert held.num == 2  # a client that asked just now may ask again
-        monkeypatch.setattr(places, "_SOON_S", 0.0)
+        monkeypatch.setattr("poolbench_steerer.engine.rows._SOON_S", 0.0)
         assert held.num == 4
         texts.go.set()
         await asyncio.gather(*texts.tasks)

@@ -142,7 +142,7 @@ def test_a_tokenizer_that_breaks_is_a_model_error(http, tmp_path: Path):
 
 
 def test_errors_without_a_cause_say_their_own_message():
-    from poolbench_steerer.host.failover import as_ours
+    from poolbench_steerer.host.keeper import as_ours
 
     class ForeignError(Exception):
         """Of a package that is not ours."""

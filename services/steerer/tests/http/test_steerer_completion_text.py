@@ -15,8 +15,7 @@ from poolbench_steerer.engine import Piece
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.completions.answer import Answer
 from poolbench_steerer.http.completions.body import CompletionBody, NeutralOptions
-from poolbench_steerer.http.completions.run import Choice, Part, _Writer, check_logprobs, plan_choices
-from poolbench_steerer.http.completions.text import TextStream
+from poolbench_steerer.http.completions.run import Choice, Part, TextStream, _Writer, check_logprobs, plan_choices
 
 
 def bytes_of(text: str) -> list[int]:

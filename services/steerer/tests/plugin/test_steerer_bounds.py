@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench_steerer.errors import StrengthError
-from poolbench_steerer.plugin.bank import Entry
-from poolbench_steerer.plugin.bounds import check_change
+from poolbench_steerer.plugin.bank import Entry, check_change
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 #: Largest element 4, length 5.

@@ -1,6 +1,12 @@
-"""Concepts: their definition and registry."""
+"""Concepts: their definition and registry, and the one rule for sensitive ones.
 
-from collections.abc import Iterator
+Keys of artifacts of sensitive concepts begin with `restricted.`. Before passages, vectors, directions, texts or
+scorers are exported, shown on a page or answered over HTTP, `refuse_restricted` is called with their keys; of passages
+that have no key yet, `refuse_sensitive` with their concepts. POOLBENCH_SENSITIVE lifts the rule. Scores and figures are
+public.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,8 +14,10 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from poolbench.errors import ConfigError, UnknownConceptError
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 from poolbench.registry import Registry
+from poolbench.settings import PlaceSettings
 
 Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract", "own"]
 
@@ -71,3 +79,33 @@ CONCEPTS = Registry(
     unknown=UnknownConceptError,
     by_id=True,
 )
+
+
+def stay(keys: Iterable[str]) -> bool:
+    """Return whether one of these artifacts is restricted, and the operator does not allow them to leave."""
+    return any(map(is_restricted, keys)) and not PlaceSettings.load().sensitive
+
+
+def refuse_restricted(what: str, keys: Iterable[str]) -> None:
+    """Raise RestrictedError if one of these artifacts must stay; `what` names in the message what would leave."""
+    if stay(keys):
+        raise _refusal(what)
+
+
+def refuse_sensitive(concepts: Iterable[str]) -> None:
+    """Raise RestrictedError if one of these concepts is sensitive, UnknownConceptError if one is unknown."""
+    if names := withheld(concepts):
+        raise _refusal(", ".join(names))
+
+
+def withheld(concepts: Iterable[str]) -> list[str]:
+    """Return the sensitive ones of these concepts; none if the operator allows them."""
+    sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
+    return [] if PlaceSettings.load().sensitive else sensitive
+
+
+def _refusal(what: str) -> RestrictedError:
+    return RestrictedError(
+        f"{what}: passages, vectors, texts and scorers of sensitive concepts stay in the store; leave it out, or allow "
+        f"it with {PlaceSettings.variable('sensitive')}=true"
+    )

@@ -1,6 +1,6 @@
 """Configuration: models, budgets, and the base of every section."""
 
-from poolbench.config.base import StrictModel
+from poolbench.config.base import ConceptSettings, StrictModel, read_yaml
 from poolbench.config.budgets import (
     BUDGETS,
     Budget,
@@ -13,7 +13,6 @@ from poolbench.config.budgets import (
     limited,
     preset_of,
 )
-from poolbench.config.concept import ConceptSettings
 from poolbench.config.contents import content_hash
 from poolbench.config.models import (
     ADAPTER_FILE,
@@ -40,44 +39,3 @@ from poolbench.config.models import (
     resolve_layers,
     resolve_model,
 )
-from poolbench.config.yaml_files import read_yaml
-
-__all__ = [
-    "ADAPTER_FILE",
-    "BUDGETS",
-    "CARD_MODELS",
-    "CONVERSION_FILE",
-    "EMBEDDING",
-    "EMBEDDING_INDEX",
-    "FINAL",
-    "MODEL_PRESETS",
-    "MOVING_STARTS",
-    "Budget",
-    "ConceptSettings",
-    "LayerChoice",
-    "ModelRef",
-    "NamedBudget",
-    "PassagesBudget",
-    "ProbesBudget",
-    "ResampledBudget",
-    "StrictModel",
-    "amounts",
-    "asset_path",
-    "assets_folder",
-    "change_revision",
-    "completed",
-    "content_hash",
-    "files_revision",
-    "folder_revision",
-    "is_hub_id",
-    "layer_at_depth",
-    "layer_index",
-    "limited",
-    "local_folder",
-    "made_folder",
-    "preset_of",
-    "read_yaml",
-    "require_unchanged",
-    "resolve_layers",
-    "resolve_model",
-]

@@ -1,7 +1,5 @@
 """How much a run measures, as named presets; every row has the name."""
 
-from __future__ import annotations
-
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator

@@ -128,17 +128,13 @@ def result_table(rows: list[dict[str, Any]]) -> pa.Table:
         if isinstance(filled["params"], dict):
             filled["params"] = json.dumps(filled["params"], sort_keys=True)
         filled["cell_id"] = cell_id(filled)
-        _check_value(filled)
+        value, status = filled["value"], filled["status"]
+        if (value is not None) != (status == Status.OK):
+            raise ValueError(f"{filled['metric']} has value {value!r} with status {status!r}: a value needs status ok")
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{filled['metric']} is {value!r}: a result must be finite or null")
         complete.append(filled)
     return pa.Table.from_pylist(complete, schema=RESULT_SCHEMA)
-
-
-def _check_value(row: dict[str, Any]) -> None:
-    value, status = row["value"], row["status"]
-    if (value is not None) != (status == Status.OK):
-        raise ValueError(f"{row['metric']} has value {value!r} with status {status!r}: a value needs status ok")
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"{row['metric']} is {value!r}: a result must be finite or null")
 
 
 def _rounded(value: Any) -> Any:

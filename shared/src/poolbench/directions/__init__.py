@@ -17,16 +17,3 @@ from poolbench.directions.registry import (
     permuted_labels,
 )
 from poolbench.directions.sae import SparseAutoencoder
-
-__all__ = [
-    "CONSTRUCTIONS",
-    "Direction",
-    "DirectionContext",
-    "DirectionSpec",
-    "SparseAutoencoder",
-    "available_directions",
-    "compute_direction",
-    "constructions",
-    "null_directions",
-    "permuted_labels",
-]

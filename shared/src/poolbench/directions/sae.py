@@ -36,8 +36,7 @@ from poolbench.directions.sae_files import (
     read_config,
     read_folder,
 )
-from poolbench.directions.sae_sites import layer_of
-from poolbench.directions.sae_tensors import read_tensors
+from poolbench.directions.sae_formats.converted import layer_of, read_tensors
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 
@@ -129,7 +128,11 @@ class SparseAutoencoder:
             return np.where(projected_nF + self.vectors["b_gate"] > 0, np.maximum(magnitude, 0), np.float32(0))
         z_nF = projected_nF + self.vectors["b_enc"]
         if self.architecture == "topk":
-            return _top_k(np.maximum(z_nF, 0), self.k or 0)
+            features_nF = np.maximum(z_nF, 0)
+            columns_nk = np.argsort(-features_nF, axis=1, kind="stable")[:, : self.k]  # of equals the first
+            sparse = np.zeros_like(features_nF)
+            np.put_along_axis(sparse, columns_nk, np.take_along_axis(features_nF, columns_nk, axis=1), axis=1)
+            return sparse
         if "threshold" in self.vectors:
             return np.where(z_nF > self.vectors["threshold"], np.maximum(z_nF, 0), np.float32(0))
         return np.maximum(z_nF, 0)
@@ -145,11 +148,3 @@ class SparseAutoencoder:
                 raise InputError(f"{name} has shape {tensor.shape}; with W_enc {self.w_enc.shape} it must be {shape}")
         if self.k is not None and not 1 <= self.k <= d_sae:
             raise InputError(f"k is {self.k}; it must lie between 1 and the {d_sae} features")
-
-
-def _top_k(features_nF: np.ndarray, k: int) -> np.ndarray:
-    """Keep the k largest features of each row; the first of equals."""
-    columns_nk = np.argsort(-features_nF, axis=1, kind="stable")[:, :k]
-    sparse = np.zeros_like(features_nF)
-    np.put_along_axis(sparse, columns_nk, np.take_along_axis(features_nF, columns_nk, axis=1), axis=1)
-    return sparse

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poolbench.directions.sae_formats import READERS, Converted, unread_format
-from poolbench.directions.sae_sites import layer_of
+from poolbench.directions.sae_formats import READERS, unread_format
+from poolbench.directions.sae_formats.converted import layer_of
 from poolbench.errors import InputError, shown
 
 WEIGHTS_FILE, CONFIG_FILE = "sae.safetensors", "cfg.json"
@@ -38,7 +38,12 @@ def read_folder(path: Path) -> dict[str, bytes]:
     """
     try:
         converted = next(filter(None, (read(path) for read in READERS)), None)
-        return _saelens(path) if converted is None else _written(converted)
+        if converted is None:
+            return _saelens(path)
+        from safetensors.numpy import save
+
+        config = json.dumps(dict(converted.settings), sort_keys=True).encode()
+        return {WEIGHTS_FILE: save(dict(sorted(converted.tensors.items()))), CONFIG_FILE: config}
     except (InputError, ValueError, TypeError) as error:  # the latter two for tensors whose shapes do not fit
         raise InputError(f"{path}: {error}") from None
 
@@ -57,13 +62,6 @@ def _saelens(path: Path) -> dict[str, bytes]:
     if json.loads(settings) != completed:
         settings = json.dumps(completed, sort_keys=True).encode()
     return {WEIGHTS_FILE: weights[0].read_bytes(), CONFIG_FILE: settings}
-
-
-def _written(converted: Converted) -> dict[str, bytes]:
-    from safetensors.numpy import save
-
-    settings = json.dumps(dict(converted.settings), sort_keys=True).encode()
-    return {WEIGHTS_FILE: save(dict(sorted(converted.tensors.items()))), CONFIG_FILE: settings}
 
 
 def read_config(config: bytes) -> dict[str, Any]:

@@ -83,7 +83,13 @@ def _answer_errors_as_json(api: FastAPI) -> None:
         if hides_out_of_memory(error):
             return error_body(503, Code.OUT_OF_MEMORY, OUT_OF_MEMORY)
         code = HTTP_CODES.get(error.status_code, Code.HTTP)
-        return error_body(error.status_code, code, str(error.detail), _routing_headers(request, error))
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # `Allow` names the methods of all routes of the path, not of the first alone
+            routes = [route for route in request.app.routes if isinstance(route, Route) and route.include_in_schema]
+            here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            if methods := {method for route in here for method in route.methods or ()}:
+                headers["Allow"] = ", ".join(sorted(methods))
+        return error_body(error.status_code, code, str(error.detail), headers)
 
     @api.exception_handler(Exception)
     async def internal_error(request: Request, error: Exception) -> JSONResponse:
@@ -91,17 +97,6 @@ def _answer_errors_as_json(api: FastAPI) -> None:
             return error_body(503, Code.OUT_OF_MEMORY, OUT_OF_MEMORY)
         _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
         return error_body(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
-
-
-def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
-    """Return the headers of an error; `Allow` names the methods of all routes of the path, not of the first alone."""
-    headers = dict(error.headers or {})
-    if error.status_code == 405:
-        routes = [route for route in request.app.routes if isinstance(route, Route) and route.include_in_schema]
-        here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-        if methods := {method for route in here for method in route.methods or ()}:
-            headers["Allow"] = ", ".join(sorted(methods))
-    return headers
 
 
 def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

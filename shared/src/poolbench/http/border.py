@@ -23,7 +23,7 @@ from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
 from poolbench.http.error_form import error_json, json_headers
 from poolbench.statuses import Code
-from poolbench.telemetry.ids import identified, new_request_id, sent_request_id
+from poolbench.telemetry.ids import identified, request_id_of
 from poolbench.telemetry.traces import TRACEPARENT, continued, span
 
 _LOG = logging.getLogger("poolbench.http")
@@ -99,18 +99,15 @@ class Border:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = sent_request_id(scope["headers"]) or new_request_id()
+        request_id = request_id_of(scope["headers"])
         parent = next((value for name, value in scope["headers"] if name == _TRACEPARENT), b"").decode("latin-1")
         name = f"{scope['method']} {scope.get('root_path', '')}"
         with identified(request_id=request_id), continued(parent), span(name, request_id=request_id):
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _Request(scope["path"], send, Work(self._limits.deadline_s))
-        task = asyncio.create_task(self._admit(scope, request))
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
-        await self._attend(task, request, receive)
+            request = _Request(scope["path"], send, Work(self._limits.deadline_s))
+            task = asyncio.create_task(self._admit(scope, request))
+            self._requests.add(task)
+            task.add_done_callback(self._requests.discard)
+            await self._attend(task, request, receive)
 
     async def _attend(self, task: asyncio.Task[None], request: _Request, receive: Receive) -> None:
         """Wait until the response is sent, the client disconnects or the deadline passes.

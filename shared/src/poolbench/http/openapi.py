@@ -69,7 +69,11 @@ class Health(BaseModel):
 def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
     """Return the error responses of a verb: the common ones, those of a verb with a body, and `statuses`."""
     codes = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
-    return {status: _response(status, form) for status in codes}
+    return {
+        status: {"model": form, "description": _MEANINGS[status]}
+        | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
+        for status in codes
+    }
 
 
 def example(value: Any) -> dict[str, Any]:
@@ -103,20 +107,12 @@ class ServiceApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, without the validation error of FastAPI, which no service sends."""
         if self.openapi_schema is None:
-            _drop_validation_errors(super().openapi())
+            document = super().openapi()
+            # FastAPI adds a 422 to every verb without one, such as those that answer 400 instead.
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    if "HTTPValidationError" in str(operation["responses"].get("422")):
+                        del operation["responses"]["422"]
+            for name in ("HTTPValidationError", "ValidationError"):
+                document.get("components", {}).get("schemas", {}).pop(name, None)
         return super().openapi()
-
-
-def _response(status: int, form: type[BaseModel]) -> dict[str, Any]:
-    response: dict[str, Any] = {"model": form, "description": _MEANINGS[status]}
-    return response | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
-
-
-def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """Remove the 422 that FastAPI adds to every verb without one, such as those that answer 400 instead."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            if "HTTPValidationError" in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        document.get("components", {}).get("schemas", {}).pop(name, None)

@@ -1,7 +1,5 @@
 """TLS of the HTTP services: the files of the proxy, and how clients check its certificate."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bearer tokens that a process accepts. They are read again while it runs, so that a token can be replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging
@@ -36,12 +34,12 @@ class Tokens:
         self._reading = threading.Lock()
 
     @classmethod
-    def of_cluster(cls) -> Tokens:
+    def of_cluster(cls) -> "Tokens":
         """Return the tokens that the settings of this process name."""
         return cls(lambda: ClusterSettings.load().tokens)
 
     @classmethod
-    def fixed(cls, token: str) -> Tokens:
+    def fixed(cls, token: str) -> "Tokens":
         """Return one token that never changes. Raise ConfigError if it is empty."""
         return cls(lambda: (token,))
 

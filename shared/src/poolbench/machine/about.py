@@ -1,7 +1,5 @@
 """What a replica says about itself, to holders of the token and in manifests: its code, clock, disk and GPUs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

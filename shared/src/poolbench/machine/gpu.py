@@ -8,8 +8,6 @@ task holds such a file too, so that the others leave tasks to replicas with a fr
 Decisions are functions of measured numbers. Only `device_memory` asks the driver.
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

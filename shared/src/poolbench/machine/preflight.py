@@ -58,44 +58,6 @@ _ASKED_PACKAGE = "packaging"
 
 #: Compilers by profile: the variable that names one, and the names that are tried.
 _COMPILERS = {"cpu": ("CXX", ("g++",)), "gpu": ("CC", ("gcc", "clang"))}
-#: How a family of distributions installs packages, and their names. For Python 3.11, `{n}` is 311; `{d}` is 3.11, but 3
-#: for the default Python of the distribution.
-_DISTRIBUTIONS = {
-    "debian": (
-        "apt-get install",
-        {
-            "compiler": "g++",
-            "libnuma": "libnuma1",
-            "venv": "python{d}-venv",
-            "headers": "python{d}-dev",
-            "python": "python3.11 python3.11-venv python3.11-dev",
-        },
-    ),
-    "fedora": (
-        "dnf install",
-        {
-            "compiler": "gcc-c++",
-            "libnuma": "numactl-libs",
-            "venv": "python{d}",
-            "headers": "python{d}-devel",
-            "python": "python3.11 python3.11-devel",
-        },
-    ),
-    "suse": (
-        "zypper install",
-        {
-            "compiler": "gcc-c++",
-            "libnuma": "libnuma1",
-            "venv": "python{n}",
-            "headers": "python{n}-devel",
-            "python": "python311 python311-devel",
-        },
-    ),
-    "arch": (
-        "pacman -S",
-        {"compiler": "gcc", "libnuma": "numactl", "venv": "python", "headers": "python", "python": "python"},
-    ),
-}
 #: What to install where the distribution is unknown.
 _THINGS = {
     "compiler": "a C++ compiler (g++)",
@@ -103,6 +65,23 @@ _THINGS = {
     "venv": "Python's modules venv and ensurepip",
     "headers": "the headers of this Python (Python.h)",
     "python": "Python 3.11",
+}
+#: How a family of distributions installs packages, and their names in the order of `_THINGS`. For Python 3.11, `{n}` is
+#: 311; `{d}` is 3.11, but 3 for the default Python of the distribution.
+_DISTRIBUTIONS = {
+    "debian": (
+        "apt-get install",
+        ("g++", "libnuma1", "python{d}-venv", "python{d}-dev", "python3.11 python3.11-venv python3.11-dev"),
+    ),
+    "fedora": (
+        "dnf install",
+        ("gcc-c++", "numactl-libs", "python{d}", "python{d}-devel", "python3.11 python3.11-devel"),
+    ),
+    "suse": (
+        "zypper install",
+        ("gcc-c++", "libnuma1", "python{n}", "python{n}-devel", "python311 python311-devel"),
+    ),
+    "arch": ("pacman -S", ("gcc", "numactl", "python", "python", "python")),
 }
 _PROBE = """
 import json, sys, sysconfig
@@ -392,7 +371,8 @@ def _python_gaps(root: Path | None, python: str | None, release: Mapping[str, st
         return gaps
     if not used.supported:
         message = f"{python} is Python {used.shown}; {_versions()} are supported"
-        other = _other_python()
+        executables = (shutil.which(f"python3.{minor}") for minor in range(OLDEST_PYTHON[1], NEWEST_PYTHON[1] + 1))
+        other = next((Path(path).name for path in executables if path and _probe(path)), "")
         return [*gaps, Gap("Python", message, f"make install PYTHON={other}" if other else _install("python", release))]
     if not used.is_64_bit:
         gaps.append(Gap("Python", f"{python} is a 32-bit program", "install a 64-bit Python"))
@@ -421,15 +401,6 @@ def _probe(python: str) -> _Python | None:
 
 def _versions() -> str:
     return " to ".join(".".join(map(str, numbers)) for numbers in (OLDEST_PYTHON, NEWEST_PYTHON))
-
-
-def _other_python() -> str:
-    """Return a supported Python on PATH that starts; empty if there is none."""
-    for minor in range(OLDEST_PYTHON[1], NEWEST_PYTHON[1] + 1):
-        executable = shutil.which(f"python3.{minor}")
-        if executable and _probe(executable):
-            return f"python3.{minor}"
-    return ""
 
 
 def _compiler_gaps(profile: str, release: Mapping[str, str]) -> list[Gap]:
@@ -599,7 +570,12 @@ class _Source:
         if self.proxy and self.proxy.scheme.startswith("socks"):  # which urllib does not speak
             return []
         try:
-            opener = self._opener()
+            handlers: list[urllib.request.BaseHandler] = []
+            if self.url.startswith("https:"):
+                handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
+            if self.given_proxy:
+                handlers.append(urllib.request.ProxyHandler({"http": self.given_proxy, "https": self.given_proxy}))
+            opener = urllib.request.build_opener(*handlers)
         except OSError as error:
             what = f"needs {self.certificates}, which cannot be read ({_reason(error)})"
             return [self._gap(what, "correct PIP_CERT")]
@@ -626,14 +602,6 @@ class _Source:
     def _silent(self, why: str) -> Gap:
         remedy = f"wait for it, or name another index in {self.variable}"
         return self._gap(f"does not answer ({why})", remedy, blocking=False)
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = []
-        if self.url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=_tls(self.certificates)))
-        if self.given_proxy:
-            handlers.append(urllib.request.ProxyHandler({"http": self.given_proxy, "https": self.given_proxy}))
-        return urllib.request.build_opener(*handlers)
 
     def _request(self) -> urllib.request.Request:
         parts = urlsplit(self.address)
@@ -721,14 +689,10 @@ def _install(thing: str, release: Mapping[str, str], used: _Python | None = None
         other = ", or name another Python: make install PYTHON=<python>" if used else ""
         return f"install {_THINGS[thing]}{other}"
     command, packages = _DISTRIBUTIONS[family]
-    dotted = _dotted(used) if used else ""
+    dotted = ".".join(map(str, used.version[:2])) if used else ""
     is_default = os.path.realpath("/usr/bin/python3").endswith(f"python{dotted}")
-    package = packages[thing].format(n=dotted.replace(".", ""), d="3" if is_default else dotted)
+    package = packages[list(_THINGS).index(thing)].format(n=dotted.replace(".", ""), d="3" if is_default else dotted)
     return f"{'' if os.geteuid() == 0 else 'sudo '}{command} {package}"
-
-
-def _dotted(used: _Python) -> str:
-    return ".".join(map(str, used.version[:2]))
 
 
 def _gb(count: int) -> str:

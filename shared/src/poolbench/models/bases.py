@@ -44,7 +44,10 @@ def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
     if not folder.resolve().is_relative_to(root.resolve()):
         raise ModelError(f"subfolder {subfolder!r} leads out of {name!r}")
     if not (folder / "config.json").is_file():
-        raise ModelError(f"no config.json in {subfolder or 'the root'} of {name!r}{_elsewhere(root)}")
+        model_folders = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/config.json"))
+        model_folders += ["the root (subfolder '')"] if (root / "config.json").is_file() else []
+        elsewhere = f"; there is one in {', '.join(model_folders)}" if model_folders else ""
+        raise ModelError(f"no config.json in {subfolder or 'the root'} of {name!r}{elsewhere}")
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in weight_files(folder, name):
         digest.update(bytes.fromhex(content_hash(path)))
@@ -69,13 +72,6 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             f"operator set {ScorerSettings.variable('trust_pickle')}=1 for the scorer"
         )
     return pickled
-
-
-def _elsewhere(root: Path) -> str:
-    """Return where below `root` there are models, as the end of a sentence."""
-    model_folders = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/config.json"))
-    model_folders += ["the root (subfolder '')"] if (root / "config.json").is_file() else []
-    return f"; there is one in {', '.join(model_folders)}" if model_folders else ""
 
 
 def _folder(name: str, revision: str | None, weights: list[str]) -> Path:

@@ -1,7 +1,5 @@
 """The error of a model or tokenizer that `from_pretrained` refused, in one line and with what helps."""
 
-from __future__ import annotations
-
 import os
 
 from poolbench.config import ModelRef

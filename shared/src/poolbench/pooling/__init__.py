@@ -7,5 +7,3 @@ Registry and weights need NumPy only; `poolbench.pooling.batch` applies them wit
 
 from poolbench.pooling.context import Reduction, TokenContext, Weights, Words
 from poolbench.pooling.registry import STRATEGIES
-
-__all__ = ["STRATEGIES", "Reduction", "TokenContext", "Weights", "Words"]

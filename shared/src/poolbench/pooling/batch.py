@@ -3,8 +3,6 @@
 Every passage is pooled on its own slice of the states, so its vectors do not depend on padding or neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,7 +29,7 @@ class Request:
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
+    def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> "Request":
         """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
         strategy = STRATEGIES.get(strategy_id)
         return cls(strategy, strategy.resolve(params))
@@ -63,7 +61,7 @@ class Weighing:
     without_sinks: dict[tuple[int, bytes], list[Outcome | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Weighing:
+    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> "Weighing":
         """Compute what does not depend on the layer."""
         return cls(requests, contexts, [_fixed(context, requests) for context in contexts])
 
@@ -120,7 +118,9 @@ def pool_layer(
         signals: Captured signals of each passage at this layer; `norms` are added here.
         sinks: Which tokens are attention sinks, and whether they are left out.
     """
-    norms = _norms(states)
+    # L2 norms per position, copied to the host in one transfer.
+    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
+    norms = np.split(flat, np.cumsum([len(state) for state in states])[:-1])
     layer_signals = [{**by_name, "norms": n} for by_name, n in zip(signals or [{}] * len(states), norms, strict=True)]
     contexts = [context.at_layer(by_name) for context, by_name in zip(weighing.contexts, layer_signals, strict=True)]
     sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
@@ -186,12 +186,6 @@ def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
     if real[-1] - real[0] + 1 == len(real):  # a slice is a view; an index is a copy
         return h_TD[real[0] : real[-1] + 1]
     return h_TD[torch.from_numpy(real).to(h_TD.device)]
-
-
-def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
-    """Return L2 norms per position, copied to the host in one transfer."""
-    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
-    return np.split(flat, np.cumsum([len(state) for state in states])[:-1])
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:

@@ -36,7 +36,10 @@ class VectorCollector:
         self._vectors[:, passage] = vectors_SD
         finite = np.isfinite(vectors_SD).all(axis=1)
         for index, parts_PD in parts.items():
-            self._parts_of(index, len(parts_PD))[passage] = parts_PD
+            if index not in self._parts:
+                _, num, width = self._vectors.shape
+                self._parts[index] = np.full((num, len(parts_PD), width), np.nan, dtype=np.float32)
+            self._parts[index][passage] = parts_PD
             finite[index] = np.isfinite(parts_PD).all()
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, CellError):
@@ -72,10 +75,3 @@ class VectorCollector:
         ]
         schema = vectors_schema(width, num_parts, STRATEGIES.get(strategy_id).readout)
         return pa.Table.from_arrays(columns, schema=schema)
-
-    def _parts_of(self, index: int, num_parts: int) -> np.ndarray:
-        """Return the parts of a strategy [n, P, D], allocated at the first passage."""
-        if index not in self._parts:
-            _, num, width = self._vectors.shape
-            self._parts[index] = np.full((num, num_parts, width), np.nan, dtype=np.float32)
-        return self._parts[index]

@@ -1,7 +1,5 @@
 """The input of a strategy for one passage, and its output: weights, parts or a reduction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,9 +8,49 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.align import tokens_of_words
 from poolbench.pooling.signals import Signals
 from poolbench.statuses import Status
+
+
+def word_span_of_tokens(
+    offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the words that each token overlaps, as half-open index ranges.
+
+    Ranges `[s, e)` and `[a, b)` overlap when `s < b` and `a < e`. A range that includes the space before a word
+    belongs to that word only, and a range without width (trimmed white space, special tokens at 0:0) belongs to a word
+    only when strictly inside it.
+
+    Args:
+        offsets: Character range of each token, [T, 2].
+        word_start: First character of each word, ascending, [W].
+        word_end: Character after each word, ascending, [W].
+
+    Returns:
+        `first` and `stop`, both [T]: token t overlaps words `first[t] <= w < stop[t]`.
+    """
+    first = np.searchsorted(word_end, offsets[:, 0], side="right")
+    stop = np.searchsorted(word_start, offsets[:, 1], side="left")
+    return first, np.maximum(stop, first)
+
+
+def tokens_of_words(
+    offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray, chosen_W: Sequence[bool] | np.ndarray
+) -> np.ndarray:
+    """Return which tokens overlap at least one chosen word, as booleans [T]."""
+    first, stop = word_span_of_tokens(offsets, word_start, word_end)
+    counts = np.concatenate([[0], np.cumsum(np.asarray(chosen_W, dtype=np.int64))])
+    return counts[stop] > counts[first]
+
+
+def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray) -> np.ndarray:
+    """Return which tokens are the first to overlap some word, as ascending indices into `offsets`.
+
+    A token is the first of a word when it reaches beyond every word that the tokens before it overlapped.
+    """
+    first, stop = word_span_of_tokens(offsets, word_start, word_end)
+    reached = np.maximum.accumulate(np.concatenate([[0], stop]))[:-1]
+    return np.flatnonzero((stop > first) & (stop > reached))
 
 
 @dataclass(frozen=True)
@@ -58,7 +96,7 @@ class Words:
     keyword: np.ndarray | None  # None if the annotation was made without document frequencies
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Words:
+    def from_row(cls, row: dict[str, Any]) -> "Words":
         """Parse a row of the ANNOTATIONS table. Raise InputError if word ranges are not ascending."""
         start, end = (np.asarray(row[name], dtype=np.int64) for name in ("word_start", "word_end"))
         if np.any(np.diff(start) < 0) or np.any(np.diff(end) < 0):
@@ -105,11 +143,11 @@ class TokenContext:
         """Return which tokens are real in the whole text [T]: attention, gradients and sinks are those of all of it."""
         return ~self.special if self.text is None else self.text
 
-    def without(self, left_out_T: np.ndarray) -> TokenContext:
+    def without(self, left_out_T: np.ndarray) -> "TokenContext":
         """Return the same passage with some of its real tokens left out, bool [T]."""
         return replace(self, special=self.special | left_out_T)
 
-    def at_layer(self, signals: Signals) -> TokenContext:
+    def at_layer(self, signals: Signals) -> "TokenContext":
         """Return the same passage with the signals of one layer added."""
         return replace(self, signals={**self.signals, **signals})
 

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from poolbench.contracts.bounds import Label
 from poolbench.errors import CellError
-from poolbench.pooling.align import first_tokens_of_words
-from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.context import TokenContext, Weights, first_tokens_of_words
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import to_universal
 from poolbench.statuses import Status
@@ -39,19 +38,15 @@ def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Wei
     if not phrases:
         raise CellError(Status.FAILED, "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
     words = context.annotation()
-    touched = _inside_phrase([lemma.lower() for lemma in words.lemma], phrases)
-    return context.mean_of(context.real_tokens_of([w in touched or h in touched for w, h in enumerate(words.head)]))
-
-
-def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> set[int]:
-    """Return the indices of the words inside a run of lemmas that is one of the phrases."""
-    return {
+    lemmas = [lemma.lower() for lemma in words.lemma]
+    touched = {  # words inside a run of lemmas that is one of the phrases
         word
         for phrase in phrases
         for start in range(len(lemmas) - len(phrase) + 1)
         if list(lemmas[start : start + len(phrase)]) == list(phrase)
         for word in range(start, start + len(phrase))
     }
+    return context.mean_of(context.real_tokens_of([w in touched or h in touched for w, h in enumerate(words.head)]))
 
 
 @STRATEGIES.register(

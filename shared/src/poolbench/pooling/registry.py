@@ -188,7 +188,11 @@ def _with_parameters(name: str) -> StrategySpec | None:
             wrong = "is given twice" if equals else "has no value"
             raise ConfigError(f"strategy {shown(name)}: {shown(parameter)} {wrong}; write {base}:parameter=value")
         if parameter not in spec.settable:
-            _refuse_parameter(spec, parameter)
+            if spec.settable:
+                raise UnknownNameError(f"parameter of strategy {spec.id}", parameter, spec.settable)
+            others = ", ".join(other.id for other in STRATEGIES.all() if other.settable)
+            reason = f"has no parameter to set, got {shown(parameter)}; those with some: {others}"
+            raise ConfigError(f"strategy {spec.id} {reason}")
         values[parameter] = _number(value)
     spec._check(values)
     checked = spec.params_model.model_validate(values)
@@ -203,13 +207,6 @@ def _with_parameters(name: str) -> StrategySpec | None:
         params={**spec.params, **changed},
         base=spec.id,
     )
-
-
-def _refuse_parameter(spec: StrategySpec, parameter: str) -> None:
-    if spec.settable:
-        raise UnknownNameError(f"parameter of strategy {spec.id}", parameter, spec.settable)
-    others = ", ".join(other.id for other in STRATEGIES.all() if other.settable)
-    raise ConfigError(f"strategy {spec.id} has no parameter to set, got {shown(parameter)}; those with some: {others}")
 
 
 def _number(text: str) -> int | float | str:

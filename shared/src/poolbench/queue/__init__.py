@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from poolbench.queue.client import TaskQueue
     from poolbench.queue.leases import LeaseStore, open_leases
 
-__all__ = ["Broker", "LeaseStore", "TaskQueue", "open_leases"]
 _MODULES = {"Broker": "broker", "LeaseStore": "leases", "TaskQueue": "client", "open_leases": "leases"}
 
 

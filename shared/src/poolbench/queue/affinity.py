@@ -7,8 +7,6 @@ Services that share a GPU slow each other. While another service works on its GP
 replicas whose GPU is free, for longer than most tasks take.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -65,7 +63,13 @@ class Affinity:
         if not loaded and not least_s:
             return 0 if waiting else None
         suits = [not loaded or model_of(task) in ("", loaded) for task in waiting]
-        waited_s = self._waited_s([str(task.get("task_id")) for task in waiting], loaded, now_s)
+        ids = [str(task.get("task_id")) for task in waiting]
+        if loaded != self._model:
+            self._model, self._seen_s = loaded, {}
+        # How long this replica has seen each task, with its present model loaded.
+        recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * TURN_S}
+        self._seen_s = dict.fromkeys(ids, now_s) | recent
+        waited_s = [now_s - self._seen_s[name] for name in ids]
         if any(suits) or self._took:
             self._busy_s = now_s
         idle = now_s - self._busy_s >= PATIENCE_S
@@ -78,14 +82,6 @@ class Affinity:
         choice = next(others, next(positions, None))
         self._took = choice is not None
         return choice
-
-    def _waited_s(self, ids: Sequence[str], loaded: str, now_s: float) -> list[float]:
-        """Return how long this replica has seen each task, with its present model loaded."""
-        if loaded != self._model:
-            self._model, self._seen_s = loaded, {}
-        recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * TURN_S}
-        self._seen_s = dict.fromkeys(ids, now_s) | recent
-        return [now_s - self._seen_s[name] for name in ids]
 
     def preferred(self, waiting: Sequence[Item], task_of: Callable[[Item], Body | None]) -> list[Item]:
         """Return the waiting items that may be taken, in this order.

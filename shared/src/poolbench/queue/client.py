@@ -2,21 +2,45 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
-from poolbench.errors import BrokerError
+from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
-from poolbench.queue.commands import require_commands
 from poolbench.queue.envelope import SENT_AT, STEP, STORE, TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import NEWEST_SHOWN, DeadLetter, StoredLetter, read_letter
 from poolbench.steps import STEPS
 from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
 from poolbench.telemetry.traces import span, trace_headers
 
+#: The youngest of them is LPOS, of Redis 6.0.6; queue, leases and dead letters of ours and of kombu need the others.
+NEEDED = (
+    "brpop", "del", "eval", "hdel", "hget", "hset", "hsetnx", "lindex", "llen", "lpos", "lpush", "lrange", "lrem",
+    "mget", "multi", "rpush", "set", "zadd", "zrange", "zrem",
+)  # fmt: skip
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
+
+
+def require_commands(broker: Broker) -> None:
+    """Raise ConfigError if a Redis server lacks a command, as old releases do; redis.RedisError if it is away."""
+    import redis
+
+    client = broker.redis_client()
+    client.ping()
+    try:
+        command_infos = client.execute_command("COMMAND INFO", *NEEDED)
+    except redis.exceptions.NoPermissionError:  # a user who may not ask
+        return
+    if lacking := [name for name, info in zip(NEEDED, command_infos, strict=True) if info is None]:
+        release = "(of an unknown release)"
+        with suppress(redis.RedisError):
+            release = str(client.info("server").get("redis_version", ""))
+        raise ConfigError(
+            f"the broker {broker.shown} is Redis {release} without the commands {', '.join(lacking)}: use "
+            "Redis 6.2 or later, or Valkey, and disable none of them"
+        )
 
 
 class TaskQueue:

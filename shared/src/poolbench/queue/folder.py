@@ -116,13 +116,6 @@ def _queue_of(filename: str) -> str | None:
     return filename.partition(".")[2].removesuffix(".msg") if filename.endswith(".msg") else None
 
 
-def _pause_s(filename: str) -> float:
-    """Return the seconds before a message may be taken. They are part of its name, so that nothing need be read."""
-    match = _PAUSE.search(filename.partition(".")[0])
-    pause_s = int(match[1]) / 1000 if match else 0.0
-    return pause_s if pause_s <= MAX_PAUSE_S else 0.0
-
-
 def _write(folder: Path, queue: str, raw: bytes, pause_s: float = 0.0) -> None:
     pause = f"-after{round(pause_s * 1000)}ms" if pause_s else ""
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{pause}.{queue}.msg"
@@ -157,19 +150,18 @@ class Channel(filesystem.Channel):
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         paths = self._spool.paths(queue)
         self._found_s = {path: found_s for path, found_s in self._found_s.items() if path in paths}
-        for path in self._by_model([path for path in paths if path not in self._stuck and not self._pauses(path)]):
+        paths = [path for path in paths if path not in self._stuck and not self._pauses(path)]
+        affinity: Affinity | None = self.transport_options.get("affinity")
+        for path in paths if affinity is None else affinity.preferred(paths, _task_of):
             if message := self._take(queue, path):
                 return replace(message, pause_s=0.0).envelope(queue)
         raise Empty
 
-    def _by_model(self, paths: list[Path]) -> list[Path]:
-        """Return the messages that may be taken, in the order in which they should be."""
-        affinity: Affinity | None = self.transport_options.get("affinity")
-        return paths if affinity is None else affinity.preferred(paths, _task_of)
-
     def _pauses(self, path: Path) -> bool:
         """Return whether a message stays in the folder for now, where a consumer that is killed cannot lose it."""
-        if not (pause_s := _pause_s(path.name)):
+        match = _PAUSE.search(path.name.partition(".")[0])  # part of the name, so that nothing need be read
+        pause_s = int(match[1]) / 1000 if match else 0.0
+        if not 0 < pause_s <= MAX_PAUSE_S:
             return False
         return time.monotonic() - self._found_s.setdefault(path, time.monotonic()) < pause_s
 

@@ -12,8 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from poolbench.contracts.tasks import Task, parse_task
 from poolbench.errors import InputError, shown
-from poolbench.queue.envelope import Message, Misunderstood, queue_name, understand
-from poolbench.queue.strict import shown_text
+from poolbench.queue.envelope import Message, Misunderstood, queue_name, shown_text, understand
 
 NEWEST_SHOWN = 3
 """How many dead letters of each service the status pages show."""

@@ -3,8 +3,6 @@
 Serve's HTTP proxy does this, because a service may have no replica: then its queue matters most.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 

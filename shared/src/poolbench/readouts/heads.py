@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.readouts.registry import READOUTS, FittedReadout, Training
-from poolbench.statistics import auroc
+from poolbench.readouts import READOUTS, FittedReadout, Training
+from poolbench.statistics.auroc import auroc
 from poolbench.statuses import Status
 
 #: Share of the heads that are kept, rounded up.

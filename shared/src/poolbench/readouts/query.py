@@ -1,10 +1,8 @@
 """The readout of X1: one attention query over a passage's tokens, learned together with a logistic head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize
@@ -12,7 +10,7 @@ from scipy.special import expit
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
-from poolbench.readouts.registry import READOUTS, FittedReadout, Training
+from poolbench.readouts import READOUTS, FittedReadout, Training
 from poolbench.statuses import Status
 
 #: L2 penalty on head and query, beside the mean logistic loss of the training rows.
@@ -41,7 +39,7 @@ class Standardised:
     scale_D: np.ndarray  # deviation of each coordinate; 1 where a coordinate is constant
 
     @classmethod
-    def of(cls, states: Sequence[np.ndarray]) -> Standardised:
+    def of(cls, states: Sequence[np.ndarray]) -> "Standardised":
         """Measure mean and deviation, in two passes for accuracy."""
         total = sum(len(h_TD) for h_TD in states)
         mean_D = np.sum([h_TD.sum(axis=0, dtype=np.float64) for h_TD in states], axis=0) / total
@@ -141,8 +139,4 @@ def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellEr
         return CellError(Status.NON_FINITE, "the learned query is not finite")
     query_D = np.sqrt(width) * optimum.x[:width] / tokens.scale_D
     details = {"steps": int(optimum.nit), "loss": round(float(optimum.fun), 6)}
-    return FittedReadout(partial(_pool_all, query_D), details)
-
-
-def _pool_all(query_D: np.ndarray, parts_m11: np.ndarray) -> np.ndarray:
-    return np.stack([softmax_mean(query_D, h_TD) for h_TD in parts_m11.reshape(-1)])
+    return FittedReadout(lambda parts_m11: np.stack([softmax_mean(query_D, h) for h in parts_m11.reshape(-1)]), details)

@@ -12,9 +12,8 @@ from poolbench.library import attach
 from poolbench.machine.gpu import shared_gpu
 from poolbench.machine.sharing import folder_ids, require_shared
 from poolbench.queue.affinity import Affinity
-from poolbench.queue.broker import Broker
+from poolbench.queue.broker import Broker, Owner, require_owner
 from poolbench.queue.leases import open_leases
-from poolbench.queue.owner import Owner, require_owner
 from poolbench.runtime.scaling import HOLDS_STATE, REQUESTS, TASKS_IN_WORK
 from poolbench.settings import ClusterSettings, HttpSettings
 from poolbench.statuses import TaskOutcome
@@ -23,9 +22,8 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry import record_to_ray
 from poolbench.telemetry.logs import configure_logging
 from poolbench.telemetry.traces import start_tracing
-from poolbench.worker.senders import Sender
 from poolbench.worker.service import load_service
-from poolbench.worker.worker import Worker
+from poolbench.worker.worker import Sender, Worker
 
 _ANY_PORT = "[::]:0"
 _LOG = logging.getLogger("poolbench.task")
@@ -77,7 +75,10 @@ class Replica:
         require_conditional_writes(store)
         attach(store)
         own_id, leases = store_id(store), open_leases(Broker(self.settings.broker_url))
-        _require_own_broker(self.settings, own_id)
+        try:
+            require_owner(Broker(self.settings.broker_url), Owner(store_id=own_id, store_uri=self.settings.store_uri))
+        except BrokerError as error:  # it is waited for: the consumer compares the store of each task too
+            _LOG.warning("%s", error)
         self.worker = Worker(self.service, Artifacts(store), leases, own_id)
         self._border: Border | None = None
         self._shared_gpu = shared_gpu(service)
@@ -125,14 +126,3 @@ class Replica:
         if getattr(self.service, "pauses_for_requests", False):
             self.worker.pause = self._border.pause_for_requests
         return self._border
-
-
-def _require_own_broker(settings: ClusterSettings, own_id: str) -> None:
-    """Raise ConfigError if the broker belongs to a cluster with another store.
-
-    A broker that is away is waited for later: the consumer compares the store of each task too.
-    """
-    try:
-        require_owner(Broker(settings.broker_url), Owner(store_id=own_id, store_uri=settings.store_uri))
-    except BrokerError as error:
-        _LOG.warning("%s", error)

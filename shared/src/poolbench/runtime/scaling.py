@@ -4,8 +4,6 @@ Ray's AsyncInferenceAutoscalingPolicy has no term for tasks in work, so it ends 
 reads Redis only, and carries the broker's address, password included, in the deployment's configuration.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading
@@ -74,7 +72,7 @@ class QueueLengthPolicy:
         self._running_s = float("-inf")
         self._waiting: int | None = None
 
-    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+    def __call__(self, context: "AutoscalingContext") -> tuple[int, dict[str, Any]]:
         """Return the replicas wanted, before Serve's limits."""
         assert context.config is not None  # Serve asks only deployments that have one
         self._start_polling(limit=math.ceil(self._per_replica[0] * context.config.max_replicas))
@@ -83,9 +81,14 @@ class QueueLengthPolicy:
         requests += self._waiting_requests(context)
         demand = Demand(self._waiting, in_work, requests, holding)
         num_replicas = demand.replicas(*self._per_replica, context.target_num_replicas)
-        return self._delayed(num_replicas, context.target_num_replicas), {"queue_length": self._waiting}
+        now = time.monotonic()
+        if num_replicas >= context.target_num_replicas:
+            self._needed_s = now
+        elif now - self._needed_s < self._idle_s:
+            num_replicas = context.target_num_replicas
+        return num_replicas, {"queue_length": self._waiting}
 
-    def _waiting_requests(self, context: AutoscalingContext) -> float:
+    def _waiting_requests(self, context: "AutoscalingContext") -> float:
         """Return the requests that wait for a first replica: Serve's mean over `look_back_period_s`.
 
         Just after the end of the last replica, this mean still has questions for `/health` in it that waited for a
@@ -98,12 +101,6 @@ class QueueLengthPolicy:
             return 0.0
         settled = now - self._running_s > context.config.look_back_period_s
         return context.total_queued_requests if settled or context.total_queued_requests > _REMAINDER else 0.0
-
-    def _delayed(self, wanted: int, there: int) -> int:
-        now = time.monotonic()
-        if wanted >= there:
-            self._needed_s = now
-        return there if wanted < there and now - self._needed_s < self._idle_s else wanted
 
     def _start_polling(self, limit: int) -> None:
         now = time.monotonic()

@@ -115,10 +115,20 @@ def app(options: AppOptions) -> "Application":
     config = TaskProcessorConfig(
         queue_name=queue_name(options.service),
         adapter="poolbench.worker.consumer.QueueConsumer",
-        adapter_config=_consumer_options(options),
+        adapter_config={
+            "service": options.service,
+            "tasks_at_once": options.tasks_at_once,
+            "chooses": (options.max_replicas or options.num_replicas) > 1,  # tasks that others have the model for
+            "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
+        },
         max_retries=MAX_RETRIES,
         failed_task_queue_name=failed_queue_name(options.service),
     )
+    actor: dict[str, Any] = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
+    if options.place_by_resource:
+        actor["resources"] = {options.service: 1}
+    if variables := _variables(options):
+        actor["runtime_env"] = {"env_vars": variables}
     configure = serve.deployment(
         name=options.service,
         **_scale(options),
@@ -126,7 +136,7 @@ def app(options: AppOptions) -> "Application":
         # would wait behind it too.
         max_ongoing_requests=options.max_ongoing_requests + options.max_queued_requests + SPARE_REQUESTS,
         max_queued_requests=options.max_queued_requests,
-        ray_actor_options=_actor_options(options),
+        ray_actor_options=actor,
         health_check_period_s=5,
         health_check_timeout_s=60,
         graceful_shutdown_timeout_s=SHUTDOWN_S + (options.finish_s if options.scales else 0),
@@ -134,16 +144,6 @@ def app(options: AppOptions) -> "Application":
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
     return deployment.bind(options.service, options.module, folders_here())
-
-
-def _consumer_options(options: AppOptions) -> dict[str, Any]:
-    """Return what the queue consumer of a replica must know."""
-    return {
-        "service": options.service,
-        "tasks_at_once": options.tasks_at_once,
-        "chooses": (options.max_replicas or options.num_replicas) > 1,  # tasks that others have the model for
-        "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
-    }
 
 
 def build_app(service: str, **options: Any) -> "Application":
@@ -178,15 +178,6 @@ def _scale(options: AppOptions) -> dict[str, Any]:
         policy=policy,
     )
     return {"autoscaling_config": scaling}
-
-
-def _actor_options(options: AppOptions) -> dict[str, Any]:
-    actor: dict[str, Any] = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
-    if options.place_by_resource:
-        actor["resources"] = {options.service: 1}
-    if variables := _variables(options):
-        actor["runtime_env"] = {"env_vars": variables}
-    return actor
 
 
 def _variables(options: AppOptions) -> dict[str, str]:

@@ -13,30 +13,12 @@ from poolbench.settings.cluster import (
     S3Settings,
     ScalingSettings,
 )
-from poolbench.settings.observation import LogSettings, TraceSettings
-from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerSettings, ScorerSettings, SteererSettings
-
-__all__ = [
-    "STATE_FOLDER",
-    "BrokerSettings",
-    "ClusterSettings",
-    "ComposeSettings",
-    "ExtractorSettings",
-    "FolderSettings",
-    "GateSettings",
-    "HttpSettings",
-    "KuberaySettings",
-    "LogSettings",
-    "MemorySettings",
-    "PlaceSettings",
-    "PoolerSettings",
-    "ProcessSettings",
-    "S3Settings",
-    "ScalingSettings",
-    "ScorerSettings",
-    "Settings",
-    "SteererSettings",
-    "TraceSettings",
-    "refuse_unknown",
-    "state_folder",
-]
+from poolbench.settings.services import (
+    ExtractorSettings,
+    GateSettings,
+    LogSettings,
+    PoolerSettings,
+    ScorerSettings,
+    SteererSettings,
+    TraceSettings,
+)

@@ -1,22 +1,69 @@
 """Where a cluster is: its store, broker, HTTP address and token."""
 
-from __future__ import annotations
-
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pydantic import SecretStr
 
 from poolbench.errors import ConfigError
 from poolbench.settings.base import Settings, setting
-from poolbench.settings.login import Login, login_path, read_login
 
+LOGIN_FILE = "login.json"
 STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
 NEXT_SUFFIX = "_next"
 """Name of the file of the next token, after that of the file of the token."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """The address of a cluster's services, and the token that they accept."""
+
+    http: str
+    token: str = field(repr=False)
+
+
+def login_path() -> Path:
+    """Return where the login lies: below `$XDG_CONFIG_HOME`, or `~/.config`."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "poolbench" / LOGIN_FILE
+
+
+def read_login() -> Login | None:
+    """Return the login of this user; None if there is none. Raise ConfigError if it cannot be read."""
+    path = login_path()
+    try:
+        record = json.loads(path.read_text("utf-8"))
+        return Login(str(record["http"]), str(record["token"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): correct its rights, or remove it") from None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ConfigError(f"{path} is damaged: `poolbench-driver login URL` writes it again") from None
+
+
+def keep_login(login: Login) -> Path:
+    """Write the login with mode 0600, whole or not at all; return its path."""
+    path = login_path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:  # its mode is 0600
+        json.dump({"http": login.http, "token": login.token}, file)
+    Path(file.name).replace(path)
+    return path
+
+
+def drop_login() -> bool:
+    """Remove the login; return whether there was one."""
+    try:
+        login_path().unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 class PlaceSettings(Settings):
@@ -85,7 +132,7 @@ class ClusterSettings:
     token_from: str = ""  # what names the token
 
     @classmethod
-    def load(cls, *, http_only: bool = False) -> ClusterSettings:
+    def load(cls, *, http_only: bool = False) -> "ClusterSettings":
         """Return the cluster that the environment names, else that of the state folder, else that of the login.
 
         Args:
@@ -101,7 +148,9 @@ class ClusterSettings:
         http = environment.http or recorded.get("http", "")
         login = None if store or broker else read_login()
         if login is not None and http in ("", login.http):
-            settings = _of_login(environment, login)
+            path, token = str(login_path()), environment.token.get_secret_value()
+            source = PlaceSettings.variable("token") if token else path
+            settings = cls("", "", login.http, token or login.token, http_from=path, token_from=source)
         else:
             file = recorded.get("token_file", "")
             http_from = PlaceSettings.variable("http") if environment.http else str(state_folder() / CLUSTER_FILE)
@@ -125,13 +174,6 @@ class ClusterSettings:
     def tokens(self) -> tuple[str, str]:
         """Return the tokens that services accept; the second is empty unless the first is being replaced."""
         return self.token, self.next_token
-
-
-def _of_login(given: PlaceSettings, login: Login) -> ClusterSettings:
-    """Return the cluster of the login; a token of the environment replaces the one that was kept."""
-    path, token = str(login_path()), given.token.get_secret_value()
-    source = PlaceSettings.variable("token") if token else path
-    return ClusterSettings("", "", login.http, token or login.token, http_from=path, token_from=source)
 
 
 def read_cluster(state: Path) -> dict[str, Any]:

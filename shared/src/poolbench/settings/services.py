@@ -90,3 +90,23 @@ class GateSettings(Settings):
     health_silence_s: float = setting(
         30, "silence after which a service counts as down, and `/health` is 503", gt=0, le=3600
     )
+
+
+class LogSettings(Settings):
+    """Logs of services and driver."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}LOG_")
+
+    format: Literal["text", "json"] = setting("text", "format of [logs](../observability.md#logs): `text` or `json`")
+
+
+class TraceSettings(Settings):
+    """Traces of services and driver."""
+
+    traces: str | None = setting(
+        None,
+        "address of an OpenTelemetry collector (OTLP over HTTP), such as `http://127.0.0.1:4318`, for "
+        "[traces](../observability.md#traces)",
+        unset="no traces",
+        pattern=r"^https?://[^\s/]+(/\S*)?$",
+    )

@@ -63,20 +63,8 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
     Reference: Card et al. (2020), "With little power comes great responsibility"; Gelman & Carlin (2014), "Beyond
     power calculations", for type-M and type-S.
     """
-    _check(p01, p10, n, alpha)
-    pairs, chance = _discordant(n, p01 + p10)
-    share = max(p01, p10) / (p01 + p10)
-    critical = _critical_counts(pairs, alpha)
-    right_M, right_excess_M = _upper_tail(pairs, critical, share)
-    wrong_M, wrong_excess_M = _upper_tail(pairs, critical, 1 - share)
-    right, wrong = float(chance @ right_M), float(chance @ wrong_M)
-    if right + wrong == 0:
-        return McNemarPower(0.0, math.nan, math.nan)
-    estimate = float(chance @ (right_excess_M + wrong_excess_M)) / n / (right + wrong)
-    return McNemarPower(right, estimate / abs(p01 - p10), wrong / (right + wrong))
+    from scipy import stats
 
-
-def _check(p01: float, p10: float, n: int, alpha: float) -> None:
     if not (0 <= p01 <= 1 and 0 <= p10 <= 1 and p01 + p10 <= 1):
         raise ValueError(f"p01 and p10 are probabilities with a sum of at most 1, got {p01} and {p10}")
     if not 0 < alpha < 1:
@@ -87,23 +75,21 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
         raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
     if p01 == p10:
         raise StatisticError(Status.NO_EFFECT, f"p01 and p10 are both {p01}: without a difference there is no power")
-
-
-def _discordant(n: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the possible numbers of discordant pairs and their probabilities; the rest is below 1e-15."""
-    from scipy import stats
-
-    low, high = stats.binom.ppf(5e-16, n, probability), stats.binom.isf(5e-16, n, probability)
+    # The possible numbers of discordant pairs and their probabilities; the rest is below 1e-15.
+    low, high = stats.binom.ppf(5e-16, n, p01 + p10), stats.binom.isf(5e-16, n, p01 + p10)
     pairs = np.arange(max(int(low), 0), min(int(high) + 1, n) + 1)
-    return pairs, stats.binom.pmf(pairs, n, probability)
-
-
-def _critical_counts(pairs: np.ndarray, alpha: float) -> np.ndarray:
-    """Return the smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 if there is none."""
-    from scipy import stats
-
+    chance = stats.binom.pmf(pairs, n, p01 + p10)
+    # The smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 if there is none.
     critical = stats.binom.isf(alpha / 2, pairs, 0.5) + 1
-    return np.where(2 * stats.binom.sf(critical - 1, pairs, 0.5) <= alpha, critical, pairs + 1)
+    critical = np.where(2 * stats.binom.sf(critical - 1, pairs, 0.5) <= alpha, critical, pairs + 1)
+    share = max(p01, p10) / (p01 + p10)
+    right_M, right_excess_M = _upper_tail(pairs, critical, share)
+    wrong_M, wrong_excess_M = _upper_tail(pairs, critical, 1 - share)
+    right, wrong = float(chance @ right_M), float(chance @ wrong_M)
+    if right + wrong == 0:
+        return McNemarPower(0.0, math.nan, math.nan)
+    estimate = float(chance @ (right_excess_M + wrong_excess_M)) / n / (right + wrong)
+    return McNemarPower(right, estimate / abs(p01 - p10), wrong / (right + wrong))
 
 
 def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -4,12 +4,11 @@ from typing import Any
 
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, Task
-from poolbench.steps.base import Output, Step, UnknownStepError, by_kind
+from poolbench.steps.base import Step, UnknownStepError, by_kind
 from poolbench.steps.extractor import EXTRACTOR_STEPS
 from poolbench.steps.local import LOCAL_STEPS
 from poolbench.steps.pooler import POOLER_STEPS
 from poolbench.steps.prober import PROBER_STEPS
-from poolbench.steps.roles import Role
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.steps.steerer import STEERER_STEPS
 from poolbench.steps.work import Shapes, Work
@@ -46,17 +45,3 @@ def steps_version() -> str:
     """
     versions = {kind: step.version for kind, step in STEPS.items()}
     return digest({"schema": TASK_SCHEMA_VERSION, "steps": versions}, 12)
-
-
-__all__ = [
-    "SERVICE_STEPS",
-    "STEPS",
-    "Output",
-    "Role",
-    "Step",
-    "UnknownStepError",
-    "get_step",
-    "label_of",
-    "steps_version",
-    "work_of",
-]

@@ -8,8 +8,18 @@ from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.steps.base import KeyParams, Keys, Output, Step, given, part_params
-from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
+from poolbench.steps.base import (
+    MAX_STRATEGIES,
+    KeyParams,
+    Keys,
+    ModelParams,
+    Output,
+    SinkParams,
+    Step,
+    StrategyParam,
+    given,
+    part_params,
+)
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
 from poolbench.steps.work import Shape, Sized, measures
 
@@ -130,11 +140,7 @@ def _of_layer(layer: int) -> dict[str, Any]:
     return {"layer": layer, "embedding": 2} if layer == EMBEDDING_INDEX else {"layer": layer}
 
 
-def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
-    return {**_reading(params), **_of_layer(at.layer)}
-
-
-def _states_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
+def _passages(_: Any, __: Any, inputs: Keys) -> Keys:
     return {PASSAGES(): inputs[PASSAGES()]}
 
 
@@ -187,7 +193,14 @@ EXTRACT = Step(
     ExtractParams,
     inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
     outputs=(
-        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=4, shape=_states_shape),
+        Output(
+            STATES,
+            lambda params, at: {**_reading(params), **_of_layer(at.layer)},
+            _passages,
+            kind="extractor.states",
+            version=4,
+            shape=_states_shape,
+        ),
         Output(VECTORS, _vectors_params, _vectors_inputs, shape=vectors_shape),
     ),
     summary="all strategies and layers of one concept and split in one pass over the model; states if they are kept",
@@ -258,7 +271,7 @@ FEATURES_OF = Step(
     outputs=(
         Output(FEATURES, _feature_params("features", "seed"), _feature_inputs, shape=_features_shape),
         Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=_features_shape),
-        Output(COORDINATES, _feature_params("coordinates", "seed"), _states_inputs, shape=_features_shape),
+        Output(COORDINATES, _feature_params("coordinates", "seed"), _passages, shape=_features_shape),
     ),
     summary="features of sparse autoencoders, pooled over passages and their marked parts, in one pass over the model",
     label="read autoencoders",
@@ -273,7 +286,7 @@ RECOVERED = Step(
     outputs=(
         Output(FEATURES, _feature_params("features"), _feature_inputs, shape=measures),
         Output(RANDOM_FEATURES, _feature_params("random"), _feature_inputs, shape=measures),
-        Output(COORDINATES, _feature_params("coordinates"), _states_inputs, shape=measures),
+        Output(COORDINATES, _feature_params("coordinates"), _passages, shape=measures),
     ),
     summary="measures of the same: what is left of the loss with reconstructions in place of states; dense features",
     label="loss recovered",

@@ -4,8 +4,7 @@ from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Name, Whole
-from poolbench.steps.base import Output, Step
-from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
+from poolbench.steps.base import MAX_STRATEGIES, Output, SinkParams, Step, StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS, vectors_shape
 from poolbench.steps.roles import Role, Single
 from poolbench.steps.work import Shape, Sized

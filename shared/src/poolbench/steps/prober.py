@@ -10,8 +10,18 @@ from poolbench.contracts.bounds import Flag, Label, Name, Real, Regularisation, 
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
-from poolbench.steps.base import KeyInputs, KeyParams, Keys, Output, Step, given, params_without, part_params
-from poolbench.steps.common import NoParams, SinkParams
+from poolbench.steps.base import (
+    KeyInputs,
+    KeyParams,
+    Keys,
+    NoParams,
+    Output,
+    SinkParams,
+    Step,
+    given,
+    params_without,
+    part_params,
+)
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
 from poolbench.steps.work import Shape, Sized, measures
 
@@ -284,10 +294,6 @@ def _measured_inputs(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
     return (_train_inputs_of if params.protocol == "published" else _inputs_of)(params, at, inputs)
 
 
-def _nested_params(params: ProbeParams, at: OfStrategy) -> dict[str, Any]:
-    return {**given(params), **_readout(at.strategy)}
-
-
 def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
     """Return the inputs of one strategy at all layers, and the passages."""
 
@@ -389,7 +395,14 @@ LAYERS = Step(
     2,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, COMPONENT),
-    outputs=(Output(NESTED_MEASURES, _nested_params, _nested_inputs, shape=measures),),
+    outputs=(
+        Output(
+            NESTED_MEASURES,
+            lambda params, at: {**given(params), **_readout(at.strategy)},
+            _nested_inputs,
+            shape=measures,
+        ),
+    ),
     summary="D1 at the layer chosen inside the training folds; only with `layer_choice: nested`",
     label="choose layers",
     unit="vectors",

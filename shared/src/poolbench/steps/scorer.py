@@ -1,8 +1,6 @@
 """Steps of the scorer: training, validity gate, and scores of texts."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -84,13 +82,13 @@ class TrainParams(StrictModel):
     tokenizer: ModelName | None = None
 
     @model_validator(mode="after")
-    def _check_window(self) -> TrainParams:
+    def _check_window(self) -> "TrainParams":
         low, high = self.window_tokens
         if not 1 <= low <= high <= WINDOW_TOKENS:
             raise ValueError(f"window_tokens {low}..{high}: need 1 <= shortest <= longest <= {WINDOW_TOKENS}")
         return self
 
-    def resolved(self, on_gpu: bool) -> TrainParams:
+    def resolved(self, on_gpu: bool) -> "TrainParams":
         """Return the same settings with every default that depends on mode or device filled in."""
         mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
         head = mode == "head"
@@ -141,20 +139,10 @@ class ScoreParams(StrictModel):
     batch_tokens: Whole = Field(default=2048, ge=WINDOW_TOKENS, le=1_000_000)
 
 
-def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
-    """Return nothing: no parameter changes a score."""
-    return {}
-
-
 def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
     """Return the texts of a name and all scorers of the task."""
     scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
-
-
-def _scorer_shape(sized: Sized, _: Single) -> Shape:
-    """Return weights in float32: of the trained layer, or of the whole base, whose size is not known here."""
-    return Shape(1, base=sized.params.base, row_bytes=8e6 if sized.params.mode == "head" else 4.4e8)
 
 
 def _train_work(sized: Sized) -> tuple[float, str]:
@@ -176,7 +164,12 @@ TRAIN = Step(
     TrainParams,
     inputs=(SCORER_PASSAGES,),
     outputs=(
-        Output(SCORER, part_params("scorer"), shape=_scorer_shape),
+        Output(
+            SCORER,
+            part_params("scorer"),
+            # Weights in float32: of the trained layer, or of the whole base, whose size is not known here.
+            shape=lambda of, _: Shape(1, base=of.params.base, row_bytes=8e6 if of.params.mode == "head" else 4.4e8),
+        ),
         Output(MEASURES, part_params("measures"), shape=measures),
     ),
     summary="the classifier of one concept, with the measures of its training; imports take no passages",
@@ -203,7 +196,7 @@ SCORE = Step(
     outputs=(
         Output(
             SCORES,
-            _score_params,
+            lambda _, __: {},  # no parameter changes a score
             _score_inputs,
             shape=lambda of, at: Shape(of.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(of.inputs)))),
         ),

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from poolbench.contracts.bounds import Flag, Name, Real, Seed, Whole
-from poolbench.steps.base import Keys, Output, Step, part_params
-from poolbench.steps.common import ModelParams
+from poolbench.steps.base import Keys, ModelParams, Output, Step, part_params
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
 from poolbench.steps.roles import Named, Role, Single
 from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized

@@ -4,8 +4,6 @@ Each step declares its rules. Workers record the work beside the time of each ta
 that it has not sent, so times of earlier tasks give times of planned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -3,13 +3,3 @@
 from poolbench.storage.artifacts import Artifacts, Manifest
 from poolbench.storage.base import ObjectInfo, older_than, require_conditional_writes, store_id
 from poolbench.storage.opening import open_store
-
-__all__ = [
-    "Artifacts",
-    "Manifest",
-    "ObjectInfo",
-    "older_than",
-    "open_store",
-    "require_conditional_writes",
-    "store_id",
-]

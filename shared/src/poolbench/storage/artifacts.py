@@ -5,21 +5,199 @@ so exactly one attempt wins and a late duplicate adopts the winner. A reader che
 """
 
 import hashlib
+import json
+import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Self
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
-from poolbench.contracts.wire import ARTIFACTS_FOLDER
-from poolbench.errors import DamagedError, NotFoundError
+from poolbench import __version__
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE
+from poolbench.errors import BlockedPathError, DamagedError, NotFoundError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import Manifest, OtherVersionError, folder_of, manifest_path
-from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
-__all__ = ["Artifacts", "Manifest"]
+CHECKSUM = "checksum"
+TABLE_FILE = "table.arrow"
+SHARD_FILE = "table-{:05d}.arrow"
 
 #: Files of fewer bytes are written without a look at what is committed. It would be one request in three.
 _SMALL_BYTES = 1 << 20
+
+
+def seal(content: str | bytes) -> bytes:
+    """Return a JSON object with the checksum of all its fields added."""
+    fields = from_json(content)
+    return json.dumps({**fields, CHECKSUM: _checksum(fields)}).encode()
+
+
+def unseal(data: bytes) -> dict[str, Any]:
+    """Return the fields of a sealed JSON object, without the checksum.
+
+    Raise ValueError if the bytes are not a JSON object, or the checksum is wrong or missing.
+    """
+    fields = from_json(data)
+    if not isinstance(fields, dict):
+        raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+    checksum = fields.pop(CHECKSUM, None)
+    if checksum != _checksum(fields):
+        raise ValueError("its checksum is missing" if checksum is None else "it does not match its checksum")
+    return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+MANIFEST_VERSION = 2
+
+
+class OtherVersionError(ValueError):
+    """Another version of PoolBench wrote a file."""
+
+
+class FileEntry(BaseModel):
+    """One payload file of an artifact."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    num_bytes: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What was committed under a key, by whom and how long it took."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: int = MANIFEST_VERSION
+    key: str
+    attempt: str
+    files: dict[str, FileEntry]
+    num_rows: int | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)  # what readers need to know: width, model ...
+    producer: dict[str, Any] = Field(default_factory=dict)  # task, host, versions, timings
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as stored, with its checksum."""
+        return seal(self.model_dump_json())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, key: str) -> Self:
+        """Parse the manifest of `key`. Raise ValueError if it is damaged, or belongs to another artifact."""
+        manifest = cls.model_validate(unseal(data))
+        if manifest.schema_version != MANIFEST_VERSION:
+            raise OtherVersionError(
+                f"its manifest has version {manifest.schema_version}, and this PoolBench reads {MANIFEST_VERSION}"
+            )
+        if manifest.key != key:
+            raise ValueError(f"it is the manifest of {manifest.key[:80]}")
+        if not all(entry.path.startswith(f"{folder_of(key)}/") for entry in manifest.files.values()):
+            raise ValueError("it names a file outside of the artifact")
+        return manifest
+
+
+def folder_of(key: str) -> str:
+    """Return the folder of an artifact in the store."""
+    return f"{ARTIFACTS_FOLDER}/{key}"
+
+
+def manifest_path(key: str) -> str:
+    """Return the path of an artifact's manifest."""
+    return f"{folder_of(key)}/{MANIFEST_FILE}"
+
+
+class ArtifactWriter:
+    """Writes the files of an artifact as they come, so that it need not fit into memory.
+
+    They are invisible before `commit`. `discard` removes a failed attempt, and `poolbench-driver gc` a killed one.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self.key = store, key
+        self._attempt = uuid.uuid4().hex[:12]
+        self._files: dict[str, FileEntry] = {}
+        self._num_rows = 0
+        self.committed: Manifest | None = None  # as a reader gets it, if this attempt won
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one file."""
+        path = f"{folder_of(self.key)}/{self._attempt}/{name}"
+        with self._blocked_is_damage():
+            self._store.put(path, data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._files[name] = FileEntry(path=path, num_bytes=len(data), sha256=sha256)
+
+    def add_shard(self, table: pa.Table) -> None:
+        """Write the next part of a table; the metadata of their schemas may differ."""
+        self.put(SHARD_FILE.format(len(self._files)), table_to_bytes(table))
+        self._num_rows += table.num_rows
+
+    def commit(
+        self,
+        *,
+        num_rows: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Commit the files as the artifact. If another attempt was first, remove them and return False."""
+        manifest = Manifest(
+            key=self.key,
+            attempt=self._attempt,
+            files=self._files,
+            num_rows=self._num_rows or num_rows,
+            meta=dict(meta or {}),
+            producer={"code_version": __version__, **(producer or {})},
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        data = manifest.to_bytes()
+        with self._blocked_is_damage():
+            won = self._store.put(manifest_path(self.key), data, if_absent=True)
+        if won:
+            self.committed = Manifest.from_bytes(data, self.key)
+        else:
+            self.discard()
+        return won
+
+    @contextmanager
+    def _blocked_is_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockedPathError as error:
+            raise DamagedError(self.key, str(error)) from None
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for entry in self._files.values():
+            self._store.delete(entry.path)
+        self._files = {}
+
+
+def table_to_bytes(table: pa.Table) -> bytes:
+    """Return a table as a zstd-compressed Arrow IPC file."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_from_bytes(data: bytes) -> pa.Table:
+    """Return the table in an Arrow IPC file.
+
+    Offsets and texts are checked, because Arrow trusts them and a wrong offset would end the process. Raise
+    ArrowException, OSError or ValueError for bytes that are not a table.
+    """
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    table.validate(full=True)
+    return table
 
 
 class Artifacts:

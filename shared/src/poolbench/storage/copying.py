@@ -49,7 +49,12 @@ def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int],
     copied = num_bytes = present = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for batch in (*_batches([*others, ObjectInfo(STORE_ID, 0, 0.0)]), *_batches(committed)):
-            todo = [info.path for info in batch if not _is_kept(info, size_by_path)]
+            present_paths = {
+                info.path
+                for info in batch
+                if info.path.startswith(f"{ARTIFACTS_FOLDER}/") and size_by_path.get(info.path) == info.size
+            }
+            todo = [info.path for info in batch if info.path not in present_paths]
             num_bytes += sum(pool.map(partial(_copy, source, target), todo))
             copied, present = copied + len(todo), present + len(batch) - len(todo)
             report(copied + present)
@@ -65,10 +70,6 @@ def _copied(source: ObjectStore) -> Iterator[ObjectInfo]:
 def _is_last(info: ObjectInfo) -> bool:
     """Return whether an object is written after all that it belongs to: a manifest, or a concept of a user."""
     return info.path.endswith((f"/{MANIFEST_FILE}", "/concept.json"))
-
-
-def _is_kept(info: ObjectInfo, there: dict[str, int]) -> bool:
-    return info.path.startswith(f"{ARTIFACTS_FOLDER}/") and there.get(info.path) == info.size
 
 
 def _copy(source: ObjectStore, target: ObjectStore, path: str) -> int:

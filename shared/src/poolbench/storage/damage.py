@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 from poolbench.contracts.wire import ARTIFACTS_FOLDER, DAMAGED_FOLDER
 from poolbench.errors import DamagedError, NotFoundError
-from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.artifacts import Artifacts, folder_of, manifest_path
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import folder_of, manifest_path
 
 _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
@@ -26,14 +25,11 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
     except DamagedError as error:
         return error.what, set_object_aside(artifacts.store, folder_of(key))
     except NotFoundError:  # it is not committed
-        return "something else lies in its place", _clear_the_place(artifacts.store, key)
+        blocked = artifacts.store.blocked(manifest_path(key))
+        # What is in its folder may be moved; another attempt may be writing or committing there.
+        aside = set_object_aside(artifacts.store, blocked) if blocked.startswith(folder_of(key)) else ""
+        return "something else lies in its place", aside
     return "", ""
-
-
-def _clear_the_place(store: ObjectStore, key: str) -> str:
-    """Move what blocks the place of an uncommitted artifact; another attempt may be writing or committing there."""
-    blocked = store.blocked(manifest_path(key))
-    return set_object_aside(store, blocked) if blocked.startswith(folder_of(key)) else ""
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:
@@ -54,8 +50,10 @@ def _place_of(path: str) -> str:
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """Yield all files that were set aside, with the time of the move."""
-    yield from map(_dated, store.list(f"{DAMAGED_FOLDER}/"))
+    """Yield all files that were set aside, with the time of the move: moving a folder keeps the time of writing."""
+    for info in store.list(f"{DAMAGED_FOLDER}/"):
+        moved = _TIME.search(info.path)
+        yield replace(info, modified_s=datetime.strptime(moved[1], "%Y%m%dT%H%M%S%z").timestamp()) if moved else info
 
 
 def described_damage(artifacts: Artifacts) -> str:
@@ -64,10 +62,3 @@ def described_damage(artifacts: Artifacts) -> str:
     size = sum(info.size for info in infos) / 1e6
     hint = "`poolbench-driver gc --delete` removes those that are older than a day"
     return f"{len(infos)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if infos else ""
-
-
-def _dated(info: ObjectInfo) -> ObjectInfo:
-    """Read the time of the move from the path: moving a folder keeps the time of writing."""
-    if (match := _TIME.search(info.path)) is None:
-        return info
-    return replace(info, modified_s=datetime.strptime(match[1], "%Y%m%dT%H%M%S%z").timestamp())

@@ -4,8 +4,6 @@ A run that has ended leaves the table `directions` (columns: `SCHEMA`) among its
 concept the best direction first. A name means the latest run of the model that has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ made last (training or import), and without one the one that a run made first: n
 Each gate that judges a scorer leaves a record in `scorers/<concept>/gates/`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +13,7 @@ from dataclasses import dataclass
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import IntegrityError
-from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.base import ObjectStore
 
 #: Folder of a concept's records with the verdicts of gates.
 _GATES = "gates/"
@@ -51,10 +49,8 @@ def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, reques
     store.put(path, json.dumps(body).encode(), if_absent=not requested)
 
 
-def named_scorers(
-    store: ObjectStore, concept: str = "", damaged: Callable[[str], None] | None = None
-) -> list[NamedScorer]:
-    """Return the scorers of a concept, or of all, by id.
+def named_scorers(store: ObjectStore, damaged: Callable[[str], None] | None = None) -> list[NamedScorer]:
+    """Return all scorers by id.
 
     Args:
         damaged: Called with the path of a record that cannot be read, which is left out.
@@ -63,11 +59,14 @@ def named_scorers(
         IntegrityError: A record cannot be read, and there is no `damaged`.
     """
     scorers = []
-    for info in store.list(scorers_path(concept)):
+    for info in store.list(scorers_path("")):
         if f"/{_GATES}" in info.path:
             continue
         try:
-            scorers.append(_read(info, store.get(info.path)))
+            body, (_, concept, name) = json.loads(store.get(info.path)), info.path.split("/")
+            base = str(body.get("base", name.removesuffix(".json")))
+            requested = bool(body.get("requested"))
+            scorers.append(NamedScorer(concept, base, str(body["scorer"]), requested, info.modified_s))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if damaged is None:
                 remedy = "train or import that scorer again (a run, `poolbench-driver import scorers`), or remove it"
@@ -114,9 +113,3 @@ def meant(found: Iterable[NamedScorer]) -> NamedScorer:
 def defaults(known: Sequence[NamedScorer]) -> set[NamedScorer]:
     """Return the scorers that the names of their concepts mean."""
     return {meant(one for one in known if one.concept == name) for name in {one.concept for one in known}}
-
-
-def _read(info: ObjectInfo, data: bytes) -> NamedScorer:
-    body, (_, concept, name) = json.loads(data), info.path.split("/")
-    base = str(body.get("base", name.removesuffix(".json")))
-    return NamedScorer(concept, base, str(body["scorer"]), bool(body.get("requested")), info.modified_s)

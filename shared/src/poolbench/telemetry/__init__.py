@@ -3,7 +3,4 @@
 Nothing here changes a result. Without Ray, as in tests and in the driver, an instrument records nothing.
 """
 
-from poolbench.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Sink, record_to
-from poolbench.telemetry.ray_sink import record_to_ray
-
-__all__ = ["Counter", "Gauge", "Histogram", "Instrument", "Sink", "record_to", "record_to_ray"]
+from poolbench.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Sink, record_to, record_to_ray

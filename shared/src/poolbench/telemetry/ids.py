@@ -3,8 +3,6 @@
 Context variables follow the code into coroutines and into worker threads of Starlette and of `asyncio.to_thread`.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,13 +38,13 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def sent_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the id that a client gave to its request; empty if there is none, several, or one that is not safe.
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the id that a client gave to its request; a new one if there is none, several, or one that is not safe.
 
     Safe ids have 1 to 128 letters, digits and `._:-`, so that they can stand in logs and headers.
     """
-    request_ids = [value for name, value in headers if name.lower() == _HEADER]
-    return request_ids[0].decode() if len(request_ids) == 1 and _REQUEST_ID.fullmatch(request_ids[0]) else ""
+    sent = [value for name, value in headers if name.lower() == _HEADER]
+    return sent[0].decode() if len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0]) else new_request_id()
 
 
 def engine_request_id() -> str:

@@ -4,15 +4,14 @@ Each distinct set of label values is a time series of its own, which Prometheus 
 an id, a key or a text: its values are listed, or their number is bounded.
 """
 
-from __future__ import annotations
-
+import logging
 import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 #: Value of a label in place of one that is not allowed.
 OTHER = "other"
@@ -21,6 +20,7 @@ MAX_VALUES = 64
 _VALUE = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 #: Ray exports every name with this prefix, and counters with this suffix.
 _PREFIX, _COUNTER_SUFFIX = "ray_", "_total"
+_LOG = logging.getLogger("poolbench.telemetry")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Label:
 class Sink(Protocol):
     """Receives what instruments record."""
 
-    def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
+    def record(self, instrument: "Instrument", value: float, labels: Mapping[str, str]) -> None:
         """Take one value. This is called in hot paths and must neither wait nor raise."""
 
 
@@ -55,13 +55,11 @@ class _Process:
     """The sink of this process."""
 
     sink: Sink | None = None
-    lock = threading.Lock()
 
 
 def record_to(sink: Sink | None) -> Sink | None:
     """Send what all instruments of this process record to `sink`; return the sink before. None records nothing."""
-    with _Process.lock:
-        before, _Process.sink = _Process.sink, sink
+    before, _Process.sink = _Process.sink, sink
     return before
 
 
@@ -146,3 +144,51 @@ class Histogram(Instrument):
             yield
         finally:
             self._record(time.perf_counter() - began, labels)
+
+
+class RaySink:
+    """Makes Ray's metrics as they are first used."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._failed = False
+
+    def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
+        """Record one value. An error is logged once: measurements must not stop work."""
+        try:
+            metric = self._metrics.get(instrument.name) or self._make(instrument)
+            if isinstance(instrument, Counter):
+                metric.inc(value, tags=dict(labels))
+            elif isinstance(instrument, Gauge):
+                metric.set(value, tags=dict(labels))
+            else:
+                metric.observe(value, tags=dict(labels))
+        except Exception as error:
+            if not self._failed:
+                self._failed = True
+                _LOG.warning("%s cannot be recorded: %s: %s", instrument.name, type(error).__name__, error)
+
+    def _make(self, instrument: Instrument) -> Any:
+        from ray.util import metrics
+
+        common = (instrument.name, instrument.summary)
+        keys = tuple(label.name for label in instrument.labels)
+        with self._lock:
+            if instrument.name not in self._metrics:
+                if isinstance(instrument, Histogram):
+                    metric: Any = metrics.Histogram(*common, boundaries=list(instrument.buckets), tag_keys=keys)
+                else:
+                    kind = metrics.Counter if isinstance(instrument, Counter) else metrics.Gauge
+                    metric = kind(*common, tag_keys=keys)
+                self._metrics[instrument.name] = metric
+            return self._metrics[instrument.name]
+
+
+def record_to_ray() -> bool:
+    """Send what this process records to Ray if it is a process of a Ray cluster; return whether it is."""
+    import ray
+
+    if ray.is_initialized():
+        record_to(RaySink())
+    return ray.is_initialized()

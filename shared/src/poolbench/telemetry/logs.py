@@ -4,8 +4,6 @@ Each record carries the ids of the work in progress. Attributes that libraries a
 written, because they may quote a passage.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -4,8 +4,6 @@ While they are off, a span is an empty context manager and OpenTelemetry is not 
 They never hold the message of an exception, which may quote a passage.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

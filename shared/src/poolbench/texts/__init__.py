@@ -29,7 +29,8 @@ def count_words(text: str) -> int:
 
 def list_openings() -> list[str]:
     """Return the names of the opening sets."""
-    return sorted(name for name in _names() if "openings" in _load(name))
+    names = [entry.name.removesuffix(".yaml") for entry in files(__package__).iterdir() if entry.name.endswith(".yaml")]
+    return sorted(name for name in names if "openings" in _load(name))
 
 
 def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
@@ -69,11 +70,6 @@ def _passage(passage_id: str, text: str) -> dict[str, Any]:
         "token_count": count_words(text),
         "signal": [],
     }
-
-
-def _names() -> list[str]:
-    entries = (entry.name for entry in files(__package__).iterdir())
-    return [name.removesuffix(".yaml") for name in entries if name.endswith(".yaml")]
 
 
 @cache

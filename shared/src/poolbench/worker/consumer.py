@@ -24,8 +24,7 @@ from poolbench.settings import ClusterSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.telemetry.catalog import TASK_WAIT_SECONDS
 from poolbench.telemetry.traces import TRACEPARENT, continued
-from poolbench.worker.senders import Sender
-from poolbench.worker.worker import RefusedTaskError, RetryTaskError
+from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Sender
 
 _LOG = logging.getLogger("poolbench.queue")
 _RETRY_PAUSE_S = 2.0

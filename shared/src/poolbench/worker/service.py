@@ -1,7 +1,5 @@
 """The interface of a service: handlers of tasks, and routes of HTTP requests."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,7 +32,7 @@ class Service(Protocol):
     name: str
     handlers: Mapping[str, Handler]
 
-    def routes(self, router: APIRouter) -> None:
+    def routes(self, router: "APIRouter") -> None:
         """Add the service's HTTP verbs; `poolbench.http` adds token check, health, docs and error bodies."""
 
     def health(self) -> dict[str, Any]:

@@ -179,15 +179,14 @@ class TaskIO:
             raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by its sender")
 
     def _measured(self) -> dict[str, Any]:
-        return {**self._producer, **self._work(), **self._meter.lap()}
-
-    def _work(self) -> dict[str, Any]:
-        """Return how much work the task is, for estimates of later runs (`poolbench-driver run --dry-run`)."""
+        """Return what the manifest says; how much work the task is, for estimates of later runs."""
+        measured = {**self._producer, **self._meter.lap()}
         work = work_of(self.task, self._read)
-        if work is None or not self._num_outputs:
-            return {}
-        share = self._num_outputs / len(self.task.outputs)  # an earlier attempt may have committed the others
-        return {"work": work._replace(amount=work.amount * share)._asdict(), "num_outputs": self._num_outputs}
+        if work is not None and self._num_outputs:
+            share = self._num_outputs / len(self.task.outputs)  # an earlier attempt may have committed the others
+            measured["work"] = work._replace(amount=work.amount * share)._asdict()
+            measured["num_outputs"] = self._num_outputs
+        return measured
 
     def _input(self, role: str) -> str:
         return _key(self.task, "input", self.task.inputs, role)

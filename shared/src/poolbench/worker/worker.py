@@ -1,7 +1,5 @@
 """Execute one task: skip committed outputs, hold the lease, run the handler, record a failure."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -18,16 +16,16 @@ from typing import Any
 from poolbench.cancellation import between_steps
 from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
-from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
+from poolbench.errors import CancelledTaskError, ConfigError, DamagedError, InputError, PoolbenchError, UnknownNameError
 from poolbench.machine.about import accelerator
 from poolbench.queue.leases import LeaseStore
 from poolbench.statuses import Code, Status, TaskOutcome
+from poolbench.steps import STEPS
 from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry.catalog import REFUSED, RETRIED, TASK_SECONDS, TASKS, TASKS_RUNNING
 from poolbench.telemetry.ids import RUN, TASK, identified
 from poolbench.telemetry.instruments import OTHER
 from poolbench.telemetry.traces import span
-from poolbench.worker.senders import OtherStoreError, OtherVersionError, Sender, require_kin
 from poolbench.worker.service import Handler, Service
 from poolbench.worker.taskio import TaskIO, handling
 
@@ -35,6 +33,40 @@ _LOG = logging.getLogger("poolbench.task")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 #: Outcomes of deliveries that ran a handler.
 _WORKED = (TaskOutcome.DONE, TaskOutcome.FAILED)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What the sender of a task says about itself. Other clients may say nothing."""
+
+    step_version: int | None = None  # of the step of the task
+    store_id: str | None = None
+
+
+class OtherVersionError(InputError):
+    """The sender of a task and this service have different code for its step, so the keys of its outputs differ."""
+
+
+class OtherStoreError(ConfigError):
+    """A task names artifacts of another object store. It belongs to another cluster, which uses the same broker."""
+
+
+def require_kin(task: Task, sender: Sender, store_id: str) -> None:
+    """Raise OtherStoreError or OtherVersionError if a task is not for this worker, whose store has the id `store_id`.
+
+    An id is compared only where both are known.
+    """
+    if sender.store_id and store_id and sender.store_id != store_id:
+        raise OtherStoreError(
+            f"{task.task_id} was sent by a cluster with another object store, which uses the same broker; give each "
+            "cluster a Redis database or folder of its own"
+        )
+    step = STEPS.get(task.kind)
+    if step is not None and sender.step_version not in (None, step.version):
+        raise OtherVersionError(
+            f"{task.kind} has version {sender.step_version} in the driver and {step.version} in this service: install "
+            "the same version of PoolBench everywhere, and restart the cluster"
+        )
 
 
 class RetryTaskError(Exception):
@@ -64,7 +96,7 @@ class Failure:
     damaged: str = ""  # the key of an artifact that could not be read
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: Exception) -> "Failure":
         """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
@@ -176,7 +208,9 @@ class Worker:
             return TaskOutcome.FAILED
 
     def _claim(self, task: Task, attempt: int) -> TaskOutcome:
-        handler = self._handler(task)
+        if task.kind not in self.service.handlers:
+            raise _UnknownKindError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
+        handler = self.service.handlers[task.kind]
         lease = self.leases.acquire(task.task_id)
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
@@ -207,11 +241,6 @@ class Worker:
         self.artifacts.store.delete(progress_path(task.task_id))
         _LOG.info("%s %s: done", task.kind, task.task_id)
         return TaskOutcome.DONE
-
-    def _handler(self, task: Task) -> Handler:
-        if task.kind not in self.service.handlers:
-            raise _UnknownKindError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
-        return self.service.handlers[task.kind]
 
     def _producer(self, task: Task, attempt: int) -> dict[str, Any]:
         return {

@@ -9,9 +9,9 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError
+from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
-from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better
 

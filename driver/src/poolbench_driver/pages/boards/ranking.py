@@ -11,14 +11,17 @@ import numpy as np
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.multiple import benjamini_hochberg, holm
-from poolbench.statistics.rank_tests import (
+from poolbench.statistics.ranks import (
+    block_ranks,
+    complete_ranks,
     friedman_test,
     iman_davenport_test,
+    mean_rank_intervals,
+    mean_ranks,
     nemenyi_critical_difference,
     nemenyi_test,
     tie_groups,
 )
-from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
 from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
 from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better

@@ -16,11 +16,11 @@ import numpy as np
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.statistics import StatisticError, rank_resolution
+from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
+from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
-from poolbench.statistics.resampling import NUM_RESAMPLES, bootstrap_counts, percentile_interval
-from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, rank_resolution
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
 

@@ -15,8 +15,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_config
-from poolbench.statistics import percentile_interval
-from poolbench.statistics.bootstrap import group_mean_resamples
+from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.contract.page import Cell, Line, Part, Table
 from poolbench_driver.pages.plain import figure, number
 from poolbench_driver.suites.ce_bench.metrics import HELD_OUT, PRIMARY, RECOVERED, UNEXPLAINED

@@ -15,7 +15,7 @@ from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, read_folder
 from poolbench.errors import InputError, LayerError
-from poolbench.statistics.groups import components
+from poolbench.statistics.folds import components
 from poolbench.steps import prober
 from poolbench.steps.base import Keys, Step
 from poolbench.steps.extractor import (

@@ -14,8 +14,7 @@ from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.steps import prober as steps
-from poolbench.steps.base import Keys
-from poolbench.steps.common import StrategyParam
+from poolbench.steps.base import Keys, StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, ExtractParams, RandomWeights
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
 from poolbench.steps.roles import Cell

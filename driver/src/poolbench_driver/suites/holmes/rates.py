@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
-from poolbench.statistics import group_weights, holm, mcnemar_test, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
+from poolbench.statistics.mcnemar import mcnemar_test
+from poolbench.statistics.multiple import holm
 from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_corpora.probing import ProbingData

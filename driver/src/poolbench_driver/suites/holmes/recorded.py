@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import InputError, shown
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statistics.winning_rate import (
     Scale,
     mean_winning_rate,

@@ -17,7 +17,8 @@ from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import AUDIT_SCHEMA
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import CellError, InputError
-from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
+from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit

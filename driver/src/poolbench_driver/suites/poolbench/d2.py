@@ -8,10 +8,9 @@ from functools import partial
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure
+from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.measures.grids import (
     ResponseGrid,

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.concepts import Concept
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure
+from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.d2 import or_zeros, published_values
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from poolbench.concepts import Concept
 from poolbench.contracts import Row
-from poolbench.contracts.gates import GatedScorer
-from poolbench.contracts.measures import Measure, to_rows
+from poolbench.contracts.measures import GatedScorer, Measure, to_rows
 from poolbench.contracts.tables import SCORES, error_of
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import CellError

@@ -1,7 +1,5 @@
 """A decoder, a layer and a pooling strategy as a module of sentence-transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,7 +14,7 @@ from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.texts import text_id, words_of
 from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.models.decoder import Decoder
@@ -95,7 +93,7 @@ class PoolingModule(Module):
         # sentence-transformers chose the batch
         reading = Reading(limits=BatchLimits(max_passages=len(passages)), sinks=self.sinks)
         with torch.inference_mode(False):  # sentence-transformers turns it on, but S2 needs gradients
-            tables = extract_encoded(self.decoder, passages, {self.layer: [self.pooling]}, reading=reading)
+            tables = extract(self.decoder, passages, {self.layer: [self.pooling]}, reading=reading)
         (table,) = tables.values()
         rows = zip(features["texts"], table["reason"].to_pylist(), strict=True)
         failed = [f"{shown(text)}: {reason}" for text, reason in rows if reason is not None]

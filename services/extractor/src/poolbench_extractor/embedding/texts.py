@@ -1,7 +1,5 @@
 """Vectors of single texts: what `POST /embed` and the encoder share."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

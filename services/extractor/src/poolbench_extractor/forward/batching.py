@@ -1,7 +1,5 @@
 """Batches by token budget, sorted by length; when memory runs out, a batch is halved and run again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """One forward pass to the deepest requested block, with hidden states and signals of the requested ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ position before them, of -log p(token | all before it). A BOS thus predicts the 
 the first token is not predicted. Special tokens and padding are never predicted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -119,7 +117,7 @@ class Targets:
     count: Tensor  # number of them in each passage, [B]
 
     @classmethod
-    def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:
+    def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> "Targets":
         """Return the real tokens of each passage that have a position before them."""
         real = [np.flatnonzero(passage.context.of_text) for passage in batch]
         predicted = [positions[positions > 0] for positions in real]

@@ -1,7 +1,5 @@
 """Attention inflow from the queries and keys of a layer. The T x T matrix exists only for a block of queries."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

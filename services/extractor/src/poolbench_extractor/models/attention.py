@@ -5,8 +5,6 @@ and, for each watched layer, hand the same queries and keys to a watcher: after 
 repeated.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

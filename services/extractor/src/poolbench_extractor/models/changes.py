@@ -1,7 +1,5 @@
 """Change the weights of a model: by a fine-tune of it, by a random change of the same norm, or to random weights."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Callable, Iterator
@@ -47,8 +45,12 @@ def apply_change(
         ModelError: The folder changed since planning, is not a fine-tune of this model, or changes what is not
             supported here.
     """
-    if isinstance(change, RandomWeights):
-        _initialise(model, change.seed)
+    if isinstance(change, RandomWeights):  # what the architecture starts its training from, drawn on the CPU in float32
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+            torch.manual_seed(change.seed)
+            fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
+            for name, weight in model.named_parameters():
+                weight.copy_(fresh[name].to(weight.device, weight.dtype))
         return
     folder = Path(change.source)
     if (revision := change_revision(folder)) != change.revision:
@@ -65,15 +67,6 @@ def apply_change(
             weight, seed = model.get_parameter(name), change.random_seed
             added = delta if seed is None else shuffled(delta, seed, name)
             weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))
-
-
-def _initialise(model: Any, seed: int) -> None:
-    """Set all weights to what the architecture starts its training from; they are drawn on the CPU, in float32."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
-        torch.manual_seed(seed)
-        fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
-        for name, weight in model.named_parameters():
-            weight.copy_(fresh[name].to(weight.device, weight.dtype))
 
 
 def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:
@@ -108,7 +101,17 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         settings = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise ModelError(f"adapter {folder}: {ADAPTER_FILE} cannot be read: {error}") from None
-    _require_readable(settings, folder)
+    what = next((name for name in _MORE_THAN_LORA if getattr(settings, name, None)), None)
+    if getattr(settings, "peft_type", None) != "LORA":
+        what = f"type {settings.peft_type}"
+    elif what is None and settings.init_lora_weights not in (*_PLAIN_STARTS, *MOVING_STARTS):
+        # Their start needs data, a gradient or a random draw that the adapter does not hold.
+        what = f"init_lora_weights {settings.init_lora_weights!r}"
+    if what is not None:
+        raise ModelError(
+            f"adapter {folder} has {what}; only plain LoRA, PiSSA and OLoRA are read: merge it into a checkpoint and "
+            "name that"
+        )
     names = _adapted_modules(model, folder)
     weights = {name: model.get_parameter(f"{name}.weight") for name in names}
     moves = settings.init_lora_weights in MOVING_STARTS
@@ -128,21 +131,6 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
         deltas[name] += moved.detach().float() - weight.float()
         moved.data = weight
     yield from ((f"{name}.weight", delta) for name, delta in sorted(deltas.items()))
-
-
-def _require_readable(settings: Any, folder: Path) -> None:
-    """Raise ModelError for an adapter whose change of the base cannot be computed exactly from its files."""
-    what = next((name for name in _MORE_THAN_LORA if getattr(settings, name, None)), None)
-    if getattr(settings, "peft_type", None) != "LORA":
-        what = f"type {settings.peft_type}"
-    elif what is None and settings.init_lora_weights not in (*_PLAIN_STARTS, *MOVING_STARTS):
-        # Their start needs data, a gradient or a random draw that the adapter does not hold.
-        what = f"init_lora_weights {settings.init_lora_weights!r}"
-    if what is not None:
-        raise ModelError(
-            f"adapter {folder} has {what}; only plain LoRA, PiSSA and OLoRA are read: merge it into a checkpoint and "
-            "name that"
-        )
 
 
 def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:

@@ -1,7 +1,5 @@
 """Refuse models that are neither causal decoders nor encoders of text, before any passage is read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A loaded decoder and its properties: blocks, width, window, device."""
 
-from __future__ import annotations
-
 import inspect
 import threading
 from collections.abc import Callable

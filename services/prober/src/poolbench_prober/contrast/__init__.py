@@ -4,5 +4,3 @@ contrast(stories, tables, params) -> Contrast(measures, subjects)
 """
 
 from poolbench_prober.contrast.core import Contrast, contrast
-
-__all__ = ["Contrast", "contrast"]

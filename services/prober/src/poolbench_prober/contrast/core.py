@@ -1,11 +1,10 @@
 """Contrast of one autoencoder's features: its measures, and a table of subjects."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +14,91 @@ from poolbench.contracts.tables import SUBJECT_SCORES, table_from_rows
 from poolbench.errors import CellError
 from poolbench.steps.prober import ContrastParams
 from poolbench_prober import cost
-from poolbench_prober.contrast.features import ALL, StoryFeatures, commonest, read_features
+from poolbench_prober.contrast.features import ALL, Part, commonest, read_features
 from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, num_features
 from poolbench_prober.contrast.pairs import Pairs
 from poolbench_prober.contrast.scores import RowScores, row_scores
-from poolbench_prober.contrast.subjects import SubjectFeatures, subject_features
 
+NUM_SHOWN = 5
 _LACKING = "pairs of stories have no features"
 _CI_METHOD = "bootstrap over subjects, percentile"
+
+
+class Strongest(NamedTuple):
+    """A feature, with its means over the stories of both sides."""
+
+    feature: int
+    first: float
+    second: float
+    sign: int
+
+
+class SubjectFeatures(NamedTuple):
+    """What a subject's rows say about single features."""
+
+    held_out: float  # NaN with one row
+    strongest: tuple[Strongest, ...]
+
+
+def subject_features(pairs: Pairs, part: Part, seed: int) -> Iterator[SubjectFeatures]:
+    """Yield the features of each subject, in order."""
+    for subject, rows in pairs.by_subject():
+        stories_r2 = pairs.stories_n2[rows]
+        yield SubjectFeatures(held_out_share(stories_r2, part, f"{seed}:{subject}"), _strongest(stories_r2, part))
+
+
+def held_out_share(stories_r2: np.ndarray, part: Part, key: str) -> float:
+    """Return the share of right pairs of rows that did not choose the feature; NaN with one row.
+
+    The rows are halved at random. The feature with the largest mean difference of one half, with its sign, is read on
+    the rows of the other half: a row is right if its first story has more of it (less, with a negative sign), and a tie
+    counts one half. The share is the mean over the two directions. Chance is .5, whatever the number of features.
+
+    Args:
+        stories_r2: The two stories of each row.
+        part: Their mean features.
+        key: Seed of the halves.
+    """
+    count = len(stories_r2)
+    if count < 2:
+        return float("nan")
+    order = Random(key).sample(range(count), count)
+    halves = stories_r2[order[: count // 2]], stories_r2[order[count // 2 :]]
+    return float(np.mean([_right(half, read, part) for half, read in (halves, halves[::-1])]))
+
+
+def _right(chosen_r2: np.ndarray, read_r2: np.ndarray, part: Part) -> float:
+    difference_F = mean_difference(chosen_r2, part)
+    feature = int(np.abs(difference_F).argmax())
+    first, second = (part.means_PF[read_r2[:, side]][:, [feature]].toarray()[:, 0] for side in (0, 1))
+    return float(np.mean((1 + np.sign(difference_F[feature]) * np.sign(first - second)) / 2))
+
+
+def mean_difference(stories_r2: np.ndarray, part: Part) -> np.ndarray:
+    """Return the mean over rows of V1 - V2 [F]."""
+    return part.weighted_sum(stories_r2.ravel(), np.tile([1.0, -1.0], len(stories_r2)) / len(stories_r2))
+
+
+def _strongest(stories_r2: np.ndarray, part: Part) -> tuple[Strongest, ...]:
+    weights_r = np.full(len(stories_r2), 1 / len(stories_r2))
+    first_F, second_F = (part.weighted_sum(stories_r2[:, side], weights_r) for side in (0, 1))
+    difference_F = first_F - second_F
+    return tuple(
+        Strongest(feature, float(first_F[feature]), float(second_F[feature]), int(np.sign(difference_F[feature])))
+        for feature in _largest(np.abs(difference_F), NUM_SHOWN)
+    )
+
+
+def _largest(sizes_F: np.ndarray, count: int) -> list[int]:
+    """Return the numbers of the largest values above 0, largest first; the first of equals."""
+    left_F, features = sizes_F.copy(), []
+    for _ in range(count):
+        largest = int(left_F.argmax())
+        if not left_F[largest] > 0:
+            break
+        features.append(largest)
+        left_F[largest] = 0
+    return features
 
 
 @dataclass(frozen=True)
@@ -59,17 +135,20 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     pairs = Pairs.from_table(stories)
     cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
     story_features = read_features(features, pairs.passages)
-    errors = _row_errors(pairs, story_features)
+    failed = story_features.errors
+    errors = [failed.get(first) or failed.get(second) for first, second in pairs.stories_n2]
     used = pairs.chosen(np.array([error is None for error in errors]))
     fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(pairs), "details": {}}
     left_out = Counter(str(error.status) for error in errors if error is not None)
     if left_out:
         fields["details"] = {"left_out": dict(sorted(left_out.items()))}
-    if not len(used):
-        return Contrast(
-            _no_measures(errors, story_features.num_features, fields, params), _table(pairs, used, errors, None, ())
-        )
     published = params.protocol == "published"
+    if not len(used):
+        error = commonest(errors, _LACKING)
+        names = PUBLISHED if published else CORRECTED
+        nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
+        measures = [*nulls, num_features(story_features.num_features, fields)]
+        return Contrast(measures, _table(pairs, used, errors, None, ()))
     scores = row_scores(used, story_features, others=not published)
     if not published:
         scores = RowScores(*(values / np.sqrt(story_features.num_features) for values in scores))
@@ -78,22 +157,6 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
     held_out = np.array([single.held_out for single in singles])
     measures = list(Figures(used, story_features, scores, held_out, params, fields).measures())
     return Contrast(measures, _table(pairs, used, errors, scores, singles))
-
-
-def _row_errors(pairs: Pairs, features: StoryFeatures) -> list[CellError | None]:
-    """Return why each row is left out; None if both stories have features."""
-    sides = ((features.errors.get(first), features.errors.get(second)) for first, second in pairs.stories_n2)
-    return [first or second for first, second in sides]
-
-
-def _no_measures(
-    errors: Sequence[CellError | None], count: int, fields: dict[str, Any], params: ContrastParams
-) -> list[Measure]:
-    """Return the measures where no row can be used: null with the commonest status, but for the number of features."""
-    error = commonest(errors, _LACKING)
-    names = PUBLISHED if params.protocol == "published" else CORRECTED
-    nulls = [Measure.failed(name, error, n=0, **fields) for name in names if name != NUM_FEATURES]
-    return [*nulls, num_features(count, fields)]
 
 
 def _table(

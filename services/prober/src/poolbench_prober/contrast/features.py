@@ -1,7 +1,5 @@
 """Mean features of stories, as sparse rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Measures of an autoencoder from the scores of rows and subjects, with intervals from a bootstrap over subjects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import group_mean_resamples, percentile_interval
+from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import ContrastParams
 from poolbench_prober.contrast.features import ALL, StoryFeatures

@@ -1,7 +1,5 @@
 """Pairs of stories, ordered so that the rows of a subject stand together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Self
@@ -46,7 +44,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.subjects)
 
-    def chosen(self, rows: np.ndarray) -> Pairs:
+    def chosen(self, rows: np.ndarray) -> "Pairs":
         """Return some of the rows, in their order; `rows` are numbers or a mask."""
         return Pairs(self.passages, self.subjects[rows], self.stories_n2[rows])
 

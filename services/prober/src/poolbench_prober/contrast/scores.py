@@ -1,8 +1,5 @@
 """Scores of each row: how far the feature that stands out most is above the mean feature, in standard deviations."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +72,9 @@ def row_scores(pairs: Pairs, features: StoryFeatures, *, others: bool) -> RowSco
         if others:
             own_F = _joint_mean(whole, stories_r2)
             other_F = (total_F - own_F) / (len(subjects) - 1) if len(subjects) > 1 else None
-        for block in _blocks(rows, features.num_features):
+        step = max(1, _BLOCK_VALUES // features.num_features)
+        for start in range(rows.start, rows.stop, step):
+            block = slice(start, min(start + step, rows.stop))
             local = np.arange(block.start - rows.start, block.stop - rows.start)
             _score_block(scores, block, stories_r2, local, whole, other_F)
             scores.marked[block], scores.marked_joint[block] = _marked(features, stories_r2[local])
@@ -87,12 +86,6 @@ def _joint_mean(part: Part, stories_r2: np.ndarray) -> np.ndarray:
     tokens_r2 = part.num_tokens[stories_r2]
     weights_r2 = tokens_r2 / tokens_r2.sum(axis=1, keepdims=True) / len(stories_r2)
     return part.weighted_sum(stories_r2.ravel(), weights_r2.ravel())
-
-
-def _blocks(rows: slice, num_features: int) -> Iterator[slice]:
-    step = max(1, _BLOCK_VALUES // num_features)
-    for start in range(rows.start, rows.stop, step):
-        yield slice(start, min(start + step, rows.stop))
 
 
 def _score_block(
@@ -117,11 +110,11 @@ class _Side(NamedTuple):
     means_rF: np.ndarray
     tokens_r: np.ndarray
 
-    def first(self) -> _Side:
+    def first(self) -> "_Side":
         """Return the stories of the rows."""
         return _Side(self.means_rF[:-1], self.tokens_r[:-1])
 
-    def following(self) -> _Side:
+    def following(self) -> "_Side":
         """Return those of the rows after them."""
         return _Side(self.means_rF[1:], self.tokens_r[1:])
 

@@ -1,7 +1,5 @@
 """One (concept, strategy, layer) while D1 is computed, and what comes out of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -19,7 +17,8 @@ from poolbench_prober.d1.metrics import Resamples
 from poolbench_prober.d1.reading import FittedReader, RowReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.solver.fits import fit_probes
+from poolbench_prober.solver.interface import ProbeFit
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """D1 of one concept, strategy and layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from poolbench_prober.d1.published import published_cell
 from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver import ProbeFit
+from poolbench_prober.solver.interface import ProbeFit
 
 
 def probe_cell(
@@ -105,12 +103,28 @@ def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) ->
 def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
     labels, folds, resamples, fields = cell.train.labels, cell.folds, cell.resamples, cell.fields
     primary = out_of_fold.probe_nK[:, 0]
-    details = {**chosen(*out_of_fold.readouts), **_how(cell, out_of_fold)}
+    ratio = float(out_of_fold.worst_ratio[0])
+    left_out = len(cell.design.train.ids) - len(cell.rows)
+    details = {
+        **chosen(*out_of_fold.readouts),
+        "gradient_ratio": ratio if np.isfinite(ratio) else None,
+        "solver": out_of_fold.solver,
+        **({"left_out": left_out} if left_out else {}),  # passages without a finite vector
+    }
     measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, details=details, **fields)]
     if cell.train.paired:
         measures.append(within_pair_measure(primary, cell.train.pairs_P2, resamples, **fields, reason=cell.unpaired))
-    measures += _reference_measures(cell, out_of_fold)
-    for c, column in cell.design.labelings.sensitivity.items():
+    labelings = cell.design.labelings
+    permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
+    labels_nK, scores_nK = cell.labels, out_of_fold.probe_nK
+    words = list(labelings.controls)
+    measures += [
+        permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),
+        selectivity_measure(
+            labels_nK[:, controls], scores_nK[:, controls], words, cell.resamples, cell.folds, **cell.fields
+        ),
+    ]
+    for c, column in labelings.sensitivity.items():
         scores, params = out_of_fold.probe_nK[:, column], {"C": c}
         measures.append(
             auroc_measure("d1.auroc_sensitivity", labels, scores, resamples, folds, params=params, **fields)
@@ -119,28 +133,6 @@ def _train_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
         own_fields = {**fields, "params": cell.constructing.params(name)}
         measures.append(direction_measure(name, projected, labels, resamples, folds, **own_fields))
     return measures
-
-
-def _how(cell: ProbedCell, out_of_fold: OutOfFold) -> dict[str, Any]:
-    """Return how the primary probes converged, their solver, and how many passages lacked a finite vector."""
-    ratio = float(out_of_fold.worst_ratio[0])
-    left_out = len(cell.design.train.ids) - len(cell.rows)
-    how = {"gradient_ratio": ratio if np.isfinite(ratio) else None, "solver": out_of_fold.solver}
-    return how | ({"left_out": left_out} if left_out else {})
-
-
-def _reference_measures(cell: ProbedCell, out_of_fold: OutOfFold) -> list[Measure]:
-    """Return the baselines of D1: permuted labels and control words."""
-    labelings = cell.design.labelings
-    permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
-    labels_nK, scores_nK = cell.labels, out_of_fold.probe_nK
-    words = list(labelings.controls)
-    return [
-        permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),
-        selectivity_measure(
-            labels_nK[:, controls], scores_nK[:, controls], words, cell.resamples, cell.folds, **cell.fields
-        ),
-    ]
 
 
 def _directions(cell: ProbedCell, view: FittedReader, fit: ProbeFit) -> dict[str, Direction | CellError]:

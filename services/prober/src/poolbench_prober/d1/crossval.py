@@ -1,7 +1,5 @@
 """Out-of-fold scores of every probe and every direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,8 @@ from poolbench.directions import Direction, DirectionContext, SparseAutoencoder,
 from poolbench.errors import CellError
 from poolbench_prober.d1.reading import RowReader
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.solver import ProbeFit, fit_folds
+from poolbench_prober.solver.fits import fit_folds
+from poolbench_prober.solver.interface import ProbeFit
 
 AS_IT_IS = RowReader()
 
@@ -37,7 +36,7 @@ def out_of_fold(
     *,
     tolerance: float,
     reading: RowReader = AS_IT_IS,
-    constructing: Directions | None = None,
+    constructing: "Directions | None" = None,
 ) -> OutOfFold:
     """Fit every probe and direction on all folds but one, and score that one, for each fold.
 
@@ -73,20 +72,15 @@ def out_of_fold(
             if columns[0] == 0 and constructing:
                 context = constructing.context(vectors_nD, passages, fitted, fit)
                 for name, projected in directions.items():
-                    if isinstance(projected, np.ndarray):
-                        directions[name] = _project(name, context, vectors_nD, held, projected)
+                    if isinstance(projected, CellError):
+                        continue
+                    direction = direction_or_error(name, context)
+                    if isinstance(direction, CellError):
+                        directions[name] = direction
+                    else:
+                        projected[held] = vectors_nD[held] @ direction.vector
     scores[:, np.isnan(scores).any(axis=0)] = np.nan
     return OutOfFold(scores, directions, worst, tuple(readouts), fit.solver)
-
-
-def _project(
-    name: str, context: DirectionContext, vectors_nD: np.ndarray, held: np.ndarray, projected: np.ndarray
-) -> np.ndarray | CellError:
-    try:
-        projected[held] = vectors_nD[held] @ compute_direction(name, context).vector
-    except CellError as error:
-        return error
-    return projected
 
 
 class Directions:

@@ -1,7 +1,5 @@
 """The probing design of one concept: folds, labelings and resamples, shared by all strategies and layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -9,7 +7,8 @@ import numpy as np
 
 from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
-from poolbench.statistics import MIN_GROUPS, group_weights, grouped_folds
+from poolbench.statistics.bootstrap import group_weights
+from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.inputs.corpus import Passages, control_labels
 

@@ -1,7 +1,5 @@
 """Probes on passages from elsewhere: the test split, and domains that the probe was not fitted on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
 from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver import ProbeFit
+from poolbench_prober.solver.interface import ProbeFit
 
 
 def test_split(

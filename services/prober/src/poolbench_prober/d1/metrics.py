@@ -1,14 +1,14 @@
 """D1 measures from scores: values, intervals and the alarms beside them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, auroc_resamples, percentile_interval, within_pair_accuracy
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import percentile_interval
+from poolbench.statistics.paired import within_pair_accuracy
 from poolbench.statuses import Status
 
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
@@ -26,11 +26,11 @@ class Resamples(NamedTuple):
     weights_Rn: np.ndarray
     groups: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Resamples:
+    def take(self, rows: np.ndarray) -> "Resamples":
         """Return the resamples of some rows."""
         return Resamples(self.weights_Rn[:, rows], self.groups[rows])
 
-    def with_value(self) -> Resamples:
+    def with_value(self) -> "Resamples":
         """Return the resamples with a first row of ones, so that entry 0 of a statistic is its value."""
         ones = np.ones((1, self.weights_Rn.shape[1]), dtype=self.weights_Rn.dtype)
         return Resamples(np.vstack([ones, self.weights_Rn]), self.groups)

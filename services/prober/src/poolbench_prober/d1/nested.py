@@ -1,15 +1,14 @@
 """D1 at a layer that is chosen inside the training folds, so that selection and measurement use different data."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, grouped_folds
+from poolbench.statistics.auroc import auroc
+from poolbench.statistics.folds import grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import ProbedCell, common_fields
@@ -41,15 +40,13 @@ def nested_measures(design: Design, layers: Layers, params: ProbeParams) -> list
         next(iter(cells.values())).require_classes()
     except CellError as error:
         return [Measure.failed(name, error, **fields) for name in METRICS]
-    makers = (lambda: _train(cells), lambda: _test(cells, layers))
-    return [_or_null(name, make, fields) for name, make in zip(METRICS, makers, strict=True)]
-
-
-def _or_null(name: str, make: Callable[[], Measure], fields: dict[str, Any]) -> Measure:
-    try:
-        return make()
-    except CellError as error:
-        return Measure.failed(name, error, **fields)
+    measures = []
+    for name, make in zip(METRICS, (lambda: _train(cells), lambda: _test(cells, layers)), strict=True):
+        try:
+            measures.append(make())
+        except CellError as error:
+            measures.append(Measure.failed(name, error, **fields))
+    return measures
 
 
 def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str, Any]) -> dict[int, ProbedCell]:

@@ -9,15 +9,13 @@ Rows stay in the order of the passages: the folds of scikit-learn's `StratifiedK
 coverage and groups are not used.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction
 from poolbench.errors import CellError
-from poolbench.statistics import auroc, auroc_resamples, percentile_interval
-from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import CellResult, common_fields, score_rows
@@ -37,7 +35,10 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
     """
     fields = {**common_fields(passages, vectors, params), "seed": SEED}
     try:
-        rows = _usable(vectors)
+        if vectors.readout is not None:
+            reason = f"the published protocol reads vectors as they are, not through {vectors.readout}"
+            raise CellError(Status.NOT_IMPLEMENTED, reason)
+        rows = vectors.require_present()
         usable = passages.take(rows)
         fields |= {"n": len(rows), "num_groups": len(rows)}
         unit_nD = unit_rows(vectors.matrix_nW[rows])
@@ -48,8 +49,8 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
     value = auroc(usable.labels, scores)
     counts = bootstrap_counts(len(rows), params.num_bootstrap, SEED)
     interval = percentile_interval(auroc_resamples(usable.labels, scores, counts))
-    reason = "collapsed: all passages have the same unit vector" if np.ptp(unit_nD, axis=0).max() < 1e-6 else None
-    measure = Measure.of("d1.auroc", value, interval, ci_method=CI_METHOD, reason=reason, **fields)
+    alarm = "collapsed: all passages have the same unit vector" if np.ptp(unit_nD, axis=0).max() < 1e-6 else None
+    measure = Measure.of("d1.auroc", value, interval, ci_method=CI_METHOD, reason=alarm, **fields)
     return CellResult(
         [measure], {"C1": _direction(unit_nD, usable.labels)}, list(score_rows(usable, "train", folds, scores))
     )
@@ -106,10 +107,3 @@ def _direction(unit_nD: np.ndarray, labels: np.ndarray) -> Direction | CellError
     if norm == 0:
         return CellError(Status.COLLAPSED, "direction C1 is zero: the classes do not differ")
     return Direction("C1", difference / norm, norm)
-
-
-def _usable(vectors: PooledVectors) -> np.ndarray:
-    if vectors.readout is not None:
-        reason = f"the published protocol reads vectors as they are, not through {vectors.readout}"
-        raise CellError(Status.NOT_IMPLEMENTED, reason)
-    return vectors.require_present()

@@ -4,8 +4,6 @@ A readout is fitted on the training rows of the next fit, and with the labels of
 of permuted labels on heads that were chosen with the concept's labels would check nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +12,9 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.readouts import READOUTS, FittedReadout, Training
-from poolbench.statistics import grouped_folds
+from poolbench.statistics.folds import grouped_folds
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.solver import fit_probes
+from poolbench_prober.solver.fits import fit_probes
 
 #: Inner folds of a readout. With two, every training row is scored at the least cost, which grows with the cube of
 #: the rows of a fit, and both halves treat all parts equally.
@@ -58,7 +56,10 @@ class RowReader:
         """
         if self.readout is None:
             return [FittedReader(np.arange(labels_nK.shape[1]), lambda matrix_mD: matrix_mD)]
-        columns_of = _equal_columns(labels_nK)
+        alike: dict[bytes, list[int]] = {}  # column numbers by content: equal labels share one readout
+        for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
+            alike.setdefault(column.tobytes(), []).append(number)
+        columns_of = [np.array(numbers) for numbers in alike.values()]
         distinct_nK = labels_nK[np.ix_(rows, [columns[0] for columns in columns_of])]
         fitted = self._fit(matrix_nW[rows], passages.take(rows), distinct_nK)
         if isinstance(fitted[0], CellError):
@@ -94,11 +95,3 @@ def probe_scores(
         fit = fit_probes(vectors_nD[~held], labels_nK[np.ix_(~held, two)], np.full(len(two), c), tolerance)
         scores_nK[np.ix_(held, two)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
     return scores_nK
-
-
-def _equal_columns(labels_nK: np.ndarray) -> list[np.ndarray]:
-    """Return column numbers by equal content, in the order of their first."""
-    alike: dict[bytes, list[int]] = {}
-    for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
-        alike.setdefault(column.tobytes(), []).append(number)
-    return [np.array(numbers) for numbers in alike.values()]

@@ -1,7 +1,5 @@
 """The passages of one concept as D1 reads them, computed once for all strategies and layers."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CONTROL_SHARE = (0.3, 0.7)

@@ -1,7 +1,5 @@
 """Vectors of the instances of a task, from the vectors of their passages in any number of tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -36,11 +34,6 @@ def instance_vectors(instances: Sequence[Parts], tables: Iterable[pa.Table]) -> 
 
 
 @dataclass(frozen=True)
-class _Ids:
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _Passages:
     """Vectors of passages; one without a vector has a row of NaN and its reason."""
 
@@ -51,12 +44,14 @@ class _Passages:
     def read(cls, passage_set: set[str], tables: Iterable[pa.Table]) -> Self:
         """Return the vectors of the wanted passages; raise InputError as `instance_vectors`."""
         row_of = {passage: row for row, passage in enumerate(sorted(passage_set))}
-        errors: list[CellError | None] = [_missing(passage) for passage in row_of]
+        errors: list[CellError | None] = [
+            CellError(Status.FAILED, f"no table holds a vector of passage {passage!r}") for passage in row_of
+        ]
         matrix_pD: np.ndarray | None = None
         applied, usable = np.zeros((2, len(row_of)), dtype=bool)
         for table in tables:
-            held = tuple(passage for passage in dict.fromkeys(table["passage_id"].to_pylist()) if passage in row_of)
-            read = PooledVectors.from_table(table, _Ids(held))
+            held = [passage for passage in dict.fromkeys(table["passage_id"].to_pylist()) if passage in row_of]
+            read = PooledVectors.from_table(table, held)
             if read.readout is not None:
                 raise InputError(f"vectors of a task are read as they are; these have the readout {read.readout}")
             if matrix_pD is None:
@@ -84,8 +79,3 @@ class _Passages:
             applied=np.logical_and.reduceat(of.applied[flat], ends[:-1]),
             errors=tuple(next((of.errors[row] for row in part if not of.usable[row]), None) for part in rows),
         )
-
-
-def _missing(passage: str) -> CellError:
-    name = repr(passage)
-    return CellError(Status.FAILED, f"no table holds a vector of passage {name}")

@@ -1,7 +1,5 @@
 """Kept states of one layer, aligned with the passages, for strategies that read states instead of vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Self
 
@@ -49,7 +47,10 @@ class TokenStates(PooledVectors):
             matrix[row, 0], errors[row], counts_n2[row] = _real_states(states, sinks)
             num_bytes += matrix[row, 0].nbytes
             if num_bytes > max_bytes:
-                return cls._too_large(len(errors), max_bytes, readout)
+                limit = f"the {max_bytes >> 20} MiB that a prober may hold"
+                error = CellError(Status.FAILED, f"the states of all tokens exceed {limit}; take fewer passages")
+                matrix[:, 0] = [np.empty((0, 1), np.float32)] * len(errors)
+                return cls._of(matrix, [error] * len(errors), readout)
         if row_of:
             raise InputError(f"the kept states lack {len(row_of)} of {len(errors)} passages; keep them again")
         return cls._of(matrix, errors, readout, counts_n2)
@@ -64,15 +65,6 @@ class TokenStates(PooledVectors):
     ) -> Self:
         usable = np.array([error is None for error in errors])
         return cls(matrix_n1, usable, usable, tuple(errors), 1, readout, counts_n2)
-
-    @classmethod
-    def _too_large(cls, count: int, max_bytes: int, readout: str | None) -> Self:
-        reason = (
-            f"the states of all tokens exceed the {max_bytes >> 20} MiB that a prober may hold; take fewer passages"
-        )
-        matrix = np.full((count, 1), None, dtype=object)
-        matrix[:, 0] = [np.empty((0, 1), np.float32)] * count
-        return cls._of(matrix, [CellError(Status.FAILED, reason)] * count, readout)
 
     @property
     def width(self) -> int:

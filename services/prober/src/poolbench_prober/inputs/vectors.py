@@ -1,11 +1,9 @@
 """Pooled vectors of one (strategy, layer), aligned with the passages, and whether they can be probed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +23,6 @@ SINK_COLUMNS = ("num_sinks", "num_left_out")
 COLLAPSED_RATIO = 1e-8
 
 
-class Identified(Protocol):
-    """Passages or instances: anything with ids that vectors are aligned with."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Return unique ids [n]."""
-
-
 @dataclass(frozen=True)
 class PooledVectors:
     """Vectors of one split, one row per passage."""
@@ -46,16 +36,16 @@ class PooledVectors:
     sinks_n2: np.ndarray | None = None  # attention sinks of each passage, and those left out [n, 2]; None if unknown
 
     @classmethod
-    def from_table(cls, table: pa.Table, passages: Identified) -> Self:
-        """Return the vectors of `table` in the order of `passages`; raise InputError if a passage is not there once."""
+    def from_table(cls, table: pa.Table, passage_ids: Sequence[str]) -> Self:
+        """Return the vectors of `table` in the order of the ids; raise InputError if a passage is not there once."""
         row_of = {passage_id: row for row, passage_id in enumerate(table["passage_id"].to_pylist())}
-        missing = [passage_id for passage_id in passages.ids if passage_id not in row_of]
+        missing = [passage_id for passage_id in passage_ids if passage_id not in row_of]
         if missing or len(row_of) != table.num_rows:
             raise InputError(
-                f"the vectors must hold each passage once: {len(missing)} of {len(passages.ids)} passages "
+                f"the vectors must hold each passage once: {len(missing)} of {len(passage_ids)} passages "
                 f"are missing, {table.num_rows - len(row_of)} rows are duplicates"
             )
-        table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids], pa.int64()))
+        table = table.take(pa.array([row_of[passage_id] for passage_id in passage_ids], pa.int64()))
         num_parts, readout = parts_of(table)
         matrix = vector_matrix(table["vector"])
         matrix = matrix.astype(np.float64) if readout is None else matrix
@@ -82,7 +72,7 @@ class PooledVectors:
         why = CellError(error.status, str(error))
         return cls(matrix, nothing, nothing, (why,) * count)
 
-    def in_float16(self) -> PooledVectors:
+    def in_float16(self) -> "PooledVectors":
         """Return the vectors rounded to float16; a row with a number beyond its range is not usable."""
         with np.errstate(over="ignore"):
             matrix = self.matrix_nW.astype(np.float16).astype(np.float64)
@@ -110,28 +100,26 @@ class PooledVectors:
         """
         rows = self.require_present()
         _require_coverage(self.applied, labels)
-        _require_variation(self.means(rows))
+        matrix_nW = self.means(rows)
+        variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
+        if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
+            raise CellError(Status.COLLAPSED, "all passages have the same vector")
         return rows
 
     def require_present(self) -> np.ndarray:
         """Return the row numbers with a vector; raise CellError with the commonest status if over a tenth have none."""
         rows = np.flatnonzero(self.usable)
-        if len(rows) < MIN_USABLE * len(self.usable):
-            raise self._missing()
-        return rows
-
-    def means(self, rows: np.ndarray) -> np.ndarray:
-        """Return one array per row, equal for equal rows: here the rows themselves."""
-        return self.matrix_nW[rows]
-
-    def _missing(self) -> CellError:
+        if len(rows) >= MIN_USABLE * len(self.usable):
+            return rows
         errors = [self.errors[row] for row in np.flatnonzero(~self.usable)]
         status = Counter(error.status if error else Status.NON_FINITE for error in errors).most_common(1)[0][0]
         reason = f"{len(errors)} of {len(self.usable)} passages have no finite vector"
         example = next(filter(None, errors), None)
-        if example is None:
-            return CellError(status, reason)
-        return CellError(status, f"{reason}, e.g. {example}")
+        raise CellError(status, reason if example is None else f"{reason}, e.g. {example}")
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """Return one array per row, equal for equal rows: here the rows themselves."""
+        return self.matrix_nW[rows]
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
@@ -175,12 +163,6 @@ def _require_coverage(applied: np.ndarray, labels: np.ndarray | None) -> None:
             f"the strategy applied to {shares[0]:.1%} of the positives and {shares[1]:.1%} of the negatives; "
             "the fallback alone would carry the label",
         )
-
-
-def _require_variation(matrix_nW: np.ndarray) -> None:
-    variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
-    if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
-        raise CellError(Status.COLLAPSED, "all passages have the same vector")
 
 
 COMPONENT = "common_component"

@@ -1,8 +1,5 @@
 """Probing tasks beyond one binary concept: several classes, real values, spans and span pairs, with their controls."""
 
 from poolbench_prober.probing.core import task_measures
-from poolbench_prober.probing.outcomes import TaskProbes
-from poolbench_prober.probing.predictions import predictions_table
+from poolbench_prober.probing.outcomes import TaskProbes, predictions_table
 from poolbench_prober.probing.targets import Targets
-
-__all__ = ["Targets", "TaskProbes", "predictions_table", "task_measures"]

@@ -10,8 +10,6 @@ is sent before its twin with the opposite label, the probe expects the label of 
 nothing was learned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

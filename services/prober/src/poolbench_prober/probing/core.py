@@ -1,7 +1,5 @@
 """Measures of one probing task: scores, selectivity, collapse and code lengths."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +8,12 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench_prober.probing.codes import CODE_METRICS, Sent, code_measures
-from poolbench_prober.probing.models import accuracy, is_constant
+from poolbench_prober.probing.codes import CODE_METRICS, code_measures
+from poolbench_prober.probing.models import accuracy, is_constant, score
 from poolbench_prober.probing.outcomes import Outcome, TaskProbes
-from poolbench_prober.probing.problem import score
 from poolbench_prober.probing.targets import Targets
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"
@@ -36,20 +33,14 @@ def task_measures(probes: TaskProbes) -> list[Measure]:
     left_out = _left_out(probes, fields)
     groups = np.unique(np.concatenate([usable.groups[outcome.test] for outcome in outcomes]))
     fields |= {"n": int(np.mean([len(outcome.test) for outcome in outcomes])), "num_groups": len(groups)}
-    weights_Rn = _test_weights(usable.groups, groups, params)
+    weights_Rn = np.zeros((1 + params.num_bootstrap, len(usable.groups)), dtype=np.float32)
+    weights_Rn[0] = 1  # gives the value; the others are resamples of the groups that any seed tests on
+    rows = np.isin(usable.groups, groups)
+    weights_Rn[1:, rows] = group_weights(usable.groups[rows], params.num_bootstrap, params.seeds[0])
     measures = [*_scores(outcomes, usable.is_regression, weights_Rn, fields), left_out]
     measures += _of_unseen(outcomes, usable, weights_Rn, fields)
-    sent = [Sent(outcome.rows["train"], outcome.seed) for outcome in outcomes]
+    sent = [(outcome.rows["train"], outcome.seed) for outcome in outcomes]
     return [*measures, *code_measures(usable, vectors.matrix_nW[probes.rows], params, sent, fields)]
-
-
-def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
-    """Return bootstrap weights [1 + R, n] over the groups that any seed tests on; row 0, of ones, gives the value."""
-    weights_Rn = np.zeros((1 + params.num_bootstrap, len(groups)), dtype=np.float32)
-    weights_Rn[0] = 1
-    rows = np.isin(groups, tested)
-    weights_Rn[1:, rows] = group_weights(groups[rows], params.num_bootstrap, params.seeds[0])
-    return weights_Rn
 
 
 def metric_names(targets: Targets, params: TaskParams) -> list[str]:
@@ -93,11 +84,7 @@ def _samples(
 
 def _collapsed(outcomes: Sequence[Outcome], rows: Sequence[np.ndarray]) -> tuple[float, str | None]:
     """Return the share of the seeds whose probe predicts one value for all rows, and the reason to show."""
-    share = float(
-        np.mean(
-            [is_constant(outcome.predicted[outcome_rows]) for outcome, outcome_rows in zip(outcomes, rows, strict=True)]
-        )
-    )
+    share = float(np.mean([is_constant(outcome.predicted[m]) for outcome, m in zip(outcomes, rows, strict=True)]))
     reason = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
     return share, reason if share else None
 
@@ -109,9 +96,7 @@ def _score(
     share, collapse_reason = _collapsed(outcomes, rows)
     if "pearson" in name and share:
         return Measure.null(name, Status.COLLAPSED, collapse_reason or "", **fields)
-    if "pearson" in name and any(
-        np.ptp(outcome.truth[outcome_rows]) == 0 for outcome, outcome_rows in zip(outcomes, rows, strict=True)
-    ):
+    if "pearson" in name and any(np.ptp(outcome.truth[m]) == 0 for outcome, m in zip(outcomes, rows, strict=True)):
         reason = "all test instances have one value: nothing correlates with it"
         return Measure.null(name, Status.ONE_CLASS, reason, **fields)
     values = [value if np.isfinite(value) else None for value in own_RS[0].tolist()]

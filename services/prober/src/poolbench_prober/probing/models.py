@@ -1,18 +1,45 @@
-"""Linear probes of every kind with one interface: two classes, several, or a real value.
+"""Linear probes of every kind with one interface: two classes, several, or a real value; and how they converge."""
 
-All are standardised on their training rows, leave the intercept unpenalised, and share the meaning of C: the loss
-summed over rows weighs C, the squared weights 1/2 (so a ridge's alpha is 1 / C).
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
 
-from poolbench_prober.solver import ProbeFit, SoftmaxFit, fit_probes, fit_ridge, fit_softmax
+from poolbench.errors import CellError
+from poolbench.statuses import Status
+from poolbench.steps.prober import TaskParams
+from poolbench_prober.solver.fits import fit_probes, fit_ridge, fit_softmax
+from poolbench_prober.solver.interface import ProbeFit, SoftmaxFit
+
+
+class Problem(NamedTuple):
+    """Labels, or control labels, of one seed's split."""
+
+    vectors_nD: np.ndarray
+    values: np.ndarray  # class numbers, or real values [n]
+    rows: Mapping[str, np.ndarray]  # of train, dev and test
+    num_classes: int  # 0 in a regression
+    params: TaskParams
+    seed: int
+
+    @property
+    def is_regression(self) -> bool:
+        """Return whether real values are predicted."""
+        return not self.num_classes
+
+
+class Fitted(NamedTuple):
+    """A probe: what it predicts for every instance, and how it was fitted."""
+
+    predicted: np.ndarray  # [n]
+    details: dict[str, Any]
+
+
+def score(regression: bool, truth: np.ndarray, predicted: np.ndarray, weights_Rm: np.ndarray) -> np.ndarray:
+    """Return the Pearson correlation or macro-F1 under each set of weights [R]."""
+    return (weighted_pearson if regression else macro_f1)(truth, predicted, weights_Rm)
 
 
 @dataclass(frozen=True)
@@ -116,3 +143,37 @@ def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.n
 def is_constant(predicted: np.ndarray) -> bool:
     """Return whether all predictions are one value, but for rounding."""
     return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))
+
+
+def fit_converged(problem: Problem, c_values: Sequence[float]) -> Fitted:
+    """Return the probe of the C that is best on dev, of equal ones the smallest.
+
+    Raises:
+        CellError: `one_class` if train has one, `not_converged` if the probe of any C did not converge.
+    """
+    train, dev = problem.rows["train"], problem.rows["dev"]
+    vectors, values, tolerance = problem.vectors_nD[train], problem.values[train], problem.params.tolerance
+    if problem.is_regression:
+        fits, classes = fit_regressions(vectors, values, c_values, tolerance), np.zeros(0, dtype=int)
+    else:
+        classes, codes = np.unique(values, return_inverse=True)  # a class that train lacks is never predicted
+        if len(classes) < 2:
+            raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
+        fits = fit_classifiers(vectors, codes, len(classes), c_values, tolerance)
+    predicted = {}
+    for c, linear in zip(c_values, fits, strict=True):
+        if not linear.converged:
+            reason = f"gradient ratio {linear.gradient_ratio:.1e} above the tolerance, C = {c}"
+            raise CellError(Status.NOT_CONVERGED, reason)
+        scores_nK = linear.scores(problem.vectors_nD)
+        predicted[c] = scores_nK[:, 0] if problem.is_regression else classes[scores_nK.argmax(axis=1)]
+    best = c_values[0]
+    if len(c_values) > 1:
+        ones = np.ones((1, len(dev)))
+        on_dev = {
+            c: float(score(problem.is_regression, problem.values[dev], of[dev], ones)[0]) for c, of in predicted.items()
+        }
+        best = max(sorted(on_dev), key=lambda c: np.nan_to_num(on_dev[c], nan=-np.inf))
+    best_fit = fits[list(c_values).index(best)]
+    details = {"C": best, "gradient_ratio": best_fit.gradient_ratio, "num_iterations": best_fit.num_iterations}
+    return Fitted(predicted[best], details)

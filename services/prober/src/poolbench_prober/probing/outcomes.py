@@ -1,19 +1,19 @@
 """The probes of a task: one for each seed, and one of control labels beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from poolbench.contracts.tables import predictions_schema, table_from_rows
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.probing import converged, published
-from poolbench_prober.probing.problem import Fitted, Problem
+from poolbench_prober.probing import published
+from poolbench_prober.probing.models import Problem, fit_converged
 from poolbench_prober.probing.targets import Targets, control_values
 
 
@@ -36,30 +36,27 @@ class Outcome:
         return self.rows["test"]
 
     @classmethod
-    def of(cls, targets: Targets, vectors_nD: np.ndarray, params: TaskParams, seed: int) -> Outcome:
+    def of(cls, targets: Targets, vectors_nD: np.ndarray, params: TaskParams, seed: int) -> "Outcome":
         """Split, fit and predict; raise CellError if a part is impossible."""
         rows = targets.split(seed)
         problem = Problem(vectors_nD, targets.values, rows, len(targets.classes), params, seed)
         corrected = params.protocol == "corrected"
-        fitted = converged.fit(problem, params.choices(len(rows["dev"]))) if corrected else published.fit(problem)
+        fitted = fit_converged(problem, params.choices(len(rows["dev"]))) if corrected else published.fit(problem)
         control_truth: np.ndarray | None = None
         control: np.ndarray | CellError | None = None
         if params.control:
             kind = "permuted_all" if params.control == "permuted" and not corrected else params.control
             control_truth = control_values(targets, rows["train"], kind, seed)
-            control = _control(problem._replace(values=control_truth), fitted)
+            # The control probe has the C of the probe itself.
+            try:
+                control_problem = problem._replace(values=control_truth)
+                choice = [fitted.details["C"]] if corrected else []
+                probe = fit_converged(control_problem, choice) if corrected else published.fit(control_problem)
+                control = probe.predicted
+            except CellError as error:
+                control = error
         seen = targets.seen(rows["train"])
         return cls(seed, rows, targets.values, fitted.predicted, control_truth, control, seen, fitted.details)
-
-
-def _control(problem: Problem, fitted: Fitted) -> np.ndarray | CellError:
-    """Return the predictions of the control probe, with the C of the probe itself, or why there are none."""
-    try:
-        if problem.params.protocol == "corrected":
-            return converged.fit(problem, [fitted.details["C"]]).predicted
-        return published.fit(problem).predicted
-    except CellError as error:
-        return error
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class TaskProbes:
     error: CellError | None = None  # what rules all of them out
 
     @classmethod
-    def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> TaskProbes:
+    def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> "TaskProbes":
         """Fit the probes of all seeds.
 
         Several seeds draw several splits (where none is given), control labels and shuffles.
@@ -102,3 +99,55 @@ class TaskProbes:
         """Return why each of the other rows has no vector."""
         unknown = CellError(Status.NON_FINITE, "the instance has no finite vector")
         return {int(row): self.vectors.errors[row] or unknown for row in np.flatnonzero(~self.vectors.usable)}
+
+
+def predictions_table(probes: TaskProbes) -> pa.Table:
+    """Return the predictions for dev and test of every seed, and the instances without a vector; no more if all failed.
+
+    Rows are in the order of seeds, splits and instance ids, so that no order of inputs changes the table.
+    """
+    targets, usable = probes.targets, probes.kept
+    schema = predictions_schema(pa.float64() if targets.is_regression else pa.string())
+    left_out = [_left_out(targets, row, error) for row, error in probes.left_out().items()]
+    tables = [_of_split(outcome, split, usable, schema) for outcome in probes.outcomes for split in ("dev", "test")]
+    tables.append(table_from_rows(sorted(left_out, key=lambda row: row["instance_id"]), schema))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _of_split(outcome: Outcome, split: str, targets: Targets, schema: pa.Schema) -> pa.Table:
+    rows = np.array(sorted(outcome.rows[split], key=lambda row: targets.ids[row]), dtype=int)
+    control = None if isinstance(outcome.control, CellError) else outcome.control
+    answers = {
+        "truth": outcome.truth,
+        "predicted": outcome.predicted,
+        "control_truth": outcome.control_truth,
+        "control_predicted": control,
+    }
+    columns: dict[str, Any] = {name: _named(targets, values, rows) for name, values in answers.items()}
+    columns |= {
+        "instance_id": [targets.ids[row] for row in rows],
+        "split": [split] * len(rows),
+        "seed": [outcome.seed] * len(rows),
+        "seen": None if outcome.seen is None else outcome.seen[rows],
+    }
+    filled = {name: column for name, column in columns.items() if column is not None}
+    arrays = [pa.array(filled.get(field.name, [None] * len(rows)), field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _named(targets: Targets, values: np.ndarray | None, rows: np.ndarray) -> Any:
+    """Return the labels of class numbers, or real values as they are."""
+    if values is None or targets.is_regression:
+        return None if values is None else values[rows]
+    return [targets.classes[code] for code in values[rows]]
+
+
+def _left_out(targets: Targets, row: int, error: CellError) -> dict[str, Any]:
+    value = targets.values[row]
+    return {
+        "instance_id": targets.ids[row],
+        "split": None if targets.splits is None else str(targets.splits[row]),
+        "truth": float(value) if targets.is_regression else targets.classes[value],
+        "status": str(error.status),
+        "reason": str(error),
+    }

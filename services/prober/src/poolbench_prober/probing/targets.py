@@ -1,7 +1,5 @@
 """The targets of a probing task, and the split into train, dev and test."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,8 +8,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import INSTANCES, require_columns
 from poolbench.errors import CellError, InputError, shown
-from poolbench.statistics import connected_groups, drawn_splits
-from poolbench.statistics.folds import SPLITS
+from poolbench.statistics.folds import SPLITS, connected_groups, drawn_splits
 from poolbench.statuses import Status
 from poolbench_prober.inputs.instances import Parts
 
@@ -40,7 +37,11 @@ class Targets:
         classes, values = _values(columns["label"], columns["value"])
         groups, splits = connected_groups(columns["group"]), _all_or_none("split", columns["split"], SPLITS)
         if splits is not None:
-            _require_whole(groups, splits)
+            pairs = np.unique(np.stack([groups, np.unique(splits, return_inverse=True)[1]]), axis=1)
+            if parted := pairs.shape[1] - len(np.unique(groups)):
+                raise InputError(
+                    f"groups lie in several splits ({parted} times); a group never parts: give other splits or groups"
+                )
         return cls(
             ids=tuple(ids),
             classes=classes,
@@ -84,26 +85,12 @@ class Targets:
                 raise CellError(
                     Status.TOO_FEW, f"{len(rows[name])} instances in {name} of {len(self.ids)}; 2 are needed"
                 )
-        _require_variation(self.values[rows["train"]], self.classes)
+        values = self.values[rows["train"]]
+        distinct = np.unique(values)
+        if len(distinct) < 2:
+            only = f"label {self.classes[int(distinct[0])]!r}" if self.classes else f"value {distinct[0]}"
+            raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the {only}")
         return rows
-
-
-def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
-    distinct = np.unique(values)
-    if len(distinct) < 2 and classes:
-        label = repr(classes[int(distinct[0])])
-        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the label {label}")
-    if len(distinct) < 2:
-        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {distinct[0]}")
-
-
-def _require_whole(groups: np.ndarray, splits: np.ndarray) -> None:
-    pairs = np.unique(np.stack([groups, np.unique(splits, return_inverse=True)[1]]), axis=1)
-    parted = pairs.shape[1] - len(np.unique(groups))
-    if parted:
-        raise InputError(
-            f"groups lie in several splits ({parted} times); a group never parts: give other splits or groups"
-        )
 
 
 def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple[str, ...], np.ndarray]:

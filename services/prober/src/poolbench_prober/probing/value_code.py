@@ -8,8 +8,6 @@ Reference: Voita & Titov (2020), section 3.2, who have classes only; Rissanen (1
 modeling" (predictive codes of regressions).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self

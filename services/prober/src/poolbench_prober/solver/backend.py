@@ -4,8 +4,6 @@ The other modules use only what both libraries share: operators, `@`, `mT`, `sum
 `linalg.qr` and `linalg.eigh`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From problems to solutions on one backend, for one matrix in NumPy or many on a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fit the probes of one matrix; bad input raises an error with a status."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

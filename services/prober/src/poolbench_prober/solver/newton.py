@@ -5,8 +5,6 @@ float32 step does not improve continues in float64 with the whole spectrum of th
 C).
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The reading `direction`: where texts lie along a direction, in units of the gap between its two classes before."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

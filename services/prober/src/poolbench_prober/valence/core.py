@@ -1,7 +1,5 @@
 """Preference shift of one fine-tune, by each reading."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +9,7 @@ import pyarrow as pa
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.measures import Measure
+from poolbench.contracts.tables import WORD_SHIFTS, table_from_rows
 from poolbench.errors import CellError, InputError, shown
 from poolbench.statuses import Status
 from poolbench.steps.prober import ValenceParams
@@ -18,10 +17,47 @@ from poolbench_prober import cost
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.valence.along import direction_reading
-from poolbench_prober.valence.figures import PLANE_SHARE, blank_measures, resample_weights, shift_measures
+from poolbench_prober.valence.figures import PLANE_SHARE, ROUNDING, blank_measures, resample_weights, shift_measures
 from poolbench_prober.valence.reading import AFTER, BEFORE, Reading
-from poolbench_prober.valence.table import shifts_table
 from poolbench_prober.valence.words import Words, word_reading
+
+_NUMBERS = tuple(field.name for field in WORD_SHIFTS if field.type == pa.float64())
+
+
+def shifts_table(reading: Reading, before_n: np.ndarray, after_n: np.ndarray) -> pa.Table:
+    """Return WORD_SHIFTS, one row per item of the reading, from the values of the measured items [n]."""
+    columns = {name: np.full(len(reading.names), np.nan) for name in _NUMBERS}
+    change_n = after_n - before_n
+    values = {BEFORE: before_n, AFTER: after_n, "change": change_n, "standout": standouts(change_n)}
+    for name, values_n in values.items():
+        columns[name][reading.measured] = values_n
+    if reading.plane is not None:
+        for state, places_m2 in ((BEFORE, reading.plane.before_m2), (AFTER, reading.plane.after_m2)):
+            for axis, places_m in zip("xy", places_m2.T, strict=True):
+                columns[f"{axis}_{state}"][reading.plane.items] = places_m
+    return table_from_rows([_row(reading, item, columns) for item in range(len(reading.names))], WORD_SHIFTS)
+
+
+def _row(reading: Reading, item: int, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    numbers = {name: float(values[item]) if np.isfinite(values[item]) else None for name, values in columns.items()}
+    # Liked and disliked words have no value, so that what rules out all values is not their error.
+    error = reading.errors[item] or (reading.error if reading.groups[item] in (None, "domain") else None)
+    why = {} if error is None else {"status": str(error.status), "reason": str(error)}
+    return {"word": reading.names[item], "group": reading.groups[item], **numbers, **why}
+
+
+def standouts(changes_n: np.ndarray) -> np.ndarray:
+    """Return how far each change is from the median, in 1.4826 median absolute deviations; NaN if these are 0.
+
+    The factor makes the unit the standard deviation of a normal distribution.
+    """
+    if not len(changes_n):
+        return changes_n
+    median = np.median(changes_n)
+    unit = 1.4826 * np.median(np.abs(changes_n - median))
+    if not unit > ROUNDING * (1 + abs(median)):
+        return np.full(len(changes_n), np.nan)
+    return np.asarray((changes_n - median) / unit)
 
 
 @dataclass(frozen=True)
@@ -30,13 +66,6 @@ class Shift:
 
     measures: list[Measure]
     words: pa.Table
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """The ids [n] that vectors are aligned with: sorted, so that the order of the rows changes no bit."""
-
-    ids: tuple[str, ...]
 
 
 def shifts(
@@ -62,19 +91,32 @@ def shifts(
         InputError: Texts are malformed, a state lacks a text, or states differ in width.
         TooLargeError: The vectors, or the resamples, exceed what a task may hold.
     """
-    texts = texts.sort_by("passage_id")
-    of = _Texts(_unique(texts["passage_id"].to_pylist()))
-    before = _state(vectors, BEFORE, of)
-    cost.of_shift(len(of.ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
-    after = _state(vectors, AFTER, of, before.width)
-    reading_by_name = {name: _reading(name, texts, before, after, directions, params) for name in readings}
+    texts = texts.sort_by("passage_id")  # so that the order of the rows changes no bit
+    ids = texts["passage_id"].to_pylist()
+    if not ids or None in ids or len(set(ids)) != len(ids):
+        raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
+    before = _state(vectors, BEFORE, ids)
+    cost.of_shift(len(ids), before.width, 2 + len(random), params.num_bootstrap).require(cost.TASK)
+    after = _state(vectors, AFTER, ids, before.width)
+
+    def read(name: str) -> Reading:
+        if name != "direction":
+            return word_reading(Words.from_table(texts), before, after, corrected=name == "corrected")
+        if directions is None:
+            raise InputError("the reading direction needs a table of directions")
+        return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
+
+    reading_by_name = {name: read(name) for name in readings}
     drawn: dict[str, dict[str, np.ndarray | CellError]] = {name: {} for name in reading_by_name}
     for state in random:
         check_cancelled()
-        changed = _state(vectors, state, of, before.width)
+        changed = _state(vectors, state, ids, before.width)
         for name, reading in reading_by_name.items():
             if reading.error is None:
-                drawn[name][state] = _values_or_error(reading, changed)
+                try:
+                    drawn[name][state] = reading.values(changed)
+                except CellError as error:
+                    drawn[name][state] = error
     coverage = float((before.applied & after.applied).mean())
     return {
         name: _shift(reading, before, after, drawn[name], bool(random), coverage, params)
@@ -82,21 +124,15 @@ def shifts(
     }
 
 
-def _unique(ids: list[Any]) -> tuple[str, ...]:
-    if not ids or None in ids or len(set(ids)) != len(ids):
-        raise InputError(f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
-    return tuple(ids)
-
-
-def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: int | None = None) -> PooledVectors:
+def _state(vectors: Callable[[str], pa.Table], name: str, ids: list[str], width: int | None = None) -> PooledVectors:
     """Return the vectors of a state. Raise InputError if a text is missing or twice, or the width is another."""
     table = vectors(name)
-    missing = sorted(set(texts.ids) - set(table["passage_id"].to_pylist()))
+    missing = sorted(set(ids) - set(table["passage_id"].to_pylist()))
     if missing:
         examples = ", ".join(map(shown, missing[:5]))
-        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(texts.ids)} texts: {examples}")
+        raise InputError(f"the vectors of state {name} lack {len(missing)} of {len(ids)} texts: {examples}")
     try:
-        state_vectors = PooledVectors.from_table(table, texts)
+        state_vectors = PooledVectors.from_table(table, ids)
     except InputError as error:
         raise InputError(f"state {name}: {error}") from None
     if state_vectors.readout is not None:
@@ -108,28 +144,6 @@ def _state(vectors: Callable[[str], pa.Table], name: str, texts: _Texts, width: 
             f"state {name} has vectors of width {state_vectors.width}, and state {BEFORE} of width {width}"
         )
     return state_vectors
-
-
-def _reading(
-    name: str,
-    texts: pa.Table,
-    before: PooledVectors,
-    after: PooledVectors,
-    directions: pa.Table | None,
-    params: ValenceParams,
-) -> Reading:
-    if name != "direction":
-        return word_reading(Words.from_table(texts), before, after, corrected=name == "corrected")
-    if directions is None:
-        raise InputError("the reading direction needs a table of directions")
-    return direction_reading(Passages.from_table(texts), before, after, directions, params.direction)
-
-
-def _values_or_error(reading: Reading, vectors: PooledVectors) -> np.ndarray | CellError:
-    try:
-        return reading.values(vectors)
-    except CellError as error:
-        return error
 
 
 def _shift(
@@ -153,13 +167,12 @@ def _shift(
     weights_Rn = resample_weights(reading.units, params.num_bootstrap, params.seed)
     fields |= {"num_groups": len(np.unique(reading.units)), "ci_method": reading.ci_method}
     measures = [*shift_measures(before_n, after_n, random, weights_Rn, fields)]
-    measures += [_plane_share(reading, fields)] if is_words else []
+    if is_words:
+        assert reading.plane is not None
+        shared = {**fields, "n": len(reading.plane.items), "num_groups": None}
+        if np.isfinite(reading.plane.share):
+            measures.append(Measure.of(PLANE_SHARE, reading.plane.share, **shared))
+        else:
+            reason = "all words have the same vector in both states"
+            measures.append(Measure.null(PLANE_SHARE, Status.COLLAPSED, reason, **shared))
     return Shift(measures, shifts_table(reading, before_n, after_n))
-
-
-def _plane_share(reading: Reading, fields: dict[str, Any]) -> Measure:
-    assert reading.plane is not None
-    shared = {**fields, "n": len(reading.plane.items), "num_groups": None}
-    if not np.isfinite(reading.plane.share):
-        return Measure.null(PLANE_SHARE, Status.COLLAPSED, "all words have the same vector in both states", **shared)
-    return Measure.of(PLANE_SHARE, reading.plane.share, **shared)

@@ -3,8 +3,6 @@
 Row 0 of the weights is of ones, so that entry 0 of a statistic is its value, and the others are its resamples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
 
 METRICS = ("shift.valence", "shift.variance", "shift.log_variance")

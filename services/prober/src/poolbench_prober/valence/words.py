@@ -1,7 +1,5 @@
 """Readings of words: mean cosine with the liked words minus mean cosine with the disliked ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -14,8 +12,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.statuses import Status
 from poolbench_prober.d1.published import unit_rows
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.valence.plane import common_plane
-from poolbench_prober.valence.reading import Reading, first_errors, missing_vector
+from poolbench_prober.valence.reading import Reading, common_plane, first_errors, missing_vector
 
 DOMAIN, POSITIVE, NEGATIVE, NEUTRAL = GROUPS = ("domain", "positive", "negative", "neutral")
 BARE = -1
@@ -56,7 +53,12 @@ class Words:
             if template in texts:
                 raise InputError(f"word {shown(word)} of group {group} has two texts with template {template}")
             texts[template] = row
-        _require_apart(rows_of)
+        both = sorted(
+            {word for group, word in rows_of if GROUPS[group] == POSITIVE}
+            & {word for group, word in rows_of if GROUPS[group] == NEGATIVE}
+        )
+        if both:
+            raise InputError(f"{len(both)} words are both positive and negative: {', '.join(map(shown, both[:5]))}")
         items = [(GROUPS[group], word, rows_of[group, word]) for group, word in sorted(rows_of)]
         shown_items = [item for item in items if item[0] != NEUTRAL]
         neutral = [_in_templates(rows) for group, _, rows in items if group == NEUTRAL]
@@ -67,13 +69,6 @@ class Words:
             in_templates=tuple(_in_templates(rows) for _, _, rows in shown_items),
             neutral=np.concatenate([_rows([]), *neutral]),
         )
-
-
-def _require_apart(rows_of: dict[tuple[int, str], dict[int, int]]) -> None:
-    positive, negative = ({word for group, word in rows_of if GROUPS[group] == name} for name in (POSITIVE, NEGATIVE))
-    both = sorted(positive & negative)
-    if both:
-        raise InputError(f"{len(both)} words are both positive and negative: {', '.join(map(shown, both[:5]))}")
 
 
 def _rows(rows: Sequence[int]) -> np.ndarray:
@@ -101,7 +96,8 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
     usable_I = np.array([error is None for error in errors], dtype=bool)
     used = np.flatnonzero(usable_I)
     groups = groups_I[used]
-    towards = _towards(groups)
+    positive, negative = groups == POSITIVE, groups == NEGATIVE
+    towards = positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
     def values(vectors: PooledVectors) -> np.ndarray:
         """Return the valence of each measured word [n]; raise CellError if a word or neutral text has no vector."""
@@ -175,12 +171,6 @@ def _item_vectors(
 
 def _norm(vector_W: np.ndarray) -> float:
     return float(np.sqrt(np.square(vector_W).sum()))
-
-
-def _towards(groups_m: np.ndarray) -> np.ndarray:
-    """Return weights [m] whose sum is the mean over the positive minus the mean over the negative words."""
-    positive, negative = groups_m == POSITIVE, groups_m == NEGATIVE
-    return positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
 
 def _too_few(groups_m: np.ndarray, neutral: np.ndarray | None) -> CellError | None:

@@ -1,7 +1,5 @@
 """Scorers made on request: trained on passages that a request names or carries, or imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive

@@ -1,7 +1,5 @@
 """Bodies and responses of the HTTP verbs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -43,7 +41,7 @@ class ScoreRequest(StrictModel):
         return texts
 
     @model_validator(mode="after")
-    def _one_way(self) -> ScoreRequest:
+    def _one_way(self) -> "ScoreRequest":
         if (self.scorer is None) == (self.scorers is None):
             raise ValueError("give either scorer or scorers")
         return self
@@ -70,7 +68,7 @@ class TrainRequest(StrictModel):
     passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> TrainRequest:
+    def _one_source(self) -> "TrainRequest":
         if bool(self.passages) == (self.passages_key is not None):
             raise ValueError("give either passages or passages_key")
         return self
@@ -98,7 +96,7 @@ class ImportRequest(StrictModel):
     passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")
-    def _at_most_one_source(self) -> ImportRequest:
+    def _at_most_one_source(self) -> "ImportRequest":
         if self.passages and self.passages_key is not None:
             raise ValueError("give passages or passages_key, not both")
         return self

@@ -1,9 +1,8 @@
 """A scorer ready to score, and the files it is stored as."""
 
-from __future__ import annotations
-
 import gc
 import json
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,14 +14,50 @@ import torch
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    PreTrainedModel,
+)
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 from poolbench.errors import InputError, ModelError
-from poolbench.models.bases import Base, find_base
+from poolbench.models.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, WEIGHTS
-from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.windows import BaseTokenizer
+
+#: What is trained where a checkpoint lacks it.
+_TRAINED = re.compile(r"^classifier\.|\.pooler\.")
+
+
+def load_classifier(base: Base, *, complete: bool = False, **options: object) -> PreTrainedModel:
+    """Return the base as a sequence classifier in float32, evaluation mode.
+
+    Args:
+        complete: Whether all its weights must be there; else Transformers draws those of pooler and head at random,
+            which training replaces.
+        options: Settings of its configuration, such as `num_labels`.
+
+    Raises:
+        ModelError: If Transformers cannot read it, weights are missing, or some are not finite.
+    """
+    safe = weight_files(base.folder, base.name)[0].suffix == ".safetensors"
+    try:
+        model, loaded = AutoModelForSequenceClassification.from_pretrained(
+            str(base.folder), dtype=torch.float32, trust_remote_code=False, local_files_only=True,
+            use_safetensors=safe, output_loading_info=True, disable_mmap=True, **options,
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"scorer base {base.name!r} does not load as a sequence classifier: {error}") from None
+    missing = [name for name in sorted(loaded["missing_keys"]) if complete or not _TRAINED.search(name)]
+    if missing:
+        others = sorted(loaded["unexpected_keys"])[:1]
+        instead = f"; it has others that the model does not have, such as {others[0]}" if others else ""
+        raise ModelError(f"{base.name!r} lacks weights of its classifier: {', '.join(missing[:4])}{instead}")
+    if broken := [name for name, tensor in model.named_parameters() if not torch.isfinite(tensor).all()]:
+        raise ModelError(f"{base.name!r} has weights that are not finite: {', '.join(broken[:4])}")
+    return model.eval()
 
 
 @dataclass(frozen=True)
@@ -79,7 +114,7 @@ def read_tokens(base: Base) -> BaseTokenizer:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
-def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> tuple[Encoder, Head]:
+def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> "tuple[Encoder, Head]":
     """Return the frozen part (the lowest `depth` layers) and the trained part (the layers above).
 
     With `num_layers`, only that many of the lowest layers are used; `model` loses the others.
@@ -102,7 +137,7 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
 
 
 @lru_cache(maxsize=4)
-def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
+def shared_encoder(base: Base, depth: int, device: torch.device) -> "Encoder":
     """Return the frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 

@@ -1,7 +1,5 @@
 """Score many texts by several scorers, with one pass of the layers that the scorers share."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The scorers of an object store: names, keys, and a cache of the last few."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -57,7 +55,9 @@ class ScorerShelf:
             NotFoundError: If there is no such scorer in this store.
             UnknownConceptError: With the nearest valid names.
         """
-        key = _key(name) if name.startswith(_KEYS) else self._meant(name).key
+        key = name if name.startswith(_KEYS) else self._meant(name).key
+        if re.fullmatch(KEY_PATTERN, key, re.ASCII) is None:  # a key becomes a path
+            raise NotFoundError(f"{shown(name)} is not an artifact key; GET /scorer/scorers lists the scorers")
         refuse_restricted(f"scorer {name}", [key])
         return key
 
@@ -68,7 +68,11 @@ class ScorerShelf:
             concept, sign, _ = name.partition("@")
             if sign or "/" not in name:
                 CONCEPTS.get(concept)
-            raise _absent(scorers, name)
+            here = ", ".join(one.id for one in scorers) or "none"
+            raise NotFoundError(
+                f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or "
+                "import one (POST /scorer/import)"
+            )
         if len({one.concept for one in matches}) > 1:
             raise UnknownNameError("scorer", name, [one.id for one in matches])
         return meant(matches)
@@ -104,18 +108,3 @@ def generator_kept() -> Iterator[None]:
 
     with torch.random.fork_rng():
         yield
-
-
-def _key(name: str) -> str:
-    """Return the name if it is an artifact key, which becomes a path; raise NotFoundError otherwise."""
-    if re.fullmatch(KEY_PATTERN, name, re.ASCII) is None:
-        raise NotFoundError(f"{shown(name)} is not an artifact key; GET /scorer/scorers lists the scorers")
-    return name
-
-
-def _absent(scorers: list[NamedScorer], name: str) -> NotFoundError:
-    here = ", ".join(one.id for one in scorers) or "none"
-    return NotFoundError(
-        f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
-        "one (POST /scorer/import)"
-    )

@@ -1,7 +1,5 @@
 """From passages to training examples: a validation part, windows, couples, and degenerate negatives."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import CellError, InputError
-from poolbench.statistics import connected_groups
+from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.windows import BaseTokenizer, Window, draw, loop_words, shuffle_words, training_windows
@@ -32,7 +30,7 @@ class LabelledPassages:
     pairs: list[str | None]
     groups: np.ndarray
 
-    def take(self, rows: np.ndarray) -> LabelledPassages:
+    def take(self, rows: np.ndarray) -> "LabelledPassages":
         """Return some of the passages."""
         picked = rows.tolist()
         ids, texts, pairs = ([column[row] for row in picked] for column in (self.ids, self.texts, self.pairs))

@@ -1,7 +1,5 @@
 """Fine-tuning of one classifier on windows: batches of couples, warm-up, the best epoch by validation."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -95,8 +93,21 @@ def fit(
     epochs: list[Epoch] = []
     best = copy.deepcopy(model.state_dict())
     for _ in range(params.epochs):
-        loss = _epoch(head, batcher, examples, rng, params.batch_size, optimizer, schedule, trained)
-        epochs.append(Epoch(loss, *validate()))
+        head.train()
+        losses = []
+        for batch in couple_batches(examples, params.batch_size, rng):
+            check_cancelled()
+            hidden_BTD, mask_BT = batcher(batch)
+            labels_B = torch.as_tensor(examples.labels[batch], dtype=torch.long, device=hidden_BTD.device)
+            loss = cross_entropy(head(hidden_BTD, mask_BT), labels_B)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(trained, _MAX_GRAD_NORM)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+        head.eval()
+        epochs.append(Epoch(float(np.mean(losses)), *validate()))
         if epochs[-1] is best_epoch(epochs):
             best = copy.deepcopy(model.state_dict())
         if stale_epochs(epochs) >= params.patience:
@@ -148,31 +159,3 @@ def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.
             logits_BL = head(*batcher(batch))
             logits[batch] = (logits_BL[:, 1] - logits_BL[:, 0]).double().cpu().numpy()
     return logits
-
-
-def _epoch(
-    head: nn.Module,
-    batcher: Batcher,
-    examples: Examples,
-    rng: np.random.Generator,
-    batch_size: int,
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LambdaLR,
-    trained: list[nn.Parameter],
-) -> float:
-    """Make one pass over the couples; return the mean loss."""
-    head.train()
-    losses = []
-    for batch in couple_batches(examples, batch_size, rng):
-        check_cancelled()
-        hidden_BTD, mask_BT = batcher(batch)
-        labels_B = torch.as_tensor(examples.labels[batch], dtype=torch.long, device=hidden_BTD.device)
-        loss = cross_entropy(head(hidden_BTD, mask_BT), labels_B)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, _MAX_GRAD_NORM)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-    head.eval()
-    return float(np.mean(losses))

@@ -1,7 +1,5 @@
 """Published scorers: any Hugging Face sequence classifier, stored whole and calibrated on our passages."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping
@@ -20,8 +18,7 @@ from poolbench.models.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
 from poolbench_scorer.models import scorer as checkpoints
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import pick_device
+from poolbench_scorer.models.scorer import load_classifier, pick_device
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, read_passages
@@ -49,10 +46,22 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
         InputError: If passages are of another split.
     """
     base = locate(params.base, params.revision, params.subfolder)
-    _require_head(base)
+    published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
+    if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
+        raise ModelError(
+            f"{base.name!r} is {', '.join(published) or 'of no declared architecture'}, no sequence classifier: "
+            "import takes ...ForSequenceClassification; to train on an encoder use mode head or full"
+        )
     tokens = checkpoints.read_tokens(tokenizer_of(base, params))
     model = load_classifier(base, complete=True)
-    _require_fit(model, tokens, params.base)
+    room, needed = getattr(model.config, "max_position_embeddings", None), len(tokens.wrap(())) + WINDOW_TOKENS
+    if room is not None and room < needed:
+        raise ModelError(f"{params.base!r} reads {room} tokens; windows have up to {needed}")
+    if (num_tokens := len(tokens.tokenizer)) > model.config.vocab_size:
+        raise ModelError(
+            f"{params.base!r} has {model.config.vocab_size} token embeddings, its tokenizer {num_tokens} tokens: "
+            "that is another model's tokenizer"
+        )
     positive = positive_output(model.config, params.positive_label, params.concept)
     head = checkpoints.WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
     temperature, report = _calibrate(head, tokens, table, params, device)
@@ -60,7 +69,11 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     config = artifact_config(base, params, temperature, **head_fields)
     files = {**_published(base, model, tokens), CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
-    files[REPORT] = to_json(summary | _doubt(report, positive))
+    auroc = report.measures[0]
+    if auroc.ci_high is not None and auroc.ci_high < 0.5:  # it works with the opposite label
+        question = f"is {positive.label} really the label of the concept?"
+        summary["note"] = f"AUROC {auroc.value:.3f}, below chance: {question}"
+    files[REPORT] = to_json(summary)
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
@@ -112,36 +125,6 @@ def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Map
             for path in sorted(folder.iterdir())
             if path.suffix in {".json", ".txt", ".safetensors", ".model"} and path.is_file()
         }
-
-
-def _require_head(base: Base) -> None:
-    """Raise ModelError for an encoder without a classification head."""
-    published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
-    if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
-        raise ModelError(
-            f"{base.name!r} is {', '.join(published) or 'of no declared architecture'}, no sequence classifier: "
-            "import takes ...ForSequenceClassification; to train on an encoder use mode head or full"
-        )
-
-
-def _require_fit(model: PreTrainedModel, tokens: BaseTokenizer, name: str) -> None:
-    """Raise ModelError for a classifier whose window or vocabulary is too small."""
-    room, needed = getattr(model.config, "max_position_embeddings", None), len(tokens.wrap(())) + WINDOW_TOKENS
-    if room is not None and room < needed:
-        raise ModelError(f"{name!r} reads {room} tokens; windows have up to {needed}")
-    if len(tokens.tokenizer) > model.config.vocab_size:
-        raise ModelError(
-            f"{name!r} has {model.config.vocab_size} token embeddings, its tokenizer {len(tokens.tokenizer)} tokens: "
-            "that is another model's tokenizer"
-        )
-
-
-def _doubt(report: Report, positive: Positive) -> dict[str, str]:
-    """Return a note if the classifier works with the opposite label."""
-    auroc = report.measures[0]
-    if auroc.ci_high is None or auroc.ci_high >= 0.5:
-        return {}
-    return {"note": f"AUROC {auroc.value:.3f}, below chance: is {positive.label} really the label of the concept?"}
 
 
 class LabelNeededError(ModelError):

@@ -1,7 +1,5 @@
 """The report of a scorer: AUROC, and calibration before and after its temperature."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from poolbench.contracts.measures import Measure
-from poolbench.statistics import auroc, auroc_resamples, group_weights, percentile_interval
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.windows import BaseTokenizer, draw, training_windows
 from poolbench_scorer.training.examples import LabelledPassages

@@ -1,7 +1,5 @@
 """Classifier B: training of one concept's scorer on the scorer split, its calibration, its report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,10 +14,9 @@ from poolbench.contracts.measures import to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
 from poolbench.models.bases import Base, find_base
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
-from poolbench_scorer.models.base import load_classifier
-from poolbench_scorer.models.scorer import Head, cut_model, read_tokens
+from poolbench_scorer.models.scorer import Head, cut_model, load_classifier, read_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation

@@ -6,5 +6,3 @@ table that `rows` lends; `launch` starts vLLM. Besides texts: `perplexity`, `nor
 
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import Generation, GenerationRequest, Piece
-
-__all__ = ["Generation", "GenerationRequest", "Piece", "SteeringEngine"]

@@ -17,7 +17,6 @@ from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.concurrency import OnDone, run_all
 from poolbench_steerer.engine.launch import device, launch
-from poolbench_steerer.engine.places import TaskPlaces, num_task_places
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
@@ -29,9 +28,8 @@ from poolbench_steerer.engine.requests import (
     sampling_params,
     unsteered_wire,
 )
-from poolbench_steerer.engine.rows import Rows
-from poolbench_steerer.plugin.bank import Entry, VectorBank
-from poolbench_steerer.plugin.bounds import check_change
+from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
+from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
 
 if TYPE_CHECKING:

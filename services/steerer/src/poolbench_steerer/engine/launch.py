@@ -1,13 +1,12 @@
 """Start vLLM with the steering worker: engine arguments and process environment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
+from poolbench.machine.gpu import SharedGpu, engine_share, shared_gpu
 from poolbench.models.unreadable import unreadable
 from poolbench.settings import ProcessSettings, SteererSettings
 from poolbench.telemetry.logs import as_json
@@ -17,6 +16,9 @@ from poolbench_steerer.plugin.internals import check_vllm_version
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
+#: Beside weights and KV cache: activations of one step, the device bank, and captured graphs.
+_WORKING_BYTES = 2 * 2**30
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _WORKERS = {
     "cpu": "poolbench_steerer.plugin.worker_cpu.SteeringCPUWorker",
     "cuda": "poolbench_steerer.plugin.worker_gpu.SteeringGPUWorker",
@@ -24,6 +26,45 @@ _WORKERS = {
 #: Part of vLLM's compilation cache key: graphs traced with other hooks must not be reused.
 _HOOKS_VERSION = 3
 _CPU_KV_CACHE_GIB = 1.0
+
+
+def with_room(model: ModelRef, config: SteererSettings) -> SteererSettings:
+    """Return the settings with the share of a shared GPU that the engine may take now; wait until it has enough.
+
+    Raises:
+        GpuBusyError: Other services kept the memory for an hour.
+    """
+    gpu = shared_gpu("steerer")
+    return config if gpu is None else fitted(model, config, gpu)
+
+
+def fitted(model: ModelRef, config: SteererSettings, gpu: SharedGpu) -> SteererSettings:
+    """Return the settings with the share of this GPU that is free."""
+    needed = needed_bytes(model, config)
+    most = config.gpu_memory_share
+    share = gpu.wait_until(lambda memory: engine_share(memory, needed, gpu.claimed(), most), needed)
+    return config.model_copy(update={"gpu_memory_share": share})
+
+
+def needed_bytes(model: ModelRef, config: SteererSettings) -> int:
+    """Return the bytes without which an engine cannot work: weights, one window of KV cache, and working memory."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = {"revision": None if model.is_local else model.revision, "trust_remote_code": config.trust_remote_code}
+    described = AutoConfig.from_pretrained(model.source, **settings)
+    with torch.device("meta"):
+        model_skeleton = AutoModelForCausalLM.from_config(described, trust_remote_code=config.trust_remote_code)
+    per_number = _BYTES.get(model.dtype, 4)
+    weights = per_number * sum(parameter.numel() for parameter in model_skeleton.parameters())
+    cache = int((config.kv_cache_gib or 0) * 2**30)
+    if not cache:  # the keys and values of one text as long as the window
+        text: Any = described.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        window = config.max_model_len or text.max_position_embeddings
+        cache = per_number * 2 * int(text.num_hidden_layers * heads * width * window)
+    return (weights + cache) // config.tensor_parallel + _WORKING_BYTES
 
 
 def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
@@ -56,7 +97,7 @@ def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
     return EngineDeadError
 
 
-def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
+def launch(model: ModelRef, config: SteererSettings) -> "AsyncLLM":
     """Start an engine on the event loop that will use it; raise ModelError if vLLM refuses the model. Takes minutes."""
     require_weights(model, config)
     prepare_environment(model, config)

@@ -3,8 +3,6 @@
 Queue tasks take the extractor's calibration table instead; the definition is the same, real tokens only.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Mean negative log-likelihood of texts under the unsteered model, batched in the engine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

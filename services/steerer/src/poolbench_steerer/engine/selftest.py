@@ -1,7 +1,5 @@
 """Prove at start-up that steering works in this engine, with this model, on this device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +7,7 @@ import numpy as np
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
-from poolbench_steerer.plugin.bounds import max_change
+from poolbench_steerer.plugin.bank import max_change
 from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.plugin.state import NUM_WATCHED
 

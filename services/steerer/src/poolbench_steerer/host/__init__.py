@@ -2,9 +2,7 @@
 
 Handlers are synchronous and called from worker threads, HTTP routes run on another event loop; both reach the
 engine through the loop that a host runs in a thread of its own. On it `keeper` loads one model at a time and lends
-it to jobs, `failover` repeats what a death has interrupted.
+it to jobs, and repeats what a death has interrupted.
 """
 
 from poolbench_steerer.host.host import EngineHost
-
-__all__ = ["EngineHost"]

@@ -1,7 +1,5 @@
 """The engine for the service's threads and routes: jobs to run on it, and its state; and the event loop it runs on."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -126,7 +124,11 @@ class EngineHost:
 
     def load(self) -> None:
         """Load the configured model; raise ModelError or ReceiptError if it cannot be loaded or fails its self-test."""
-        self.run(resolve_model(self.config.model), _nothing)
+
+        async def nothing(_engine: SteeringEngine) -> None:
+            return None
+
+        self.run(resolve_model(self.config.model), nothing)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine, for `/health`."""
@@ -169,7 +171,3 @@ class EngineHost:
         if self._loop.alive:
             self._loop.run(self.keeper.unload())
             self._loop.stop()
-
-
-async def _nothing(_engine: SteeringEngine) -> None:
-    return None

@@ -1,7 +1,5 @@
 """Responses of the steerer's own verbs."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from poolbench.config import StrictModel

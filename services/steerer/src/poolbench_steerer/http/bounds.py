@@ -1,7 +1,5 @@
 """Bounds of a request's contents, which the OpenAPI documents show, and how messages quote values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

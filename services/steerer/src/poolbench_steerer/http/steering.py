@@ -1,7 +1,5 @@
 """The part of a request about steering, and the steering that it means."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable
@@ -55,7 +53,7 @@ class EditBody(RequestBody):
         """Return the direction that `concept` means, once it is found."""
         return self._named
 
-    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> EditBody:
+    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> "EditBody":
         """Return the edit with the vector and the layer of a direction."""
         edit = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
         edit._named = named
@@ -113,10 +111,8 @@ class Directions:
         """Return the body with the vectors and layers that its concepts mean; raise NotFoundError, RestrictedError."""
         if body is None or all(edit.concept is None for edit in body.edits):
             return body
-        return await asyncio.to_thread(self._fill, model, body)
-
-    def _fill(self, model: ModelRef, body: SteeringBody) -> SteeringBody:
-        return body.model_copy(update={"edits": [self._filled(model, edit) for edit in body.edits]})
+        edits = await asyncio.to_thread(lambda: [self._filled(model, edit) for edit in body.edits])
+        return body.model_copy(update={"edits": edits})
 
     def _filled(self, model: ModelRef, edit: EditBody) -> EditBody:
         if edit.concept is None:

@@ -1,7 +1,5 @@
 """The model's tokenizer over HTTP, as vLLM's server offers it: evaluation harnesses count tokens with it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

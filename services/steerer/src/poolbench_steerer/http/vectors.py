@@ -1,7 +1,5 @@
 """Register and list steering vectors over HTTP, as JSON or safetensors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +68,10 @@ class VectorVerbs:
         if kind in SAFETENSORS_TYPES:
             labels, arrays = await asyncio.to_thread(parse_safetensors, await _read(request, limit_mib))
         elif kind in ("", JSON_TYPE):
-            parsed = _parse_json(await _read(request, min(limit_mib, MAX_JSON_MIB)))
+            try:
+                parsed = VectorsBody.model_validate_json(await _read(request, min(limit_mib, MAX_JSON_MIB)))
+            except ValidationError as error:
+                raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
             model = parsed.model or model
             labels = _labels(parsed)
             arrays = [np.asarray(vector, dtype=np.float32) for vector in parsed.vectors]
@@ -168,13 +169,6 @@ async def _read(request: Request, limit_mib: float) -> bytes:
             )
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _parse_json(body: bytes) -> VectorsBody:
-    try:
-        return VectorsBody.model_validate_json(body)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
 
 
 def _labels(body: VectorsBody) -> list[str]:

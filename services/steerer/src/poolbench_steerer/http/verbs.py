@@ -1,13 +1,11 @@
 """HTTP verbs for ad-hoc requests, by the same functions as the queue's handlers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
 
 from poolbench.errors import InputError
@@ -19,11 +17,7 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
-from poolbench_steerer.plugin.spec import Steering
-from poolbench_steerer.tokens import Tokens, repeated_4grams
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
+from poolbench_steerer.tokens import repeated_4grams
 
 
 class GenerateBody(bounds.RequestBody):
@@ -66,7 +60,7 @@ class CheckBody(bounds.RequestBody):
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
-    def __init__(self, host: EngineHost, admission: Admission, directions: Directions) -> None:
+    def __init__(self, host: EngineHost, admission: "Admission", directions: Directions) -> None:
         self.host = host
         self.admission = admission
         self.directions = directions
@@ -79,19 +73,11 @@ class Verbs:
             responses=errors(403, 404),
             openapi_extra=example({"prompts": ["The tide was"], "max_tokens": 4}),
         )(self.generate)
-        router.post(
-            "/perplexity",
-            response_model=PerplexityAnswer,
-            responses=errors(404),
-            openapi_extra=example({"texts": ["The tide was high."]}),
-        )(self.perplexity)
-
-        router.post(
-            "/check",
-            response_model=CheckAnswer,
-            responses=errors(404),
-            openapi_extra=example({}),
-        )(self.check)
+        text = example({"texts": ["The tide was high."]})
+        router.post("/perplexity", response_model=PerplexityAnswer, responses=errors(404), openapi_extra=text)(
+            self.perplexity
+        )
+        router.post("/check", response_model=CheckAnswer, responses=errors(404), openapi_extra=example({}))(self.check)
 
     async def check(self, body: CheckBody, request: Request) -> dict[str, Any]:
         """Load a model, which runs its self-test, and measure residual norms and attention sinks on 32 texts."""
@@ -116,10 +102,28 @@ class Verbs:
 
         async def job(engine: SteeringEngine) -> list[Generation]:
             steering = await resolve(engine, edits, units)
-            return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
+            requests = [
+                GenerationRequest(
+                    prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
+                )
+                for prompt in prompts
+            ]
+            return await engine.generate(requests)
 
         generations = await self.host.run_async(model, job)
-        return {"model": model.id, "texts": [_answer(generation, tokens, edits) for generation in generations]}
+        return {
+            "model": model.id,
+            "texts": [
+                {
+                    "text": tokens.decode(generation.token_ids),
+                    "num_tokens": len(generation.token_ids),
+                    "finish_reason": generation.finish_reason,
+                    "repeated_4grams": repeated_4grams(generation.token_ids),
+                    "receipt": receipt_body(generation.receipt, edits),
+                }
+                for generation in generations
+            ],
+        }
 
     async def _perplexity(self, body: PerplexityBody) -> dict[str, Any]:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
@@ -133,22 +137,6 @@ class Verbs:
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
         rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
-
-
-def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
-    return GenerationRequest(
-        prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
-    )
-
-
-def _answer(generation: Generation, tokens: Tokens, steering: SteeringBody | None) -> dict[str, Any]:
-    return {
-        "text": tokens.decode(generation.token_ids),
-        "num_tokens": len(generation.token_ids),
-        "finish_reason": generation.finish_reason,
-        "repeated_4grams": repeated_4grams(generation.token_ids),
-        "receipt": receipt_body(generation.receipt, steering),
-    }
 
 
 _T = TypeVar("_T")

@@ -134,13 +134,14 @@ class SteeringWorkerMixin:
 def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringState:
     """Return buffers of the sizes in vLLM's configuration."""
     settings = config.additional_config[WIRE_KEY]
+    captured = config.compilation_config.max_cudagraph_capture_size or 0
     return SteeringState(
         num_layers=num_layers,
         width=config.model_config.get_hidden_size(),
         num_slots=settings["num_slots"],
         num_rows=settings["num_rows"],
         num_edits=settings["num_edits"],
-        num_tokens=_max_tokens(config),
+        num_tokens=max(config.scheduler_config.max_num_batched_tokens, captured) + 512,
         device=device,
         kernel=_kernel(device),
     )
@@ -153,11 +154,6 @@ def _kernel(device: torch.device) -> Kernel | None:
     from poolbench_steerer.plugin.kernel import steer_on_gpu
 
     return steer_on_gpu
-
-
-def _max_tokens(config: Any) -> int:
-    captured = config.compilation_config.max_cudagraph_capture_size or 0
-    return max(config.scheduler_config.max_num_batched_tokens, captured) + 512
 
 
 def end_with_owner(interval_s: float = 1.0) -> None:

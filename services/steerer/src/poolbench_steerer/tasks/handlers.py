@@ -1,12 +1,10 @@
 """The queue handlers: tables in, steered texts and their fluency out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +16,7 @@ from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
 from poolbench.steps.steerer import CONTINUATIONS, CONTINUE, DIRECTIONS, FLUENCY, GENERATE, TEXTS, GenerateParams
 from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
+from poolbench.worker.taskio import TaskIO
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
@@ -26,9 +25,6 @@ from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.tasks import plan
 from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
-
-if TYPE_CHECKING:
-    from poolbench.worker.taskio import TaskIO
 
 
 @dataclass
@@ -114,7 +110,11 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     sources = {at.name: role for role, at in DIRECTIONS.among(task.inputs)}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
-    unit = _alpha_of_strength_one(params, io)
+    unit = 1.0
+    if params.alpha_unit != "absolute":
+        calibration = io.table(CALIBRATION_ROLE())
+        require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
+        unit = plan.residual_norm(calibration, params.layer)
     batches, num_texts = [], 0
     for name, role in sources.items():
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
@@ -125,14 +125,6 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
-
-
-def _alpha_of_strength_one(params: GenerateParams, io: TaskIO) -> float:
-    if params.alpha_unit == "absolute":
-        return 1.0
-    calibration = io.table(CALIBRATION_ROLE())
-    require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
-    return plan.residual_norm(calibration, params.layer)
 
 
 def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:

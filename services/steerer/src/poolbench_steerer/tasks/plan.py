@@ -1,7 +1,5 @@
 """The texts of a task and their seeds: pure functions, no engine, no store, no clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -50,7 +48,7 @@ class PlannedText:
     alpha: float
     layer: int | None  # None: not steered, and no layer in question
     vector_id: str | None = None
-    draw: Draw | None = None
+    draw: "Draw | None" = None
     source: str = ""  # key of the direction's artifact
 
     @property
@@ -100,7 +98,7 @@ def plan_texts(
     strengths: Sequence[float],
     layer: int,
     unit: float,
-    draws: Draws | None = None,
+    draws: "Draws | None" = None,
 ) -> list[PlannedText]:
     """Return every direction at every strength with every prompt and draw; alpha = strength * unit."""
     return [
@@ -114,7 +112,7 @@ def plan_texts(
     ]
 
 
-def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: Draws | None = None) -> list[PlannedText]:
+def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: "Draws | None" = None) -> list[PlannedText]:
     """Return the unsteered texts of each prompt, one per draw."""
     return [
         PlannedText(prompt, UNSTEERED, 0.0, 0.0, layer, draw=draw)

@@ -15,5 +15,3 @@ from poolbench.directions.sae_formats.gemma_scope import read_gemma_scope
 from poolbench.directions.sae_formats.llama_scope import read_llama_scope
 
 READERS = (read_gemma_scope, read_llama_scope, read_dictionary)
-
-__all__ = ["READERS", "Converted", "unread_format"]

@@ -44,21 +44,16 @@ def read_dictionary(path: Path) -> Converted | None:
     trainer = read_json(file.with_name(_CONFIG)).get("trainer")
     if not isinstance(trainer, dict):
         raise InputError(f"{_CONFIG} has no object 'trainer', which names class, layer and site")
-    layer = _layer(trainer)
-    name = trainer.get("dict_class")
-    if not isinstance(name, str) or name not in _CLASSES:
-        raise InputError(f"dict_class {shown(name)} of {_CONFIG} is unknown; known: {', '.join(_CLASSES)}")
-    architecture, tensors, more = _CLASSES[name](_tensors(file), trainer)
-    return Converted.of(tensors, settings_of(architecture, layer) | more)
-
-
-def _layer(trainer: Mapping[str, Any]) -> int | None:
     site, layer = str(trainer.get("submodule_name") or ""), trainer.get("layer")
     if any(part in site.lower() for part in _OTHER_SITES):
         raise InputError(f"the autoencoder reads {shown(site)}; only the residual stream between blocks is read here")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int)):
         raise InputError(f"layer of {_CONFIG} is {shown(layer)}; a whole number is needed")
-    return layer
+    name = trainer.get("dict_class")
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise InputError(f"dict_class {shown(name)} of {_CONFIG} is unknown; known: {', '.join(_CLASSES)}")
+    architecture, tensors, more = _CLASSES[name](_tensors(file), trainer)
+    return Converted.of(tensors, settings_of(architecture, layer) | more)
 
 
 def _tensors(file: Path) -> dict[str, np.ndarray]:

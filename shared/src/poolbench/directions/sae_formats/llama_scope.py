@@ -11,13 +11,13 @@ from poolbench.directions.sae_formats.converted import (
     Converted,
     matrix,
     read_json,
+    read_tensors,
     required,
+    residual_layer,
     row_norms,
     scalar,
     settings_of,
 )
-from poolbench.directions.sae_sites import residual_layer
-from poolbench.directions.sae_tensors import read_tensors
 from poolbench.errors import InputError, shown
 
 _CONFIG, _WEIGHTS = "hyperparams.json", ("checkpoints/final.safetensors", "sae_weights.safetensors")
@@ -49,7 +49,12 @@ def read_llama_scope(path: Path) -> Converted | None:
 
 
 def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
-    layer = _layer(settings)
+    read, written = settings.get("hook_point_in"), settings.get("hook_point_out")
+    layer = residual_layer(read)
+    if written != read:
+        raise InputError(f"the autoencoder reads {shown(read)} and writes {shown(written)}; both must be one site")
+    if settings.get("use_glu_encoder"):
+        raise InputError("the encoder is gated by a second matrix (use_glu_encoder), which is not read here")
     w_enc, w_dec = matrix(tensors, "encoder.weight").T, matrix(tensors, "decoder.weight").T
     (b_enc,) = required(tensors, "encoder.bias")
     factor = _factor(settings, len(w_enc))
@@ -70,16 +75,6 @@ def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
         weights["threshold"] = scalar(more.pop("threshold"), len(norms))
     subtracts = bool(settings.get("apply_decoder_bias_to_pre_encoder"))
     return Converted.of(weights, settings_of(architecture, layer, **more) | {"apply_b_dec_to_input": subtracts})
-
-
-def _layer(settings: Mapping[str, Any]) -> int:
-    read, written = settings.get("hook_point_in"), settings.get("hook_point_out")
-    layer = residual_layer(read)
-    if written != read:
-        raise InputError(f"the autoencoder reads {shown(read)} and writes {shown(written)}; both must be one site")
-    if settings.get("use_glu_encoder"):
-        raise InputError("the encoder is gated by a second matrix (use_glu_encoder), which is not read here")
-    return layer
 
 
 def _factor(settings: Mapping[str, Any], width: int) -> float:

@@ -5,19 +5,122 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poolbench.http.gate.headers import declared_bytes, has_token, health_of, is_json, is_open_page, without_control
+from poolbench.contracts.wire import HEALTH_PATH, HTTP_CODES, JSON_TYPE, SERVICES
+from poolbench.http.error_form import error_json, json_headers
 from poolbench.http.gate.health import HealthDesk
-from poolbench.http.gate.refusal import RefusalError, Reply, in_our_form
 from poolbench.http.tokens import Tokens
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
 from poolbench.telemetry.catalog import HTTP_REFUSALS
 
+#: Read by Ray Serve's proxy. They switch off its time limits and its watch for clients that leave, or choose a replica.
+SERVE_HEADERS = {
+    b"x-request-timeout-seconds",
+    b"x-request-disconnect-disabled",
+    b"x-session-id",
+    b"serve-multiplexed-model-id",
+}
+_OPEN_PAGES = {"docs", "docs/swagger-ui-bundle.js", "docs/swagger-ui.css", "docs/favicon.png", "openapi.json"}
+_ROUTES_OF_SERVE = "/-/routes"
+_HEALTH_OF_SERVE = "/-/healthz"
+_MAX_TEXT_BYTES = 1000
 _LOG = logging.getLogger("poolbench.http")
 _MIB = 1 << 20
 _UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
+
+
+def has_token(scope: Scope, tokens: Tokens) -> bool:
+    """Return whether the request carries a valid token, and no second one."""
+    sent = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(sent) != 1:
+        return False
+    scheme, _, credentials = sent[0].partition(b" ")
+    return scheme.lower() == b"bearer" and tokens.accept(credentials.strip())
+
+
+def health_of(scope: Scope) -> str | None:
+    """Return the service of a health request; None for other requests."""
+    service, _, verb = scope["path"].removeprefix("/").partition("/")
+    return service if f"/{verb}" == HEALTH_PATH and service in SERVICES and scope["method"] == "GET" else None
+
+
+def is_open_page(scope: Scope, open_documentation: bool) -> bool:
+    """Return whether a request needs no token: the health of Serve's proxy, and documentation if it is open."""
+    service, _, page = scope["path"].removeprefix("/").partition("/")
+    is_documentation = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] == _ROUTES_OF_SERVE
+    is_open = scope["path"] == _HEALTH_OF_SERVE or (open_documentation and is_documentation)
+    return is_open and scope["method"] in ("GET", "HEAD")
+
+
+def is_json(scope: Scope) -> bool:
+    """Return whether a service would parse the body as JSON, also without a content type."""
+    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    return kind in ("", JSON_TYPE) or kind.endswith("+json")
+
+
+class RefusalError(Exception):
+    """A request that is refused, with status, code and message of the error."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class Reply:
+    """The response to one client, and whether it has begun."""
+
+    def __init__(self, path: str, send: Send) -> None:
+        self._path = path
+        self._send = send
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response."""
+        self.started = True
+        await self._send(message)
+
+    async def json(self, status: int, body: bytes) -> None:
+        """Send a whole response."""
+        await _send_json(self.send, status, body)
+
+    async def refuse(self, refusal: RefusalError) -> None:
+        """Answer with an error, unless a response has begun. The server drops what is left of the body."""
+        if not self.started:
+            await self.json(refusal.status, error_json(self._path, refusal.status, refusal.code, str(refusal)))
+
+
+def in_our_form(path: str, send: Send) -> Send:
+    """Replace the plain text of errors of Ray Serve's proxy itself."""
+    status = 0
+    text = bytearray()
+
+    async def sender(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start" and _is_text_error(message):
+            status = message["status"]
+        elif status and message["type"] == "http.response.body":
+            text.extend(message.get("body", b"")[:_MAX_TEXT_BYTES])
+            if not message.get("more_body", False):
+                code = HTTP_CODES.get(status, Code.HTTP)
+                await _send_json(send, status, error_json(path, status, code, text.decode(errors="replace")))
+        else:
+            await send(message)
+
+    return sender
+
+
+async def _send_json(send: Send, status: int, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": json_headers(status, len(body))})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_text_error(message: Message) -> bool:
+    kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
+    return message["status"] >= 400 and all(kind.startswith(b"text/plain") for kind in kinds)
 
 
 class ClientGoneError(Exception):
@@ -75,7 +178,8 @@ class Gate:
         if not authorized and not is_open_page(scope, self._settings.open_documentation):
             raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED)
         async with self._body(scope, receive) as body:
-            await self._forward(without_control(scope), body, receive, reply)
+            headers = [pair for pair in scope["headers"] if pair[0].replace(b"_", b"-") not in SERVE_HEADERS]
+            await self._forward({**scope, "headers": headers}, body, receive, reply)
 
     @asynccontextmanager
     async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
@@ -84,7 +188,7 @@ class Gate:
         Raise RefusalError (413 or 429), or ClientGoneError.
         """
         limit_mib = self._settings.max_json_mib if is_json(scope) else self._settings.max_body_mib
-        _require_size(declared_bytes(scope), limit_mib)
+        _require_size(int(Headers(scope=scope).get("content-length", "0")), limit_mib)
         chunks: list[bytes] = []
         size, more = 0, True
         try:
@@ -94,7 +198,9 @@ class Gate:
                     raise ClientGoneError
                 chunk = message.get("body", b"")
                 _require_size(size + len(chunk), limit_mib)
-                self._require_room(len(chunk))
+                if self.body_bytes + len(chunk) > self._settings.max_bodies_mib * _MIB:
+                    room = f"{self._settings.max_bodies_mib:g} MiB; try again later"
+                    raise RefusalError(429, Code.BUSY, f"the bodies of all requests under way together exceed {room}")
                 chunks.append(chunk)
                 size += len(chunk)
                 self.body_bytes += len(chunk)
@@ -104,12 +210,6 @@ class Gate:
             yield body
         finally:
             self.body_bytes -= size
-
-    def _require_room(self, size: int) -> None:
-        limit_mib = self._settings.max_bodies_mib
-        if self.body_bytes + size > limit_mib * _MIB:
-            message = f"the bodies of all requests under way together exceed {limit_mib:g} MiB; try again later"
-            raise RefusalError(429, Code.BUSY, message)
 
     async def _forward(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -5,8 +5,6 @@ answer by then is reported as it was last seen, and a service that stays silent 
 that has scaled to zero is reported as asleep and not asked, because a question would start a replica.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -49,7 +47,9 @@ class HealthDesk:
         """Return status and body of a health response; `details` if the client holds the token."""
         asleep = await self._sleepers.have(service)
         if asleep:
-            self._withdraw(service)
+            # A question that met the end of the last replica would wait for another, and start it.
+            if (seen := self._seen.pop(service, None)) is not None and seen.question is not None:
+                seen.question.cancel()
             return 200, _dump({"status": ServiceState.ASLEEP})
         seen = self._seen.setdefault(service, _Seen())
         if asleep is None and seen.body:
@@ -61,13 +61,7 @@ class HealthDesk:
             return 503, _dump({"status": ServiceState.SILENT, **({"reason": reason} if details else {})})
         return seen.status, _dump(seen.body if details else {"status": seen.body["status"]})
 
-    def _withdraw(self, service: str) -> None:
-        """Cancel a question that met the end of the last replica: it would wait for another, and start it."""
-        seen = self._seen.pop(service, None)
-        if seen is not None and seen.question is not None:
-            seen.question.cancel()
-
-    def _question(self, service: str, seen: _Seen) -> asyncio.Task[None]:
+    def _question(self, service: str, seen: "_Seen") -> asyncio.Task[None]:
         task, now_s = seen.question, time.monotonic()
         if task is not None and now_s - seen.sent_s > 4 * self._settings.health_silence_s:
             task.cancel()  # lost on its way
@@ -78,7 +72,7 @@ class HealthDesk:
             task = seen.question = asyncio.create_task(self._ask(service, seen))
         return task
 
-    async def _ask(self, service: str, seen: _Seen) -> None:
+    async def _ask(self, service: str, seen: "_Seen") -> None:
         for token in self._tokens.valid():
             reply = _Reply()
             try:

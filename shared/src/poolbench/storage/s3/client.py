@@ -1,7 +1,5 @@
 """The minio client with what it lacks: signed retries, the server's clock, renewed credentials, conditional writes."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from datetime import datetime
@@ -17,8 +15,7 @@ from urllib3 import BaseHTTPResponse
 from poolbench.contracts.wire import OCTET_STREAM
 from poolbench.errors import ConfigError
 from poolbench.settings import S3Settings
-from poolbench.storage.s3.clock import ServerClock
-from poolbench.storage.s3.connections import Connections
+from poolbench.storage.s3.clock import Connections, ServerClock
 from poolbench.storage.s3.credentials import RenewedCredentials, credentials_of
 from poolbench.storage.s3.retries import retried, status_of
 
@@ -49,7 +46,7 @@ class Client(Minio):
         self._renewed = credentials
 
     @classmethod
-    def of(cls, service: S3Settings) -> Client:
+    def of(cls, service: S3Settings) -> "Client":
         """Return the client of a service. Raise ConfigError if its settings are incomplete or wrong."""
         name = service.variable("endpoint")
         parts = urlparse(service.endpoint)

@@ -1,7 +1,5 @@
 """Credentials of S3 from settings, environment, a file, or the role of the machine; renewed before they expire."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -107,11 +105,7 @@ def _provider(service: S3Settings) -> Provider:
     if service.credentials == "file":
         file = service.credentials_file
         return AWSConfigProvider(str(file.expanduser()) if file else None, service.profile or None)
-    return _role()
-
-
-def _role() -> Provider:
-    """Return the provider of the role; its addresses are those that every AWS tool reads from the environment."""
+    # The addresses of a role are those that every AWS tool reads from the environment.
     identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ
     container = any(name.startswith("AWS_CONTAINER_CREDENTIALS_") for name in os.environ)
     name = "AWS_ENDPOINT_URL_STS" if identity else "AWS_EC2_METADATA_SERVICE_ENDPOINT"

@@ -1,17 +1,19 @@
-"""Which failures of S3 requests are tried again, and when: full jitter and a deadline."""
-
-from __future__ import annotations
+"""Failures of S3 requests: which are tried again and when, with full jitter and a deadline, and what users see."""
 
 import itertools
 import random
+import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import urllib3
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
+from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, PoolbenchError, StoreError
+from poolbench.settings import S3Settings
 from poolbench.telemetry.catalog import STORE_RETRIES
 
 T = TypeVar("T")
@@ -23,6 +25,17 @@ _CONFLICT = 409
 _TRANSIENT = ("RequestTimeout", "IncompleteBody", "OperationAborted", "ConditionalRequestConflict")
 #: What an operation raises if it fails.
 FAILURES = (MinioException, urllib3.exceptions.HTTPError, OSError)
+_ABSENT = ("NoSuchKey", "NoSuchObject", "NoSuchVersion")
+_DENIED = (401, 403)
+_SKEWED = "RequestTimeTooSkewed"
+_OTHER_REGION = (
+    "PermanentRedirect",
+    "AuthorizationHeaderMalformed",
+    "IllegalLocationConstraintException",
+    "InvalidLocationConstraint",
+    "InvalidRegion",
+)
+_REGION = re.compile(rb"<Region>([\w-]{1,64})</Region>")
 
 
 def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = False) -> T:
@@ -47,7 +60,9 @@ def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = Fal
             if not _is_transient(error, conditional):
                 raise
             jitter_s = random.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(attempt, 30)))
-            pause_s = max(jitter_s, _asked_s(error))
+            response = error.response if isinstance(error, S3Error) else None
+            retry_after = response.headers.get("retry-after", "") if response is not None else ""
+            pause_s = max(jitter_s, float(retry_after) if retry_after.isdigit() else 0.0)
             if time.monotonic() + pause_s > ends_s:
                 raise
         STORE_RETRIES.add()
@@ -73,8 +88,46 @@ def _is_transient(error: Exception, conditional: bool) -> bool:
     return not isinstance(reason, ssl.SSLCertVerificationError | urllib3.exceptions.LocationValueError)
 
 
-def _asked_s(error: Exception) -> float:
-    """Return the seconds that a busy server asks for in `Retry-After`; 0 if it gives none or a date."""
+@contextmanager
+def explained(uri: str, service: S3Settings, doing: str) -> Iterator[None]:
+    """Turn failures inside the block into NotFoundError, AccessDeniedError, ConfigError or StoreError."""
+    try:
+        yield
+    except FAILURES as error:
+        raise _explained(error, f"object store {uri}, {doing}", service) from (
+            None if isinstance(error, S3Error) and error.code in _ABSENT else error
+        )
+
+
+def _explained(error: Exception, what: str, service: S3Settings) -> PoolbenchError:
+    status, code = status_of(error), getattr(error, "code", None)
+    if code in _ABSENT:
+        return NotFoundError(f"{what}: there is no such object")
+    if code in _OTHER_REGION or status == 301 or (status == 400 and _region_of(error)):
+        name, region = service.variable("region"), _region_of(error)
+        where = f"in region {region}" if region else "in another region, or there is no such region"
+        remedy = f"set {name} to the region of the bucket"
+        return ConfigError(f"{what}: the bucket lies {where}, but {name} is {service.region!r}; {remedy}")
+    if code == _SKEWED:
+        return StoreError(f"{what}: the clock of this machine is wrong, and the store does not say by how much; set it")
+    if status in _DENIED:
+        remedy = f"check what {service.variable('credentials')}={service.credentials} gives, and the bucket's policy"
+        if service.credentials == "keys":
+            remedy = f"check {service.variable('access_key')} and _SECRET_KEY, and what the bucket's policy allows"
+        return AccessDeniedError(f"{what}: the credentials are refused ({code or status}); {remedy}")
+    if status == 501:
+        return ConfigError(f"{what}: the service does not support this request ({code})")
+    if isinstance(error, S3Error):
+        return StoreError(f"{what}: {code}: {error.message}")
+    if status:
+        return StoreError(f"{what}: the service answered {status}; check {service.variable('endpoint')}")
+    return StoreError(f"{what}: no answer ({error}); check {service.variable('endpoint')}")
+
+
+def _region_of(error: Exception) -> str:
+    """Return the region that a response names; empty if it names none."""
     response = error.response if isinstance(error, S3Error) else None
-    retry_after = response.headers.get("retry-after", "") if response is not None else ""
-    return float(retry_after) if retry_after.isdigit() else 0.0
+    if response is None:
+        return ""
+    match = _REGION.search(response.data or b"")
+    return response.headers.get("x-amz-bucket-region", "") or (match[1].decode() if match else "")

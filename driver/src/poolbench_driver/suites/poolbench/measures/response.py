@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statistics.bootstrap import percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
-from poolbench.statistics.resampling import percentile_interval
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 

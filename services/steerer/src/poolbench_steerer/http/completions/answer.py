@@ -1,7 +1,5 @@
 """Completions as the OpenAI API writes them: whole, in chunks, and errors."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
@@ -39,7 +37,7 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
     _begun: set[int] = field(default_factory=set)
-    _places: dict[int, _Place] = field(default_factory=dict)
+    _places: "dict[int, _Place]" = field(default_factory=dict)
     PREFIX: ClassVar = "cmpl"
     OBJECT: ClassVar = "text_completion"
     CHUNK: ClassVar = "text_completion"
@@ -65,7 +63,11 @@ class Answer:
         for part in parts:
             added = self.choice(part)
             if part.index in choices:
-                added = _joined(choices[part.index], added)
+                first = choices[part.index]
+                logprobs = added["logprobs"]
+                if first["logprobs"] is not None:
+                    logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
+                added = {**added, "text": first["text"] + added["text"], "logprobs": logprobs}
             choices[part.index] = added
         written = [self.written(choices[index]) for index in sorted(choices)]
         return {**self._head(self.OBJECT), "choices": written, "usage": self.usage()}
@@ -166,13 +168,6 @@ def event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    logprobs = second["logprobs"]
-    if first["logprobs"] is not None:
-        logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
-    return {**second, "text": first["text"] + second["text"], "logprobs": logprobs}
-
-
 _MODELS = "#/components/schemas/"
 
 
@@ -230,16 +225,10 @@ class CompletionAnswer(StrictModel):
     usage: Usage
 
 
-class CompletionChunk(StrictModel):
+class CompletionChunk(CompletionAnswer):
     """What a stream adds to a completion. The last one has the usage and no choices, if that was asked for."""
 
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    seed: int
-    choices: list[CompletionChoice]
-    usage: Usage | None = None
+    usage: Usage | None = None  # type: ignore[assignment]
 
 
 class TokenLogprob(StrictModel):
@@ -332,16 +321,6 @@ def openai_errors(*statuses: int, body: bool = True) -> Responses:
     return {status: response for status, response in response_by_status.items() if status != 422}
 
 
-def _events(kind: type[BaseModel]) -> dict[str, Any]:
-    """Return a stream of events that carry `kind` as JSON and end with an error or `[DONE]`."""
-    schema = kind.model_json_schema()
-    schema = _inlined(schema, schema.pop("$defs"))  # FastAPI lists only the models of whole answers
-    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
-    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
-    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
-    return {"itemSchema": event}
-
-
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     """Return a schema with its definitions in place of the references to them."""
     if isinstance(node, list):
@@ -355,5 +334,10 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
 
 def responses(whole: type[BaseModel], chunk: type[BaseModel]) -> Responses:
     """Return the responses of a route that answers at once or in chunks."""
-    answer: Responses = {200: {"model": whole, "content": {EVENT_STREAM: _events(chunk)}}}
+    schema = chunk.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs"))  # FastAPI lists only the models of whole answers
+    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
+    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
+    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
+    answer: Responses = {200: {"model": whole, "content": {EVENT_STREAM: {"itemSchema": event}}}}
     return {**answer, **openai_errors(403, 404)}

@@ -1,9 +1,7 @@
 """Routes whose errors have the OpenAI API's form, and responses to unknown paths and methods."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn
 
 from fastapi import Request, Response
@@ -38,7 +36,8 @@ class OpenAIRoute(APIRoute):
                 return await handler(request)
             except Exception as error:
                 status, body = describe(error)
-                return JSONResponse(body, status, _headers(error, status))
+                sent = error.headers if isinstance(error, HTTPException) else None
+                return JSONResponse(body, status, sent or ERROR_HEADERS.get(status))
 
         return answer
 
@@ -58,14 +57,10 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     return 500, openai_error(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 
 
-def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
-    if isinstance(error, HTTPException) and error.headers:
-        return error.headers
-    return ERROR_HEADERS.get(status)
-
-
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
-    issues_by_field = [(_name(issue["loc"]), issue) for issue in issues[:_MAX_ISSUES]]
+    # The field that an issue is about, without "body" and without the form of a prompt or stop.
+    paths = [".".join(str(part) for part in issue["loc"][1:] if part not in FORMS) for issue in issues[:_MAX_ISSUES]]
+    issues_by_field = [(path[:_MAX_NAME_CHARS] or None, issue) for path, issue in zip(paths, issues, strict=False)]
     unknown = [name for name, issue in issues_by_field if name is not None and issue["type"] == "extra_forbidden"]
     if unknown:
         listed = ", ".join(map(shortened, unknown))
@@ -83,11 +78,6 @@ def _line(name: str | None, issue: Any) -> str:
     # A message of ours quotes the value itself.
     quotes_value = isinstance(issue.get("ctx", {}).get("error"), ValueError)
     return f"{name}: {message}" if quotes_value else f"{name}: {message}, got {shortened(issue.get('input'))}"
-
-
-def _name(loc: Sequence[int | str]) -> str | None:
-    """Return the field that an error is about, without "body" and without the form of a prompt or stop."""
-    return ".".join(str(part) for part in loc[1:] if part not in FORMS)[:_MAX_NAME_CHARS] or None
 
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")

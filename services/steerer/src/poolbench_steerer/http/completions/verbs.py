@@ -1,7 +1,5 @@
 """`/v1/completions`, `/v1/chat/completions` and `/v1/models`."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -109,7 +107,11 @@ class CompletionVerbs:
             )
             num_prompt_tokens = sum(map(len, prompts))
             kind = ChatAnswer if isinstance(request_body, ChatBody) else Answer
-            answer_fields = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
+            echoes = [""] * len(body.prompts) * body.n
+            if body.echo:
+                texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]
+                echoes = [text for text in texts for _ in range(body.n)]
+            answer_fields = echoes, num_prompt_tokens, tokens, body.logprobs is not None
             answer = kind(model.id, seed, *answer_fields, body.steering)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
@@ -157,14 +159,6 @@ def _encode(request_body: CompletionBody | ChatBody, tokens: Tokens) -> tuple[Co
     return request_body, [
         tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in request_body.prompts
     ]
-
-
-def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
-    """Return what each choice begins with."""
-    if not body.echo:
-        return [""] * len(body.prompts) * body.n
-    texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]
-    return [text for text in texts for _ in range(body.n)]
 
 
 def _model_body(name: str) -> dict[str, Any]:

@@ -1,18 +1,55 @@
-"""Adam on a linear probe, step by step as PyTorch does it, in NumPy: the image of the prober has no torch."""
+"""How Holmes trains its probes: the recipe of its released code, and that of its paper."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.probing.published.losses import Loss
+from poolbench_prober.probing.models import Fitted, Problem
 
+#: Outputs [b, K] and targets [b] to the loss of each row [b] and its gradient by the outputs [b, K].
+Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 BETAS = 0.9, 0.999
 EPSILON = 1e-8
+
+
+def cross_entropy(outputs_bK: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return -log softmax(z)_y, and softmax(z) minus the one-hot label."""
+    shifted = outputs_bK - outputs_bK.max(axis=1, keepdims=True)
+    exponents = np.exp(shifted)
+    sums = exponents.sum(axis=1, keepdims=True)
+    rows = np.arange(len(codes))
+    gradient = exponents / sums
+    gradient[rows, codes] -= 1
+    return np.log(sums[:, 0]) - shifted[rows, codes], gradient
+
+
+def cross_entropy_of_softmax(outputs_bK: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cross-entropy of softmax(z) in place of z: a second softmax, as in the released code.
+
+    The outputs of the second softmax are within a factor e of one another, so a right answer costs at least
+    log(1 + (K - 1) / e).
+    """
+    exponents = np.exp(outputs_bK - outputs_bK.max(axis=1, keepdims=True))
+    p_bK = exponents / exponents.sum(axis=1, keepdims=True)
+    losses, gradient = cross_entropy(p_bK, codes)
+    return losses, p_bK * (gradient - (p_bK * gradient).sum(axis=1, keepdims=True))
+
+
+def smooth_l1(outputs_b1: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return d^2 / 2 where |d| < 1, else |d| - 1 / 2, of the difference d, and its gradient.
+
+    Reference: Girshick (2015), Fast R-CNN, eq. 3.
+    """
+    difference = outputs_b1[:, 0] - values
+    size = np.abs(difference)
+    losses = np.where(size < 1, 0.5 * size * size, size - 0.5)
+    return losses, np.clip(difference, -1, 1)[:, None]
 
 
 @dataclass(frozen=True)
@@ -90,7 +127,7 @@ def train(
 
 
 def _pass(
-    train_set: tuple[np.ndarray, np.ndarray], loss: Loss, schedule: Schedule, adam: _Adam, rng: np.random.Generator
+    train_set: tuple[np.ndarray, np.ndarray], loss: Loss, schedule: Schedule, adam: "_Adam", rng: np.random.Generator
 ) -> None:
     """Take one step for each batch of the rows in a random order."""
     vectors_nD, targets = train_set
@@ -131,3 +168,46 @@ class _Adam:
         self._square += np.float32(1 - second) * (gradient * gradient)
         scale = np.sqrt(self._square) / np.float32(np.sqrt(1 - second**self._taken)) + np.float32(EPSILON)
         self.parameters -= np.float32(rate / (1 - first**self._taken)) * self._mean / scale
+
+
+class Recipe(NamedTuple):
+    """A published way to train a probe on vectors that are not standardised."""
+
+    schedule: Schedule
+    classes: Loss  # loss of a classification; of real values it is smooth L1
+
+
+#: The released code: a softmax before a loss that contains one, and an early stop.
+RELEASED = Recipe(Schedule(1e-3, weight_decay=0.0, batch=16, patience=5), cross_entropy_of_softmax)
+#: The paper: AdamW with PyTorch's usual weight decay, and all epochs.
+PAPER = Recipe(Schedule(5e-4, weight_decay=0.01, batch=64), cross_entropy)
+RECIPES = {"released": RELEASED, "paper": PAPER}
+
+
+def fit(problem: Problem) -> Fitted:
+    """Return the probe of the recipe that the parameters name; all bits are the same for any number of threads.
+
+    Raises:
+        CellError: `too_few` without dev instances, on which the epoch is chosen; `non_finite` as `train`.
+
+    Reference: Waldis et al. (2024), "Holmes", section 4, and the code released with it.
+    """
+    if not len(problem.rows["dev"]):
+        raise CellError(Status.TOO_FEW, "the published protocols choose an epoch on dev, and there is no dev instance")
+    recipe = RECIPES[problem.params.protocol]
+    # A BLAS adds up in another order on more threads. Overflows end in a loss that is not finite.
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        trained = train_probe(problem, recipe)
+        outputs_nK = trained.outputs(problem.vectors_nD.astype(np.float32))
+    details = {"epoch": trained.epoch, "num_epochs": len(trained.dev_losses), "dev_loss": min(trained.dev_losses)}
+    return Fitted(outputs_nK[:, 0] if problem.is_regression else outputs_nK.argmax(axis=1), details)
+
+
+def train_probe(problem: Problem, recipe: Recipe) -> Trained:
+    """Return the trained probe of a problem."""
+    answers = problem.values.astype(np.float32 if problem.is_regression else np.int64)
+    parts = [problem.rows[split] for split in ("train", "dev")]
+    train_set, dev_set = ((problem.vectors_nD[rows].astype(np.float32), answers[rows]) for rows in parts)
+    loss = smooth_l1 if problem.is_regression else recipe.classes
+    rng = np.random.default_rng((problem.seed, 2))
+    return train(train_set, dev_set, max(1, problem.num_classes), loss, recipe.schedule, rng)
