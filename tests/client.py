@@ -31,7 +31,7 @@ TESTS = (
     *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
     *(f"driver/tests/test_{name}.py" for name in ("embedding", "dataset_folder", "names", "run_folder")),
     *(f"driver/tests/test_{name}.py" for name in ("client_imports", "import_probing")),
-    *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
+    *("corpus/tests/test_planted.py", "corpus/tests/test_stories.py"),
 )
 
 
