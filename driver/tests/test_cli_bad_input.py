@@ -1,21 +1,35 @@
-"""The command line as a user meets it: one line, no traceback, the right exit code; nothing heavy for a listing."""
+"""The command line as a user meets it: help, lists, one line of error, the right exit code."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from driver.tests.conftest import Driver
+from rich.console import Console
 from safetensors.numpy import save
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
 from poolbench_driver.adhoc.arrays import load_array
+from poolbench_driver.cli import app
+from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
+from poolbench_driver.cli.listing import NARROW
+from poolbench_driver.cli.suite_options import help_rows
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.records import RunFolder
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:
@@ -179,3 +193,149 @@ def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str
     assert "layers [2, 5]" in done.stdout
     found = json.loads(driver(environment, *arguments, "--display", "json").stdout)
     assert found["set"] == {"budget.num_train": 100, "layers": [2, 1.0]}
+
+
+NUM_COLUMNS, ROOM = 80, 40
+
+
+def commands(command: Any, parent: Any = None, name: str = "poolbench-in_own_process") -> Iterator[tuple[Any, Any]]:
+    """Yield every group and command with its context."""
+    settings = CONTEXT_SETTINGS if parent is None else {}
+    context = command.context_class(command, info_name=name, parent=parent, **settings)
+    context.meta["suite"] = None
+    yield command, context
+    if isinstance(command, Group):
+        for inner in command.list_commands(context):
+            yield from commands(command.commands[inner], context, inner)
+
+
+ALL = {context.command_path: (command, context) for command, context in commands(typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_option_is_described(path: str) -> None:
+    command, context = ALL[path]
+    assert command.help
+    params = command.get_params(context)
+    assert [param.name for param in params if not param.help] == []
+    options = [param for param in params if param.param_type_name == "option"]
+    assert [param.name for param in options if "list[" in param.display_type_rich(context)] == []
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_h_is_help_and_descriptions_have_room(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(NUM_COLUMNS))
+    command, context = ALL[path]
+    assert {"-h", "--help"} == set(command.get_help_option_names(context))
+    lines = command.get_help(context).splitlines()
+    assert max(map(len, lines)) <= NUM_COLUMNS
+    beside = [found.end() for line in lines if (found := re.match(r"  \S+(?: \S+)*  +(?=\S)", line))]
+    below = [found.end() for line in lines if (found := re.match(r" {3,}(?=\S)", line))]
+    assert beside and max(beside + below) <= NUM_COLUMNS - ROOM
+
+
+def in_own_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a script would."""
+    code = "import sys; from poolbench_driver.cli import main; main()"
+    environment = {"COLUMNS": str(NUM_COLUMNS), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_h_of_a_group_and_of_a_command() -> None:
+    for command in ((), ("run",), ("import",), ("import", "saes")):
+        short, long = in_own_process(*command, "-h"), in_own_process(*command, "--help")
+        assert short.returncode == 0 and short.stdout == long.stdout != "", short.stderr
+
+
+def test_markup_of_a_description_is_shown() -> None:
+    """Rich takes [rows, width] for a style and leaves it out."""
+    assert ".npy [rows, width]" in in_own_process("probe", "-h").stdout
+
+
+def test_run_lists_its_options_in_groups_and_the_suites() -> None:
+    shown = in_own_process("run", "-h").stdout
+    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Arguments:",
+        "What is measured:",
+        "Options of suites that read concepts:",
+        "Output and progress:",
+        "Dry run:",
+        "Suites (run --suite NAME --help shows their options):",
+    ]
+    assert "\n  holmes " in shown
+
+
+@pytest.mark.parametrize("order", [("--suite", "holmes", "-h"), ("--help", "--suite=holmes")])
+def test_a_suite_shows_its_options_with_their_defaults(order: tuple[str, ...]) -> None:
+    shown = in_own_process("run", *order).stdout
+    options, text = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE), " ".join(shown.split())
+    assert {"--sets", "--flash", "--control", "--recipe", "--seeds", "--add-bos", "--suite"} <= set(options)
+    assert not {"--concepts", "--metrics", "--scorers", "--steering-layer"} & set(options)
+    assert len(options) - options.count("--set") == len({*options} - {"--set"})
+    assert "--flash <float> Share of the training groups" in text and "as the paper says. [default: released]" in text
+    assert "[default: A1_mean, P1_last_token]" in text  # the preset's: the class has A1_mean alone
+
+
+def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite() -> None:
+    shown = in_own_process("run", "--suite", "poolbench", "-h").stdout
+    assert "  --keep-activations / --no-keep-activations\n" in shown
+    assert "--set steering.temperature=<float>" in shown and "--scorers" in shown
+
+
+def test_every_setting_of_every_suite_is_described() -> None:
+    for suite in SUITES.all():
+        rows = dict(help_rows(suite, {"--corpus": "--corpus <str>"}, ()))
+        assert [option for option, text in rows.items() if not text.partition("[default")[0]] == [], suite.id
+
+
+def test_an_unknown_suite_is_one_line() -> None:
+    done = in_own_process("run", "--suite", "holms", "--help")
+    assert done.returncode == 2 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and "holmes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("run", "--suite", "holmes"), ("run", "--suite", "poolbench"), ("steer",)]
+)
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    code = (
+        "import sys; from poolbench_driver.cli import app; app([*sys.argv[1:], '-h'], standalone_mode=False); "
+        "print('heavy:', *({'torch', 'ray', 'vllm', 'transformers', 'spacy', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "heavy:"
+
+
+def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
+    row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
+    row |= {"model": "smollm2-135m", "concepts": "causation, contrast, hedging and 14 more"}
+    row |= {"updated_at": "11-25 18:42", "results_digest": "0" * 64}
+    for width, whole in ((80, ("id", "model", "updated_at")), (50, ("id",))):
+        console = Console(width=width, file=StringIO())
+        console.print(table_of([row], NARROW["runs"], whole=1))
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
+
+
+def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
+    names = ["causation", "contrast", "hedging", "narrative"]
+    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
+    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
+    asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
+    narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
+    assert folder.id in narrow and "host" not in narrow and "host" in wide
+    assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
+    concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
+    assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
+
+
+def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver, environment: dict[str, str]) -> None:
+    without = {name: value for name, value in environment.items() if name != "POOLBENCH_REAL_TEXT"}
+    rows = json.loads(driver(without, "ls", "probing-sets", "--json").stdout)
+    here = [row["id"] for row in rows if row["fidelity"] != "absent"]
+    assert here == [row["id"] for row in rows[: len(here)]] and all(name.startswith("planted-") for name in here)
+    absent = {row["id"]: row["source"] for row in rows[len(here) :]}
+    assert "amir-zeldes/gum" in absent["gum-entities"] and {"ewt-depth", "ud-upos", "blimp-passive_1"} <= set(absent)
