@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, lists, one line of error, the right exit code."""
+"""The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
-from driver.tests.conftest import Driver
-from rich.console import Console
 from safetensors.numpy import save
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
 from poolbench_driver.adhoc.arrays import load_array
 from poolbench_driver.cli import app
-from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
-from poolbench_driver.cli.listing import NARROW
 from poolbench_driver.cli.suite_options import help_rows
-from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.records import RunFolder
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:
@@ -307,35 +300,3 @@ def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "heavy:"
-
-
-def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
-    row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
-    row |= {"model": "smollm2-135m", "concepts": "causation, contrast, hedging and 14 more"}
-    row |= {"updated_at": "11-25 18:42", "results_digest": "0" * 64}
-    for width, whole in ((80, ("id", "model", "updated_at")), (50, ("id",))):
-        console = Console(width=width, file=StringIO())
-        console.print(table_of([row], NARROW["runs"], whole=1))
-        shown = console.file.getvalue()  # type: ignore[attr-defined]
-        assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
-
-
-def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
-    names = ["causation", "contrast", "hedging", "narrative"]
-    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
-    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
-    asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
-    narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
-    assert folder.id in narrow and "host" not in narrow and "host" in wide
-    assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
-    concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
-    assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
-
-
-def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver, environment: dict[str, str]) -> None:
-    without = {name: value for name, value in environment.items() if name != "POOLBENCH_REAL_TEXT"}
-    rows = json.loads(driver(without, "ls", "probing-sets", "--json").stdout)
-    here = [row["id"] for row in rows if row["fidelity"] != "absent"]
-    assert here == [row["id"] for row in rows[: len(here)]] and all(name.startswith("planted-") for name in here)
-    absent = {row["id"]: row["source"] for row in rows[len(here) :]}
-    assert "amir-zeldes/gum" in absent["gum-entities"] and {"ewt-depth", "ud-upos", "blimp-passive_1"} <= set(absent)
