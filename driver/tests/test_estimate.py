@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import Driver
 from driver.tests.loop_bench import FAST, Consumer, Notes, consuming
+from tests.servers.quiet import TasksOnly
 
 from poolbench.config import ModelRef
 from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_column
@@ -358,7 +358,7 @@ UNIT_SECONDS = {
 }
 
 
-class Sized:
+class Sized(TasksOnly):
     """A service that reads all inputs, takes a time in proportion to its work, and writes outputs of the right size."""
 
     def __init__(self, name: str, shapes: dict[str, Shape], seconds: dict[str, float]) -> None:
@@ -376,12 +376,6 @@ class Sized:
                 io.write_files(role, {"weights.safetensors": b"0"}, meta={"base": "minilm"})
             else:
                 io.write_table(role, table_of(role, self._shapes.get(task.outputs[role], Shape(1))))
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 def table_of(role: str, shape: Shape) -> pa.Table:

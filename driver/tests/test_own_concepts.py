@@ -94,8 +94,6 @@ def test_a_rewriter_makes_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"neighbours": ("hedgin", "narrative")}, "hedging"),
-        ({"neighbours": ("mine", "hedging")}, "two different concepts"),
         ({"neighbours": ("hedging", "hedging")}, "two different concepts"),
         ({"positives": ""}, "names no texts"),
         ({"rewriter": "hedging"}, "either `rewriter` or `negatives`"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import AccessDeniedError, BrokerError, NotFoundError, StoreError
@@ -52,7 +53,7 @@ def kept() -> Iterator[Kept]:
     record_to(before)
 
 
-class Doubling:
+class Doubling(TasksOnly):
     """A service with one kind of task, whose handler is given."""
 
     name = "prober"
@@ -66,12 +67,6 @@ class Doubling:
             raise self.error
         for role in sorted(io.missing):
             io.write_files(role, {"a": b"1234"})
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 def worker(folder: Path, error: Exception | None = None) -> Worker:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.servers.collector import Collector, collecting
+from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
@@ -28,7 +29,7 @@ KIND, SECRET = "prober.double", "SECRET-PASSAGE"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-class Doubling:
+class Doubling(TasksOnly):
     """A service with one kind of task."""
 
     name = "prober"
@@ -41,12 +42,6 @@ class Doubling:
         if self.fails:
             raise ValueError(SECRET)
         io.write_files("a", {"x": b"1"})
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture

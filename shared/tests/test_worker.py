@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.servers.quiet import TasksOnly
 
 from poolbench.cancellation import Work, WorkCancelledError, between_steps, check_cancelled, working
 from poolbench.contracts.tasks import Task
@@ -29,7 +30,7 @@ from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
 KIND = "prober.double"
 
 
-class DoublingService:
+class DoublingService(TasksOnly):
     """Doubles a column; small, and real all through."""
 
     name = "prober"
@@ -43,12 +44,6 @@ class DoublingService:
             values = io.table("numbers").column("x").to_pylist()
             io.write_table(role, pa.table({"x": [2 * value for value in values]}), meta={"factor": 2})
             self.made.append(role)
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture
@@ -181,19 +176,13 @@ class PanicError(BaseException):
     """As a panic of Rust arrives in Python."""
 
 
-class OneHandler:
+class OneHandler(TasksOnly):
     """A service with one handler."""
 
     name = "prober"
 
     def __init__(self, handler: Callable[[Task, TaskIO], None]) -> None:
         self.handlers = {LONG_TASK.kind: handler}
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 def _run(handler: Callable[[Task, TaskIO], None], folder: Path) -> tuple[str, Artifacts]:

@@ -222,14 +222,3 @@ def test_sensitive_scorers_are_not_served(
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "restricted")
     monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
     assert client.post("/score", json={"texts": ["anything"], "scorer": "restricted.scorer"}).status_code == 200
-
-
-@pytest.mark.parametrize("concept", ["toxicity", "contrast"])
-def test_sensitive_concepts_are_not_trained_over_http(client: TestClient, concept: str) -> None:
-    body = {"params": {"concept": concept}, "passages_key": "restricted.corpus.passages.a"}
-    assert client.post("/train", json=body).status_code == 403
-
-
-def test_sensitive_concepts_are_not_imported_over_http(client: TestClient) -> None:
-    answer = client.post("/import", json={"concept": "toxicity", "source": "minilm"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "restricted")
