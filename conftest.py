@@ -54,7 +54,7 @@ ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steere
 
 
 #: A file system in memory, and the room in it that a run of all tests may need.
-MEMORY, ROOM_BYTES = Path("/dev/shm"), 8 << 30
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
 #: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
 SLOW_COST_S, OTHER_COST_S = 30.0, 0.2
