@@ -181,7 +181,7 @@ def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str
 NUM_COLUMNS, ROOM = 80, 40
 
 
-def commands(command: Any, parent: Any = None, name: str = "poolbench-in_own_process") -> Iterator[tuple[Any, Any]]:
+def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -> Iterator[tuple[Any, Any]]:
     """Yield every group and command with its context."""
     settings = CONTEXT_SETTINGS if parent is None else {}
     context = command.context_class(command, info_name=name, parent=parent, **settings)

@@ -484,7 +484,7 @@ def finished_run(measured: Any, output: Path) -> RunFolder:
 
 
 def released(measured: Any, folder: RunFolder, output: Path, **how: Any) -> dict[str, Any]:
-    where = {"licence": "cc-by-4.0", "command": f"poolbench-driver released run {folder.id}"}
+    where = {"licence": "cc-by-4.0", "command": f"poolbench-driver export run {folder.id}"}
     return export_run(folder, measured.artifacts, measured.plan.keys, output, **where, **how)
 
 
@@ -508,7 +508,7 @@ def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, tmp_path: Pat
     assert environment["exported_on"]["packages"]["pyarrow"] and "prober.probe" in environment["run"]
     assert (manifest["model"], manifest["model_revision"], manifest["licence"]) == ("demo", "local-0", "cc-by-4.0")
     card = (tmp_path / "out/README.md").read_text()
-    assert card.startswith("---\nlicense: cc-by-4.0\n") and f"`poolbench-driver released run {folder.id}`" in card
+    assert card.startswith("---\nlicense: cc-by-4.0\n") and f"`poolbench-driver export run {folder.id}`" in card
     files = content_of(tmp_path / "out")
     lines = files.pop("SHA256SUMS").decode().splitlines()
     assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
@@ -563,7 +563,7 @@ def test_the_command_exports_a_run_from_its_record(
     measured.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys(measured.plan.keys))
     assert RunRecords(measured.artifacts.store).keys(folder.id) == measured.plan.keys
     where = ("--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"))
-    ended = driver(environment, "released", "run", "latest", *where)
+    ended = driver(environment, "export", "run", "latest", *where)
     assert ended.returncode == 0, ended.stderr
     assert f"run {folder.id}" in ended.stdout and "licence unknown" in ended.stdout
     shown = driver(environment, "leaderboard", folder.id, "--output", str(tmp_path / "out"))

@@ -219,7 +219,7 @@ def rank_row(strategy: str, concept: str, value: float | None, **columns: Any) -
 
 
 def ranked(metric: str = "d1.auroc") -> dict[str, Any]:
-    """The rank_row by which a page knows that a metric was ranked."""
+    """The row by which a page knows that a metric was ranked."""
     return rank_row("A1_mean", "", 1.0, metric="rank.mean", params=json.dumps({"of": metric, "board": "all"}))
 
 
