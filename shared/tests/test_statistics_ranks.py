@@ -370,7 +370,7 @@ def test_tie_groups_by_hand():
     assert tie_groups([1.0, np.nan, 5.0], 2.0) == [(0,), (2,)]
 
 
-#: Ties, zeros, infinite random_scores, and numbers that differ much in size.
+#: Ties, zeros, infinite scores, and numbers that differ much in size.
 NUMBERS = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.sampled_from([np.inf, -np.inf]))
 PAIRS = st.integers(0, 12).flatmap(lambda n: arrays(float, (2, n), elements=NUMBERS))
 BLOCKS = st.tuples(st.integers(2, 8), st.integers(3, 8)).flatmap(lambda shape: arrays(float, shape, elements=NUMBERS))
