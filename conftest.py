@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socketserver
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -22,10 +25,19 @@ if TYPE_CHECKING:
 # Two workers share two cores. Libraries read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests start hundreds of processes. Without bytecode, each of them compiles again all that it imports.
+if sys.dont_write_bytecode and not os.environ.get("PYTHONPYCACHEPREFIX"):
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent / ".pytest_cache" / "bytecode")
+
 # A program that a shell starts in the background ignores Ctrl-C, and passes this on to the programs that it starts.
 # Tests send SIGINT to commands, which would then never end.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# `shutdown` of a server waits until its thread looks again, by default twice a second.
+socketserver.BaseServer.serve_forever.__defaults__ = (0.01,)
 
 hypothesis.settings.register_profile("poolbench", deadline=None)
 hypothesis.settings.load_profile("poolbench")
@@ -41,6 +53,9 @@ S3_FILES = (
 ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
 
 
+#: A file system in memory, and the room in it that a run of all tests may need.
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
+
 #: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
 SLOW_COST_S, OTHER_COST_S = 30.0, 0.2
 
@@ -51,6 +66,16 @@ def group_of(nodeid: str) -> str:
     if file.startswith(S3_FILES):
         return "s3"
     return file if file.endswith(ALONE) else next((folder for folder in SHARED if file.startswith(folder)), file)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the folders of tests in memory: stores sync each file, and on a disk most tests would wait for that.
+
+    Tests of clusters have theirs on the disk, as clusters do.
+    """
+    asked = "not cluster" in config.option.markexpr and MEMORY.is_dir()
+    if asked and shutil.disk_usage(MEMORY).free > ROOM_BYTES and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,8 +29,7 @@ TESTS = (
     *(f"shared/tests/test_{name}.py" for name in ("concepts", "contract_keys", "named_directions", "openings")),
     *(f"shared/tests/test_{name}.py" for name in ("settings_access", "settings_files", "steps", "storage_artifacts")),
     *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
-    *(f"driver/tests/test_{name}.py" for name in ("embedding", "dataset_folder", "names", "run_folder")),
-    *(f"driver/tests/test_{name}.py" for name in ("client_imports", "import_probing")),
+    *(f"driver/tests/test_{name}.py" for name in ("dataset_folder", "run_folder", "client_imports", "import_probing")),
     *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
 )
 

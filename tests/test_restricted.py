@@ -196,13 +196,6 @@ def test_no_export_writes_them(artifacts: Artifacts, tmp_path: Path, write: Call
     assert not (tmp_path / "out").exists()
 
 
-def test_exports_name_what_they_leave_out(artifacts: Artifacts) -> None:
-    assert releasable_concepts(["contrast", "toxicity"], None) == ["contrast"]
-    for measured, asked in ((["toxicity"], None), (["contrast", "toxicity"], ["toxicity"])):
-        with pytest.raises(RestrictedError, match="toxicity"):
-            releasable_concepts(measured, asked)
-
-
 def test_no_request_steers_by_their_directions(artifacts: Artifacts) -> None:
     model = ModelRef("demo", "demo", "r1", "float32")
     row = {"model": "demo", "model_revision": "r1", "key": DIRECTIONS_KEY, "concept": "toxicity", "layer": 2}

@@ -1,14 +1,17 @@
-"""The audit finds the one confound that is planted, agrees with scikit-learn by hand, and passes a clean corpus."""
+"""The audit finds what is planted; surface features and near-duplicates by hand and against all pairs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -22,8 +25,17 @@ from poolbench.contracts.tables import PASSAGES
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Audit, Verdict, audit
 from poolbench_corpora.audit.confounds import CONFOUNDS, surface_scores
-from poolbench_corpora.audit.training import TEXT_FEATURES, one_hot
-from poolbench_corpora.near import infer_documents
+from poolbench_corpora.audit.training import (
+    MARKS,
+    TEXT_FEATURES,
+    casing,
+    length,
+    one_hot,
+    punctuation,
+    readability,
+    syllables,
+)
+from poolbench_corpora.near import FREQUENT, NEAR_DUPLICATE, infer_documents, near_duplicates, shingles
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.signals import planted_concepts
 
@@ -200,3 +212,91 @@ def test_pairs_that_share_their_domain_cannot_be_told_apart_by_it(num_domains: i
         labels, folds = np.tile([1, 0], 80)[mixed], np.repeat(np.arange(80) % 5, 2)[mixed]
         features = one_hot([f"d{number}" for number in domains[mixed]])
         np.testing.assert_allclose(surface_scores(features, labels, folds), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("word", "number"),
+    [("cat", 1), ("table", 2), ("the", 1), ("make", 1), ("reading", 2), ("banana", 3), ("beautiful", 3), ("hm", 1)],
+)
+def test_syllables(word: str, number: int) -> None:
+    assert syllables(word) == number
+
+
+def test_reading_ease_by_hand() -> None:
+    # 7 words, 2 sentences; syllables: the 1, cat 1, sat 1, on 1, a 1, table 2, then it-sat: "It" 1 -> 8 of 7 words
+    ((ease, per_sentence, per_word),) = readability(["The cat sat on a table. It!"])
+    assert (per_sentence, per_word) == pytest.approx((7 / 2, 8 / 7))
+    assert ease == pytest.approx(206.835 - 1.015 * 3.5 - 84.6 * 8 / 7)  # 106.597
+
+
+def test_a_point_inside_a_number_ends_no_sentence() -> None:
+    ((_, per_sentence, _),) = readability(["It costs 3.50 here now. Yes."])
+    assert per_sentence == pytest.approx(5 / 2)
+
+
+def test_punctuation_is_counted_per_word() -> None:
+    (row,) = punctuation(["Well, “yes” — no; 50 %"])
+    counts = dict(zip([*MARKS, "others"], row * 3, strict=True))
+    assert {mark: number for mark, number in counts.items() if number} == pytest.approx(
+        {",": 1, '"': 2, "-": 1, ";": 1, "others": 1}
+    )
+
+
+def test_casing_by_hand() -> None:
+    (row,) = casing(["NASA and Bob saw I"])
+    assert row == pytest.approx([6 / 14, 3 / 5, 1 / 5])
+
+
+def test_length_and_domains() -> None:
+    np.testing.assert_allclose(length(["a bc"]), np.log1p([[2, 4]]))
+    np.testing.assert_array_equal(one_hot(["b", "a", "b"]), [[0, 1], [1, 0], [0, 1]])
+
+
+def test_a_text_without_words_has_finite_features() -> None:
+    for features in TEXT_FEATURES.values():
+        assert np.isfinite(features(["...", "", "12"])).all()
+
+
+def compared(texts: list[str], share: float = NEAR_DUPLICATE) -> dict[tuple[int, int], float]:
+    """The same by sets of 8-grams, pair by pair."""
+    grams = [shingles(text) for text in texts]
+    found = {}
+    for first, second in combinations(range(len(texts)), 2):
+        shorter = min(len(grams[first]), len(grams[second]))
+        common = len(grams[first] & grams[second]) / shorter if shorter else 0.0
+        if common >= share:
+            found[first, second] = common
+    return found
+
+
+def as_mapping(texts: list[str], share: float = NEAR_DUPLICATE) -> dict[tuple[int, int], float]:
+    pairs, shares = near_duplicates(texts, share)
+    return {(first, second): value for (first, second), value in zip(pairs.tolist(), shares.tolist(), strict=True)}
+
+
+WORDS = st.lists(st.sampled_from("abc"), max_size=14).map(" ".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(WORDS, max_size=12), st.sampled_from([0.05, 0.2, 0.8]))
+def test_the_pairs_are_those_of_all_comparisons(texts: list[str], share: float) -> None:
+    assert as_mapping(texts, share) == compared(texts, share)
+
+
+def test_matched_pairs_of_a_planted_corpus_are_found_with_their_shares() -> None:
+    texts = build_planted("contrast", seed=0, num_train=80, num_test=0, num_scorer=0)["text"].to_pylist()
+    found = as_mapping(texts)
+    assert found == compared(texts)
+    assert len(found) > 20
+
+
+def test_a_large_cluster_is_a_chain() -> None:
+    copies = ["one two three four five six seven eight nine"] * (3 * FREQUENT)
+    pairs, shares = near_duplicates(copies)
+    np.testing.assert_array_equal(pairs, [[row, row + 1] for row in range(len(copies) - 1)])
+    assert (shares == 1).all()
+
+
+def test_short_texts_and_no_texts_have_no_near_duplicates() -> None:
+    for texts in ([], ["seven words are too few for that"] * 3):
+        assert as_mapping(texts) == {}

@@ -1,23 +1,31 @@
-"""Tables of probing data: checks of samples, choice of whole groups, notes; and literals."""
+"""Probing data, planted sets, and sets as passages: checks, groups, splits, and what is refused."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.probing import (
+    PROBING_INSTANCES,
+    PROBING_PASSAGES,
     PROBING_SETS,
     Note,
+    ProbingData,
     ProbingSet,
     ProbingSets,
     Sample,
     Span,
+    as_passages,
     probing_data,
     shared_passages,
 )
 from poolbench_corpora.probing.catalog import suite_sets
 from poolbench_corpora.probing.data import MAX_CHARACTERS
+from poolbench_corpora.probing.readers.grammar import plural
 from poolbench_corpora.probing.readers.tables import MAX_LITERAL, read_list
 from poolbench_corpora.probing.samples import MAX_NOTES, choose, whole
 
@@ -297,3 +305,171 @@ def test_wrong_definitions_name_file_and_field(tmp_path: Path, line: str, reason
 def test_wrong_readers_and_parameters(tmp_path: Path, fields: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
         ProbingSets().read(a_set(folder=tmp_path, **fields))
+
+
+def rows_of(samples: Iterable[Sample], seed: int = 0, **fields: Any) -> list[dict[str, Any]]:
+    """Return the passages of both splits."""
+    definition = ProbingSet.model_validate(FIELDS | fields)
+    found = as_passages(definition, probing_data(definition, samples), seed)
+    assert list(found) == ["train", "test"]
+    for split, table in found.items():
+        assert set(table["split"].to_pylist()) == {split}
+    return [row for table in found.values() for row in table.to_pylist()]
+
+
+def sample(number: int, label: str, split: str | None = None, group: str = "") -> Sample:
+    return Sample(str(number), whole(f"Text {number}."), label=label, split=split, group=group)
+
+
+def test_given_splits_stay_and_dev_is_left_out() -> None:
+    """Of the labels no and yes, yes is positive; the two texts of a group of both labels are a pair."""
+    splits = ("train", "train", "dev", "test")
+    rows = rows_of(
+        sample(2 * n + side, label, split, f"g{n}")
+        for n, split in enumerate(splits)
+        for side, label in enumerate(("yes", "no"))
+    )
+    found = [(row["passage_id"], row["label"], row["split"], row["doc_id"], row["text"]) for row in rows]
+    assert found == [
+        ("mine/0", 1, "train", "mine/g0", "Text 0."), ("mine/1", 0, "train", "mine/g0", "Text 1."),
+        ("mine/2", 1, "train", "mine/g1", "Text 2."), ("mine/3", 0, "train", "mine/g1", "Text 3."),
+        ("mine/6", 1, "test", "mine/g3", "Text 6."), ("mine/7", 0, "test", "mine/g3", "Text 7."),
+    ]  # fmt: skip
+    assert [row["pair_id"] for row in rows] == [row["doc_id"] for row in rows]
+    assert {(row["concept"], row["domain"], row["licence"]) for row in rows} == {("mine", "mine", "CC0")}
+
+
+def test_drawn_splits_keep_groups_whole_in_the_shares_of_a_probing_task() -> None:
+    """30 groups of four texts: 70 % of the texts are train and 20 % test; another seed draws others."""
+    samples = [sample(n, "ab"[n % 2], group=f"g{n // 4}") for n in range(120)]
+    rows = rows_of(samples, seed=3)
+    members = {split: {row["doc_id"] for row in rows if row["split"] == split} for split in ("train", "test")}
+    assert {split: len(groups) for split, groups in members.items()} == {"train": 21, "test": 6}
+    assert not members["train"] & members["test"] and len(rows) == 4 * 27
+    assert {row["pair_id"] for row in rows} == {None}  # a group of four is not a pair
+    assert rows == rows_of(samples, seed=3) != rows_of(samples, seed=4)
+
+
+TEN = [sample(n, "ab"[n % 2]) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "fields", "reason"),
+    [
+        ([*TEN, sample(10, "c")], {}, r"mine: it has 3 labels \(a, b, c\), and two are read"),
+        ([sample(n, str(n)) for n in range(9)], {}, r"9 labels \(0, 1, 2, 3, 4, \.\.\.\)"),
+        ([sample(n, "a") for n in range(9)], {}, r"1 labels \(a\)"),
+        ([Sample("1", whole("a"), value=1.0)], {"task": "values"}, "asks for values"),
+        ([Sample("1", whole("a"), whole("b"), label="a")], {"input": "text_pair"}, "its input is text_pair"),
+        ([Sample("1", (Span("a b", 0, 1),), label="a")], {"input": "span"}, "its input is span, and whole texts"),
+        ([sample(n, "ab"[n % 2], "train") for n in range(9)], {}, "has no test instances"),
+        ([sample(n, "ab"[n % 2], "test") for n in range(9)], {}, "has no train instances"),
+        ([*TEN, sample(10, "a", "train")], {}, "no split"),
+        ([sample(n, "ab"[n % 2], ("train", "test")[n % 2], "g") for n in range(4)], {}, "a group lies in several"),
+    ],
+)
+def test_other_sets_are_refused_with_the_reason(samples: list[Sample], fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(CorpusError, match=reason):
+        rows_of(samples, **fields)
+
+
+SETS = ProbingSets()
+PLANTED = SETS.choose(["planted-*"])
+
+
+def rows(data: ProbingData) -> list[tuple[dict, list[str], list[str]]]:
+    """Each instance with its texts and with the words of its spans."""
+    passages = {row["passage_id"]: row for row in data.passages.to_pylist()}
+    found = []
+    for instance in data.instances.to_pylist():
+        used = [passages[name] for name in instance["first"] + instance["second"]]
+        spans = [row["text"][row["span"]["start"] : row["span"]["end"]] for row in used]
+        found.append((instance, [row["text"] for row in used], spans))
+    return found
+
+
+def bags(name: str) -> dict[str, Counter[str]]:
+    """How often each word occurs in the sentences of each class, without capitals and punctuation."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for instance, texts, _ in rows(SETS.read(SETS.get(name))):
+        counts[instance["label"]].update(" ".join(texts).lower().replace(".", "").replace(",", "").split())
+    return dict(counts)
+
+
+def test_fifteen_sets_cover_all_types() -> None:
+    assert len(PLANTED) == 15
+    assert Counter(each.type for each in PLANTED).keys() == {
+        "syntax", "morphology", "semantics", "reasoning", "discourse",
+    }  # fmt: skip
+    assert {each.input for each in PLANTED} == {"text", "text_pair", "span", "span_pieces", "span_pair"}
+    assert [each.id for each in PLANTED if each.task == "values"] == ["planted-depth"]
+
+
+@pytest.mark.parametrize("definition", PLANTED, ids=lambda each: each.id)
+def test_set_is_sound(definition: ProbingSet) -> None:
+    data = SETS.read(definition)
+    assert not data.notes
+    assert data.passages.schema == PROBING_PASSAGES and data.instances.schema == PROBING_INSTANCES
+    assert 200 <= data.instances.num_rows <= 400
+    targets = Counter(data.instances["value" if definition.task == "values" else "label"].to_pylist())
+    assert None not in targets and len(set(targets.values())) == 1  # as many of each label
+    keys = [(row["text"], *row["span"].values()) for row in data.passages.to_pylist()]
+    assert len(set(keys)) == len(keys) == len(set(data.passages["passage_id"].to_pylist()))
+    for row in data.passages.to_pylist():
+        start, end = row["span"].values()
+        assert not row["text"][start - 1 : start].isalnum() and not row["text"][end : end + 1].isalnum()  # whole words
+    for instance, texts, spans in rows(data):
+        assert all(len(text.split()) <= 25 and text[0].isupper() and text.endswith(".") for text in texts)
+        whole = definition.input in ("text", "text_pair")
+        for text, span in zip(texts, spans, strict=True):
+            assert (span == text) is whole
+        assert len(instance["second"]) == definition.input.endswith("_pair")
+        assert len(instance["first"]) == (2 if definition.input == "span_pieces" else 1)
+        spanned = definition.input in ("span", "span_pieces")
+        assert instance["word"] == (" ".join(spans).lower() if spanned else None)
+    sizes = Counter(data.instances["group"].to_pylist())
+    assert len(set(sizes.values())) == 1  # whole groups
+
+
+def test_reading_twice_gives_the_same() -> None:
+    for definition in PLANTED:
+        first, second = SETS.read(definition), ProbingSets().read(definition)
+        assert first.passages.equals(second.passages) and first.instances.equals(second.instances)
+
+
+@pytest.mark.parametrize("name", ["planted-bigram-shift", "planted-role", "planted-agreement", "planted-comparison"])
+def test_both_classes_have_the_same_words(name: str) -> None:
+    """A linear probe on the mean of static word vectors is at chance."""
+    first, second = bags(name).values()
+    assert first == second
+
+
+def test_a_shifted_sentence_has_the_words_of_its_original() -> None:
+    groups = defaultdict(list)
+    for instance, texts, _ in rows(SETS.read(SETS.get("planted-bigram-shift"))):
+        groups[instance["group"]].append(texts[0].split(" "))
+    for original, shifted in groups.values():
+        different = [place for place, words in enumerate(zip(original, shifted, strict=True)) if words[0] != words[1]]
+        start = different[0]
+        assert different == [start, start + 1] and 0 < start < len(original) - 2
+        assert original[start : start + 2] == shifted[start : start + 2][::-1]
+
+
+def test_random_labels_depend_on_nothing() -> None:
+    data = SETS.read(SETS.get("planted-random"))
+    labels = data.instances["label"].to_pylist()
+    changes = sum(first != second for first, second in pairwise(labels))
+    assert 115 <= changes <= 185  # of 299; 150 expected, standard deviation 8.7
+    by_domain = [Counter(labels[start::4]) for start in range(4)]
+    assert all(20 <= counts["1"] <= 55 for counts in by_domain)  # of 75
+
+
+def test_depth_counts_clauses() -> None:
+    for instance, texts, _ in rows(SETS.read(SETS.get("planted-depth"))):
+        assert instance["value"] == texts[0].split().count("that")
+
+
+def test_plurals() -> None:
+    assert [plural(noun) for noun in ("mayor", "secretary", "nurseryman", "customs clerk")] == [
+        "mayors", "secretaries", "nurserymen", "customs clerks",
+    ]  # fmt: skip

@@ -1,20 +1,40 @@
-"""Readers of the real-text archives on small texts made here, and on the archives where they are at hand."""
+"""Readers and rewriters of real text on small texts, and whole corpora where the archives are at hand."""
 
 import io
 import json
 import os
+import re
 import tarfile
 import zipfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from poolbench.errors import CorpusError, UnknownNameError
+from poolbench.texts import count_words
+from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.partition import SOURCE_SHARES, split_of
-from poolbench_corpora.real import SOURCES, archives_folder, get_source, read_documents
+from poolbench_corpora.real import (
+    SOURCES,
+    archives_folder,
+    build_real,
+    get_source,
+    read_documents,
+    real_concepts,
+    real_revision,
+)
+from poolbench_corpora.real.build import REAL_REVISION
 from poolbench_corpora.real.documents import documents_from, read_archive
 from poolbench_corpora.real.markup import detokenise, markdown_to_paragraphs, paragraphs, rst_to_paragraphs
+from poolbench_corpora.real.rewriting import REWRITES
+from poolbench_corpora.real.rewriting.verbs import past, third_person
+from poolbench_corpora.real.weak_labels import weak_labels
+from poolbench_corpora.real.windows import ChosenPassages, sentences, windows
 
 
 def jsonl(*records: dict[str, object]) -> bytes:
@@ -181,3 +201,197 @@ def test_real_archives_read_as_prose() -> None:
         characters = Counter("".join(document.text for document in found[:50]))
         letters = sum(number for character, number in characters.items() if character.isalpha())
         assert letters > 0.65 * characters.total()
+
+
+SMALL = {"num_train": 12, "num_test": 6, "num_scorer": 6, "window": (60, 160), "seed": 3}
+
+
+def test_sentences_cover_the_text_in_order() -> None:
+    text = 'Mr. A. Smith came. "Why?" he asked. It cost 3.5 pounds.\n\nNew paragraph'
+    found = [text[start:end] for start, end in sentences(text)]
+    assert found == ["Mr. A. Smith came.", '"Why?" he asked.', "It cost 3.5 pounds.", "New paragraph"]
+
+
+def test_windows_are_whole_disjoint_sentences_within_bounds() -> None:
+    text = " ".join(f"Sentence number {number} says something new." for number in range(200))
+    found = list(windows(text, (30, 50), count_words, Random(1)))
+    assert len(found) > 20
+    assert all(30 <= count_words(passage) <= 50 and passage in text for passage in found)
+    assert len({word for passage in found for word in passage.split() if word.isdigit()}) == sum(
+        passage.count("Sentence") for passage in found
+    )
+
+
+def test_a_text_that_fits_is_one_passage() -> None:
+    assert list(windows("One. Two. Three.", (2, 10), count_words, Random(0))) == ["One. Two. Three."]
+
+
+def test_unknown_concept_and_odd_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="depression"):
+        build_real("depression", archives=tmp_path, num_train=2, num_test=2, num_scorer=0)
+    with pytest.raises(CorpusError, match="even number"):
+        build_real("hedging", archives=tmp_path, num_train=3, num_test=2, num_scorer=0)
+
+
+def test_every_rule_reads_registered_sources() -> None:
+    for labels in weak_labels().values():
+        pools = [labels.positives, *([labels.negatives] if labels.negatives else [])]
+        assert all(set(pool.sources) <= SOURCES.keys() for pool in pools)
+        assert (labels.rewrite is None) == (labels.negatives is not None)
+
+
+def test_too_few_passages_are_counted_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "passages" / "novels").mkdir(parents=True)
+    (tmp_path / "passages" / "novels" / "Hardy_Tess_1891.txt").write_text("It was perhaps so. " * 3)
+    monkeypatch.setattr("poolbench_corpora.real.build.read_documents", lambda name, _: ())
+    with pytest.raises(CorpusError, match=r"hold 0 pairs for train, 6 are asked for"):
+        build_real("hedging", archives=tmp_path, **SMALL)
+
+
+def archives() -> Path:
+    """The folder of archives, or a skip that says where it was looked for."""
+    folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
+    if not (folder / "passages.tar.xz").exists() and not (folder / "passages").is_dir():
+        pytest.skip(f"no real-text archives at {folder}; set POOLBENCH_REAL_TEXT")
+    return folder
+
+
+@pytest.mark.parametrize("concept", [name for name in real_concepts() if name not in ("toxicity", "deference")])
+def test_real_corpora_obey_the_construction_rules(concept: str) -> None:
+    table = build_real(concept, archives=archives(), **SMALL)
+    assert table.num_rows == 24
+    limits = weak_labels()[concept].limits
+    findings = [finding for finding in validate_corpus(table, window=(60, 160)) if finding.rule not in limits]
+    assert findings == []
+
+
+def test_real_corpora_are_reproducible_and_depend_on_the_seed() -> None:
+    first = build_real("contrast", archives=archives(), **SMALL)
+    assert first.equals(build_real("contrast", archives=archives(), **SMALL))
+    assert not first.equals(build_real("contrast", archives=archives(), **{**SMALL, "seed": 4}))
+
+
+def test_near_duplicates_are_refused() -> None:
+    shelf = ChosenPassages()
+    words = [f"word{number}" for number in range(100)]
+    assert shelf.accepts(" ".join(words))
+    assert not shelf.accepts(" ".join(words[:70] + ["other"] * 30))
+    assert shelf.accepts(" ".join(words[:10] + [f"new{number}" for number in range(90)]))
+    assert shelf.accepts("Too short to share anything.")
+
+
+RULES = [
+    ("hedging", "Perhaps it works, and it might be fast.", "It works, and it will be fast."),
+    ("hedging", "He appears to be ill. I think that she is likely to go.", "He is ill. She will go."),
+    ("hedging", "He said that it might have failed.", "He said that it would have failed."),
+    ("hedging", "It seems to help. He fought with all his strength.", "It helps. He fought with all his strength."),
+    ("hedging", "He fought with all his might.", None),
+    ("causation", "It failed. Because of rain, we left, since it was late.",
+     "It failed. With rain, we left, and it was late."),
+    ("causation", "Because it rained, we stayed at home.", "It rained, and we stayed at home."),
+    ("causation", "It rained; we therefore stayed, and therefore lost.", "It rained; we stayed and lost."),
+    ("causation", "He has lived there since he left.", None),
+    ("causation", "They have traded since 1990, and since then in oil.",
+     "They have traded from 1990 on, and from then on in oil."),
+    ("contrast", "It works. However, it is slow; he, however, waits.", "It works. It is slow; he waits."),
+    ("contrast", "Although it rained, we went out.", "It rained, and we went out."),
+    ("contrast", "Despite the rain, we went out, whereas they stayed.", "With the rain, we went out, and they stayed."),
+    ("contrast", "However small it is, keep it.", None),
+    ("conditionality", "If the door is open, you must run. You will stay unless he calls.",
+     "You must run. You will stay."),
+    ("hedging", "He came, perhaps. It is, perhaps, late.", "He came. It is late."),
+    ("conditionality", "We asked if he was ill; he looked as if he was.",
+     "We asked whether he was ill; he looked as though he was."),
+    ("conditionality", "Stay unless told.", None),
+    ("conditionality", "If a file exists, it is opened.", None),
+    ("negation_density", "I can't go without you; it isn't late.", "I can go with you; it is late."),
+    ("negation_density", "He did not see anyone, and she doesn't know.", "He saw someone, and she knows."),
+    ("negation_density", "Nobody came, and there is no reason.", "Somebody came, and there is some reason."),
+    ("negation_density", "He is not only old.", None),
+    ("legal_formality", "Pursuant to law it shall hereby end.", "Under law it will end."),
+    ("legal_formality", "The aforementioned rule applies notwithstanding the Act.",
+     "The previously mentioned rule applies despite the Act."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("concept", "text", "expected"), RULES)
+def test_rules(concept: str, text: str, expected: str | None) -> None:
+    assert REWRITES[concept](text) == expected
+
+
+@pytest.mark.parametrize("concept", sorted(REWRITES))
+def test_a_rewrite_changes_nothing_but_its_words(concept: str) -> None:
+    odd = "A  double space , a .dot file. lower start; ( brackets ) and\n\nparagraphs ."
+    assert REWRITES[concept](odd) == odd
+
+
+def test_forms_of_verbs() -> None:
+    assert [third_person(verb) for verb in ("be", "try", "pass", "go", "play")] == [
+        "is",
+        "tries",
+        "passes",
+        "goes",
+        "plays",
+    ]
+    assert [past(verb) for verb in ("go", "like", "try", "play", "look")] == [
+        "went",
+        "liked",
+        "tried",
+        "played",
+        "looked",
+    ]
+    assert past("shrug") is None
+
+
+def test_new_rewriters_move_only_the_concepts_that_have_one() -> None:
+    assert real_revision(["narrative", "planning"]) == REAL_REVISION
+    assert real_revision(["narrative", "hedging"]) == f"{REAL_REVISION}, rewriters-2"
+
+
+TABLES = Path(__file__).parent / "data" / "rewriters"
+_END = re.compile(r"[.!?]['\"”’)]*$")
+_DOUBLED = re.compile(r"(?i)\b(\w+) \1\b|,\s*[,.;:!?]|  ")
+
+
+@cache
+def table(concept: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((TABLES / f"{concept}.yaml").read_text("utf-8"))
+    return found
+
+
+def pairs(concept: str) -> list[tuple[str, str]]:
+    return [(case["text"], case["rewritten"]) for case in table(concept)["cases"] if case["rewritten"]]
+
+
+def test_every_rewriter_has_a_table() -> None:
+    assert {file.stem for file in TABLES.glob("*.yaml")} == REWRITES.keys()
+
+
+@pytest.mark.parametrize("concept", sorted(REWRITES))
+def test_rewrites_are_those_that_were_read(concept: str) -> None:
+    cases = table(concept)["cases"]
+    assert len(pairs(concept)) >= 40
+    changed = {case["text"]: new for case in cases if (new := REWRITES[concept](case["text"])) != case["rewritten"]}
+    assert not changed, "read them, correct the table and raise REWRITERS_REVISION"
+
+
+@pytest.mark.parametrize("concept", sorted(REWRITES))
+def test_rewrites_hold_no_marker_and_are_whole_sentences(concept: str) -> None:
+    rewriter = REWRITES[concept]
+    for old, new in pairs(concept):
+        assert rewriter.markers.search(old) and not rewriter.markers.search(new), new
+        assert rewriter(new) == new, "a rewrite is rewritten again"
+        ends = [match[0] if (match := _END.search(text)) else "" for text in (old, new)]
+        assert ends[0] == ends[1], new
+        letters = [next(letter for letter in text if letter.isalpha()) for text in (old, new)]
+        assert letters[1].isupper() or not letters[0].isupper(), new
+        assert len(_DOUBLED.findall(new)) <= len(_DOUBLED.findall(old)), new
+
+
+@pytest.mark.parametrize("concept", sorted(REWRITES))
+def test_sentences_name_a_source_whose_licence_permits_shipping_them(concept: str) -> None:
+    sources = table(concept)["sources"]
+    assert {case["document"].partition("/")[0] for case in table(concept)["cases"]} == sources.keys()
+    for name, facts in sources.items():
+        assert SOURCES[name].permissive
+        assert facts == {"origin": SOURCES[name].origin, "licence": SOURCES[name].licence}

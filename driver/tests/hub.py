@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers.quiet import Quiet
+
 COMMIT = "5" * 40
 
 
@@ -40,7 +42,7 @@ def serving(repositories: Mapping[str, Path]) -> Iterator[Hub]:
         server.shutdown()
 
 
-class _Answer(http.server.BaseHTTPRequestHandler):
+class _Answer(Quiet, http.server.BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
@@ -85,9 +87,6 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(body[: len(body) // 2] if cut else body)
         self.close_connection = cut
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
 
 
 def _etag(file: Path) -> str:

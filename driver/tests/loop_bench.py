@@ -13,6 +13,7 @@ from queue import Empty
 from typing import Any
 
 import pyarrow as pa
+from tests.servers.quiet import TasksOnly
 from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef
@@ -40,7 +41,7 @@ FAST = Pace(vanished_s=60.0, max_vanished_s=60.0, tick_s=0.02, look_s=0.02, rare
 HASTY = replace(FAST, vanished_s=0.4, max_vanished_s=0.8)
 
 
-class Adder:
+class Adder(TasksOnly):
     """Adds one to a number, or fails where its parameters say so."""
 
     name = "prober"
@@ -55,12 +56,6 @@ class Adder:
             raise CellError(status, "only 3 passages; 20 are needed")
         total = sum(io.table(role)["x"][0].as_py() for role in task.inputs)
         io.write_table("sum", pa.table({"x": [total + 1]}))
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 def task_of(message: dict[str, Any]) -> dict[str, Any]:

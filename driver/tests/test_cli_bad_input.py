@@ -1,21 +1,28 @@
-"""The command line as a user meets it: one line, no traceback, the right exit code; nothing heavy for a listing."""
+"""The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from safetensors.numpy import save
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
 from poolbench_driver.adhoc.arrays import load_array
+from poolbench_driver.cli import app
+from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
+from poolbench_driver.cli.suite_options import help_rows
+from poolbench_driver.contract.registry import SUITES
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:
@@ -59,26 +66,16 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
             2,
             "unknown setting of holmes 'concepts'; did you mean",
         ),
-        (("run", "--suite", "holmes", "--metrics", "d2"), 2, "unknown setting of holmes 'metrics'"),
         (("run", "--suite", "holmes", "--keep-activations"), 2, "unknown setting of holmes 'keep_activations'"),
         (("run", "--suite", "holmes", "--scorers", "bert"), 2, "the suite holmes trains no scorers"),
         (("run", "--suite", "holmes", "--scorer-texts", "real"), 2, "unknown setting of holmes 'corpus.scorer_texts'"),
-        (("run", "--suite", "holmes", "--limit", "60"), 2, "the suite holmes reads no passages of concepts"),
-        (("run", "--suite", "humanoid", "--strategies", "A2_max"), 2, "unknown setting of humanoid 'strategies'"),
-        (("run", "--suite", "humanoid", "--metrics", "d1,d2"), 2, "unknown setting of humanoid 'metrics'"),
         (("run", "--suite", "humanoid", "--protocol", "published"), 2, "protocol: Input should be 'corrected'"),
-        (
-            ("run", "--suite", "ce-bench", "--layers", "2"),
-            2,
-            "unknown setting of ce-bench 'layers'; did you mean layer",
-        ),
         (("run", "--suite", "ce-bench", "--saes", "nix"), 2, "--saes nix: there is no such path"),
         (("import", "saes", "none"), 2, "none: there is no such file or folder"),
         (("import", "stories", "none.jsonl"), 2, "none.jsonl: no such file"),
         (("run", "--limit", "many"), 2, "--limit"),
         (("run", "--layers", "2,x"), 2, "block indices"),
         (("run", "--set", "budget.max_new_tokens=100"), 2, "did you mean budget.max_tokens"),
-        (("run", "--set", "budget.max_tokens=many"), 2, "budget.max_tokens: Input should be a valid integer"),
         (("run", "--set", "seed"), 2, "write it as path=value"),
         (("run", "--activations", "x", "--set", "model=demo"), 2, "two models"),
     ],
@@ -179,3 +176,117 @@ def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str
     assert "layers [2, 5]" in done.stdout
     found = json.loads(driver(environment, *arguments, "--display", "json").stdout)
     assert found["set"] == {"budget.num_train": 100, "layers": [2, 1.0]}
+
+
+NUM_COLUMNS, ROOM = 80, 40
+
+
+def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -> Iterator[tuple[Any, Any]]:
+    """Yield every group and command with its context."""
+    settings = CONTEXT_SETTINGS if parent is None else {}
+    context = command.context_class(command, info_name=name, parent=parent, **settings)
+    context.meta["suite"] = None
+    yield command, context
+    if isinstance(command, Group):
+        for inner in command.list_commands(context):
+            yield from commands(command.commands[inner], context, inner)
+
+
+ALL = {context.command_path: (command, context) for command, context in commands(typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_option_is_described(path: str) -> None:
+    command, context = ALL[path]
+    assert command.help
+    params = command.get_params(context)
+    assert [param.name for param in params if not param.help] == []
+    options = [param for param in params if param.param_type_name == "option"]
+    assert [param.name for param in options if "list[" in param.display_type_rich(context)] == []
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_h_is_help_and_descriptions_have_room(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(NUM_COLUMNS))
+    command, context = ALL[path]
+    assert {"-h", "--help"} == set(command.get_help_option_names(context))
+    lines = command.get_help(context).splitlines()
+    assert max(map(len, lines)) <= NUM_COLUMNS
+    beside = [found.end() for line in lines if (found := re.match(r"  \S+(?: \S+)*  +(?=\S)", line))]
+    below = [found.end() for line in lines if (found := re.match(r" {3,}(?=\S)", line))]
+    assert beside and max(beside + below) <= NUM_COLUMNS - ROOM
+
+
+def in_own_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a script would."""
+    code = "import sys; from poolbench_driver.cli import main; main()"
+    environment = {"COLUMNS": str(NUM_COLUMNS), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_h_of_a_group_and_of_a_command() -> None:
+    for command in ((), ("run",), ("import",), ("import", "saes")):
+        short, long = in_own_process(*command, "-h"), in_own_process(*command, "--help")
+        assert short.returncode == 0 and short.stdout == long.stdout != "", short.stderr
+
+
+def test_markup_of_a_description_is_shown() -> None:
+    """Rich takes [rows, width] for a style and leaves it out."""
+    assert ".npy [rows, width]" in in_own_process("probe", "-h").stdout
+
+
+def test_run_lists_its_options_in_groups_and_the_suites() -> None:
+    shown = in_own_process("run", "-h").stdout
+    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Arguments:",
+        "What is measured:",
+        "Options of suites that read concepts:",
+        "Output and progress:",
+        "Dry run:",
+        "Suites (run --suite NAME --help shows their options):",
+    ]
+    assert "\n  holmes " in shown
+
+
+@pytest.mark.parametrize("order", [("--suite", "holmes", "-h"), ("--help", "--suite=holmes")])
+def test_a_suite_shows_its_options_with_their_defaults(order: tuple[str, ...]) -> None:
+    shown = in_own_process("run", *order).stdout
+    options, text = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE), " ".join(shown.split())
+    assert {"--sets", "--flash", "--control", "--recipe", "--seeds", "--add-bos", "--suite"} <= set(options)
+    assert not {"--concepts", "--metrics", "--scorers", "--steering-layer"} & set(options)
+    assert len(options) - options.count("--set") == len({*options} - {"--set"})
+    assert "--flash <float> Share of the training groups" in text and "as the paper says. [default: released]" in text
+    assert "[default: A1_mean, P1_last_token]" in text  # the preset's: the class has A1_mean alone
+
+
+def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite() -> None:
+    shown = in_own_process("run", "--suite", "poolbench", "-h").stdout
+    assert "  --keep-activations / --no-keep-activations\n" in shown
+    assert "--set steering.temperature=<float>" in shown and "--scorers" in shown
+
+
+def test_every_setting_of_every_suite_is_described() -> None:
+    for suite in SUITES.all():
+        rows = dict(help_rows(suite, {"--corpus": "--corpus <str>"}, ()))
+        assert [option for option, text in rows.items() if not text.partition("[default")[0]] == [], suite.id
+
+
+def test_an_unknown_suite_is_one_line() -> None:
+    done = in_own_process("run", "--suite", "holms", "--help")
+    assert done.returncode == 2 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and "holmes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("run", "--suite", "holmes"), ("run", "--suite", "poolbench"), ("steer",)]
+)
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    code = (
+        "import sys; from poolbench_driver.cli import app; app([*sys.argv[1:], '-h'], standalone_mode=False); "
+        "print('heavy:', *({'torch', 'ray', 'vllm', 'transformers', 'spacy', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "heavy:"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from tests.servers.quiet import Quiet
 
 from poolbench.errors import InputError
 from poolbench_driver import waiting
@@ -35,7 +36,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
-class Steerer(BaseHTTPRequestHandler):
+class Steerer(Quiet, BaseHTTPRequestHandler):
     """Completions: a stream of EVENTS, or all of them at once; a prompt "broken" ends in an error."""
 
     seen: list[dict[str, Any]]
@@ -60,9 +61,6 @@ class Steerer(BaseHTTPRequestHandler):
         self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Configuration: wrong settings are named with the nearest right ones; sections may be partial."""
+"""Configuration: wrong settings and names are refused with the nearest right ones; sections may be partial."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench_driver.config import ConceptsConfig, read_assignments
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.job import prepare
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:
@@ -238,3 +239,13 @@ def test_settings_win_over_those_of_the_protocol() -> None:
     config = load_run_config(None, {"protocol": "published", **settings})
     assert (config.sinks, config.budget.num_openings, config.steering.positions) == ("exclude", 3, "generated")
     assert config.budget.alpha_unit == "absolute"
+
+
+def test_an_unusable_direction_is_named_before_anything_is_planned() -> None:
+    def prepared(name: str) -> None:
+        prepare(load_run_config(None, {"preset": "demo", "steering": {"direction": name}}), None)  # type: ignore[arg-type]
+
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        prepared("C9")
+    with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
+        prepared("C5")

@@ -1,20 +1,38 @@
-"""`corpus export`: the published layout with card, Croissant metadata and checksums."""
+"""`corpus build`, `corpus export` and `corpus validate`, and passages that the driver puts into the store."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import mlcroissant
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from typer.testing import CliRunner
 
-from poolbench.errors import ConfigError, InputError, RestrictedError
-from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
+from poolbench.concepts import CONCEPTS
+from poolbench.config import BUDGETS
+from poolbench.errors import ConfigError, CorpusError, InputError, RestrictedError, UnknownNameError
+from poolbench_corpora.checks import validate_corpus
+from poolbench_corpora.folders import building
+from poolbench_corpora.folders.building import BuildOptions, build_folder
+from poolbench_corpora.folders.hub import token_counter
+from poolbench_corpora.hub import datasets
+from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench_corpora.planted import build_planted
+from poolbench_driver.cli.corpus import app
+from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.publishing import CROISSANT, FIELDS, export_folder
+from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision, passages_step
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS
 
 MANIFEST = CorpusManifest(revision="r 1", tokenizer="words", window=(1, 500), recipe="by hand")
@@ -113,3 +131,239 @@ def test_an_export_replaces_itself_and_nothing_else(corpus: Path, tmp_path: Path
         with pytest.raises(InputError, match="holds other files"):
             export_folder(corpus, tmp_path / name, None)
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+SMALL = {"num_train": 12, "num_test": 6, "num_scorer": 6}
+OPTIONS = BuildOptions(tokenizer="words", unknown_licences=True)
+WORDS = [f"{first}{last}" for first in ("ra", "ke", "lo", "mi", "su") for last in ("ban", "der", "fin", "gol", "tup")]
+
+
+@pytest.fixture()
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copies of the datasets of two concepts, and a small budget."""
+    monkeypatch.setitem(BUDGETS, "demo", BUDGETS["demo"].model_copy(update=SMALL))
+    rng = Random(0)
+    marks = ("It might be that {}, perhaps.", "However, {} came.", "Then {} went by.")
+    for name in ("arxiv", "cc_news", "billsum"):
+        place = tmp_path / "copies" / datasets()[name].id
+        place.mkdir(parents=True)
+        sentences = [[marks[n % 3].format(" ".join(rng.choices(WORDS, k=11))) for n in range(24)] for _ in range(80)]
+        texts = [" ".join(each) for each in sentences]
+        pq.write_table(pa.table({datasets()[name].text[0]: texts}), place / "train-0.parquet")
+    return tmp_path / "copies"
+
+
+def build(copies: Path, output: Path, *concepts: str, options: BuildOptions = OPTIONS) -> int:
+    return build_folder(output, f"local:{copies}", concepts, "demo", 0, required=False, options=options)
+
+
+def test_a_concept_without_its_datasets_stops_no_other(
+    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert build(copies, out, "hedging", "narrative", "contrast") == 0
+    said = capsys.readouterr().out
+    assert "narrative (2 of 3) ... none: " in said and "no copy of euclaise/writingprompts" in said
+    assert all(validate_corpus(read_concept(out, name)) == [] for name in ("hedging", "contrast"))
+    found = json.loads((out / "yields.json").read_text("utf-8"))
+    assert found.keys() == {"hedging", "contrast"} and found["hedging"]["chosen"] == 24
+    assert "concept   passages  documents  dropped by rule" in said and "\nhedging   24 " in said
+
+
+def test_a_concept_that_finds_too_few_says_which_rule_dropped_them(
+    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CorpusError, match="no concept could be made"):
+        build(copies, tmp_path / "out", "negation_density")
+    assert "the datasets hold 0 pairs for train" in (said := capsys.readouterr().out)
+    assert "dropped by rule: filter 240" in said and not list((tmp_path / "out").rglob("*.json*"))
+
+
+def test_an_interrupted_build_goes_on(copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(copies, tmp_path / "whole", "hedging", "contrast")
+    write = building.write_yields
+
+    def killed(folder: Path, yields: dict[str, Any]) -> None:
+        if "contrast" in yields:
+            raise KeyboardInterrupt
+        write(folder, yields)
+
+    monkeypatch.setattr(building, "write_yields", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(copies, tmp_path / "broken", "hedging", "contrast")
+    assert [path.name for path in (tmp_path / "broken").iterdir()] == [".building"]
+    monkeypatch.setattr(building, "write_yields", write)
+    build(copies, tmp_path / "broken", "hedging", "contrast")
+    whole, broken = (
+        {p.name: p.read_bytes() for p in (tmp_path / name).rglob("*.json*")} for name in ("whole", "broken")
+    )
+    assert whole == broken
+
+
+def test_the_window_is_measured_with_the_tokenizer(copies: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    folder = tmp_path / "whitespace"
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    count = token_counter(str(folder))
+    build(copies, tmp_path / "out", "hedging", options=BuildOptions(str(folder), unknown_licences=True))
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None and manifest.tokenizer == "whitespace"
+    assert str(tmp_path) not in manifest.model_dump_json()
+    rows = read_concept(tmp_path / "out", "hedging").to_pylist()
+    assert all(row["token_count"] == count(row["text"]) and 300 <= row["token_count"] <= 500 for row in rows)
+
+
+def test_what_a_source_does_not_take_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for source, options, error, said in (
+        ("planted", BuildOptions(leave_out=frozenset({"yelp"})), ConfigError, "--without .* are for datasets"),
+        ("planted", BuildOptions(tokenizer="gpt2"), ConfigError, "measured in words"),
+        ("reel", BuildOptions(), UnknownNameError, "did you mean real"),
+        (f"local:{tmp_path}/none", OPTIONS, CorpusError, "no such folder"),
+        (f"local:{tmp_path}", BuildOptions(str(tmp_path)), ConfigError, "cannot be had .* another with --tokenizer"),
+    ):
+        with pytest.raises(error, match=said):
+            build_folder(tmp_path / "out", source, ["hedging"], "demo", 0, required=False, options=options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_takes_the_options(copies: Path, tmp_path: Path) -> None:
+    options = [
+        "--source",
+        f"local:{copies}",
+        "--tokenizer",
+        "words",
+        "--without",
+        "cc_news",
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    found = CliRunner().invoke(app, ["build", "hedging", *options])
+    assert found.exit_code == 0, found.output
+    assert set(read_concept(tmp_path / "o", "hedging")["source"].to_pylist()) == {
+        datasets()["arxiv"].id,
+        datasets()["billsum"].id,
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that passes, and one with a confound."""
+    path = tmp_path_factory.mktemp("corpora")
+    sizes = {"num_train": 200, "num_test": 60, "num_scorer": 4}
+    tables = [build_planted(concept, seed=0, **sizes) for concept in ("imdb_sentiment", "numerical_precision")]
+    rows = tables[1].to_pylist()
+    for row in rows:
+        row["text"] = row["text"].replace(". ", "! ") if row["label"] else row["text"]
+    tables[1] = pa.Table.from_pylist(rows, tables[1].schema)
+    write_corpus(pa.concat_tables(tables), path, CorpusManifest(revision="1", tokenizer="words", window=(90, 140)))
+    return path
+
+
+def test_a_corpus_that_passes_ends_with_0(driver: Any, folder: Path) -> None:
+    done = driver({}, "corpus", "validate", str(folder), "--concepts", "imdb_sentiment")
+    assert done.returncode == 0
+    first, figures = done.stdout.splitlines()
+    assert first == "imdb_sentiment: ok, pass"
+    assert figures.startswith("  AUROC: length 0.") and figures.endswith("words_without_seeds no_coverage")
+
+
+def test_a_confound_is_a_violation_with_its_reason(driver: Any, folder: Path) -> None:
+    done = driver({}, "corpus", "validate", str(folder))
+    assert done.returncode == 1
+    assert "imdb_sentiment: ok, pass" in done.stdout
+    assert "numerical_precision: ok, confounded" in done.stdout
+    assert "  confounded: punctuation alone separates the classes with an AUROC of 1." in done.stdout
+
+
+def test_json_holds_findings_verdicts_and_figures(driver: Any, folder: Path) -> None:
+    done = driver({}, "corpus", "validate", str(folder), "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["valid"]) == (1, False)
+    verdicts = {each["concept"]: (each["valid"], each["verdict"]) for each in found["concepts"]}
+    assert verdicts == {"imdb_sentiment": (True, "pass"), "numerical_precision": (False, "confounded")}
+    checks = {check["check"]: check for check in found["concepts"][1]["checks"]}
+    assert checks["punctuation"]["ci_low"] > checks["punctuation"]["limit"] == 0.6
+    assert checks["near_duplicates"]["value"] == 0.0
+
+
+def test_a_broken_rule_is_a_violation_too(driver: Any, folder: Path, tmp_path: Path) -> None:
+    passages = build_planted("imdb_sentiment", seed=0, num_train=200, num_test=60, num_scorer=4)
+    licences = pa.array([""] * passages.num_rows)
+    nameless = passages.set_column(passages.schema.get_field_index("licence"), "licence", licences)
+    write_corpus(nameless, tmp_path, CorpusManifest(revision="1", tokenizer="words", window=(90, 140)))
+    done = driver({}, "corpus", "validate", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stdout.startswith("imdb_sentiment: 1 findings, pass\n  licences: ")
+
+
+def test_at_most_keeps_pairs_whole_and_classes_equal() -> None:
+    passages = build_planted("contrast", seed=0, num_train=60, num_test=2, num_scorer=2)
+    kept = at_most(passages.filter([split == "train" for split in passages["split"].to_pylist()]), 20)
+    labels, pairs = kept["label"].to_pylist(), kept["pair_id"].to_pylist()
+    assert (labels.count(1), labels.count(0)) == (10, 10)
+    assert all(pairs.count(pair) == 2 for pair in pairs)
+
+
+def test_at_most_does_not_depend_on_the_order_of_the_passages() -> None:
+    passages = build_planted("narrative", seed=0, num_train=40, num_test=2, num_scorer=2)
+    backwards = passages.take(list(range(passages.num_rows))[::-1])
+    first, second = (set(at_most(table, 12)["passage_id"].to_pylist()) for table in (passages, backwards))
+    assert first == second
+
+
+def corpus_folder(path: Path) -> ConceptsConfig:
+    passages = build_planted("narrative", seed=0, num_train=8, num_test=4, num_scorer=4)
+    write_corpus(passages, path, CorpusManifest(revision="1", tokenizer="words", window=(1, 500)))
+    return ConceptsConfig(corpus=CorpusConfig(source=str(path)))
+
+
+def rewritten(path: Path, source: str) -> None:
+    """Gives every record of one concept another source."""
+    for file in path.glob("*.jsonl"):
+        records = [json.loads(line) | {"source": source} for line in file.read_text("utf-8").splitlines()]
+        file.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def test_a_folder_of_planted_passages_is_still_planted(tmp_path: Path) -> None:
+    config = corpus_folder(tmp_path)
+    assert dataset_identity(config)["source"] == "planted"
+    rewritten(tmp_path / "narrative", 'reviews "source": "planted-corpus"')  # quoted in a text it says nothing
+    assert dataset_identity(config)["source"] == "folder"
+
+
+def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
+    """In one process, with names, sizes and times of the files as before: its key and its passages both move."""
+    config = corpus_folder(tmp_path)
+    first = passages_step(config, CONCEPTS.get("narrative"), "train")
+    passages = first.build()["text"].to_pylist()
+    file = tmp_path / "narrative" / "train_pos.jsonl"
+    times, content = file.stat(), file.read_text("utf-8")
+    file.write_text(content.replace(" the ", " The "), "utf-8")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = passages_step(config, CONCEPTS.get("narrative"), "train")
+    assert second.key != first.key and second.build()["text"].to_pylist() != passages
+
+
+def test_planted_and_real_passages_in_one_folder_are_refused(tmp_path: Path) -> None:
+    config = corpus_folder(tmp_path)
+    real = tmp_path / "academic_tone"
+    real.mkdir()
+    for file in (tmp_path / "narrative").glob("*.jsonl"):
+        (real / file.name).write_bytes(file.read_bytes())
+    rewritten(real, "arxiv")
+    with pytest.raises(CorpusError, match="16 of 32 passages are planted; they are never ranked with real ones"):
+        dataset_identity(config)
+
+
+def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) -> None:
+    settings = ({}, {"seed": 1}, {"window": (30, 90)}, {"window": (30, 90), "seed": 1})
+    corpora = [CorpusConfig(**each) for each in settings]
+    identities = [dataset_identity(ConceptsConfig(corpus=corpus)) for corpus in corpora]
+    revisions = [dataset_revision(identity) for identity in identities]
+    assert revisions[0] == identities[0]["revision"] and len(set(revisions)) == 4
+    assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"
+    folder = dataset_identity(corpus_folder(tmp_path))
+    assert dataset_revision(folder) == folder["revision"]

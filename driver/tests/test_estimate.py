@@ -1,23 +1,48 @@
-"""Estimates of runs from recorded rates, against computations by hand."""
+"""Estimates of runs from recorded rates, by hand, and of a run whose like was executed before."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from driver.tests.conftest import Driver
+from driver.tests.loop_bench import FAST, Consumer, Notes, consuming
+from tests.servers.quiet import TasksOnly
 
 from poolbench.config import ModelRef
+from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
-from poolbench.pooling.registry import select_strategies
+from poolbench.contracts.wire import SERVICES
+from poolbench.pooling.registry import STRATEGIES, select_strategies
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
+from poolbench.steps import SERVICE_STEPS, scorer, steerer
+from poolbench.steps.work import Shape
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate, read_rates
 from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, ordered
+from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.rates import Group, Rate, Rates
 from poolbench_driver.estimate.text import notes, rows, size
+from poolbench_driver.loop import RunLoop
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.stage import Plan
+from poolbench_driver.stages.stage import Plan, PlannedWork
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)
@@ -220,3 +245,219 @@ def test_wrong_options_are_refused(
 ) -> None:
     found = driver(environment, "run", "--preset", "demo", "--dry-run", *arguments)
     assert found.returncode == 2 and expected in found.stderr
+
+
+class Recorded:
+    """Artifacts that tasks left behind, with the times that were asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.artifacts = Artifacts(FolderStore(folder))
+        self.keys: list[str] = []
+
+    def add(self, done: Task, seconds: float, amount: float, unit: str, variant: str, **more: object) -> None:
+        """Write each output of a task; the first one carries the time, as workers write them."""
+        for number, key in enumerate(done.outputs.values()):
+            producer = {
+                "kind": done.kind,
+                "task_id": done.task_id,
+                "accelerator": "",
+                "work": {"amount": amount, "unit": unit, "variant": variant},
+                "num_outputs": len(done.outputs),
+                "wall_s": 0.0 if number else seconds,
+                **more,
+            }
+            self.artifacts.write_table(key, pa.table({"x": [1]}), producer=producer)
+            self.keys.append(key)
+
+    def rates(self, *kinds: str) -> Rates:
+        return read_rates(self.artifacts, self.keys, kinds)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path / "earlier")
+
+
+def done(number: int, outputs: int = 2, kind: str = "steerer.generate") -> Task:
+    return Task(kind=kind, outputs={f"y{n}": f"{kind}.{number:04d}{n:04d}" for n in range(outputs)})
+
+
+def test_rates_are_sums_of_times_over_sums_of_work(earlier: Recorded) -> None:
+    for number, seconds in enumerate([2.0, 1.0, 1.2, 1.0, 1.0, 0.8, 1.0, 1.0, 1.0, 3.0]):
+        earlier.add(done(number), seconds, 100.0, "tokens", "demo")
+    rate = earlier.rates("steerer.generate").get("steerer.generate", "tokens", "demo", on_gpu=False)
+    assert rate is not None and rate.num_tasks == 10
+    assert rate.seconds.expected == pytest.approx(13.0 / 1000)
+    assert rate.seconds.low == pytest.approx(0.01) and rate.seconds.high == pytest.approx(0.02)
+    assert rate.num_bytes.expected > 0
+
+
+def test_rates_of_other_models_gpus_versions_and_damaged_manifests_do_not_count(earlier: Recorded) -> None:
+    earlier.add(done(1), 50.0, 100.0, "tokens", "another model")
+    earlier.add(done(2), 1.0, 100.0, "tokens", "demo", accelerator="NVIDIA H100")
+    earlier.add(done(3), 1.0, 100.0, "tokens", "demo", work=None)
+    earlier.add(done(4), 1.0, -5.0, "tokens", "demo")
+    earlier.add(done(5), 1.0, 100.0, "tokens", "demo")
+    broken = next(Path(earlier.artifacts.store.uri.removeprefix("file://")).glob("artifacts/*00050000/manifest.json"))
+    broken.write_text("{")
+    rates = earlier.rates("steerer.generate", "extractor.extract")
+    on_cpu = rates.get("steerer.generate", "tokens", "demo", on_gpu=False)
+    assert on_cpu is not None and on_cpu.num_tasks == 1 and on_cpu.seconds.expected == 0  # the part that is left
+    on_gpu = rates.get("steerer.generate", "tokens", "demo", on_gpu=True)
+    assert on_gpu is not None and on_gpu.seconds == pytest.approx((0.01, 0.005, 0.02))
+
+
+def test_a_sample_of_manifests_gives_the_same_rate(earlier: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        earlier.add(done(number, outputs=5), 2.0, 100.0, "tokens", "demo")
+    monkeypatch.setattr("poolbench_driver.estimate.rates.MAX_MANIFESTS", 100)
+    rate = earlier.rates("steerer.generate").get("steerer.generate", "tokens", "demo", on_gpu=False)
+    assert rate is not None and rate.seconds.expected == pytest.approx(0.02)
+
+
+def test_stages_are_timed_and_what_is_unknown_is_null_with_a_reason(earlier: Recorded) -> None:
+    plan = plan_of(DEMO, metrics=["d1"])
+    extracted = amounts(plan, "extractor.extract")[0].work
+    assert extracted is not None
+    for number in range(6):
+        earlier.add(done(number, kind="extractor.extract"), 7.2, 200.0, "passages", extracted.variant)
+    rates = earlier.rates("extractor.extract")
+    stages = {stage["kind"]: stage for stage in as_json(estimated(plan, rates))["stages"]}
+    extraction = stages["extractor.extract"]
+    assert extraction["reason"] is None and extraction["gpu_hours"] is None
+    assert extraction["hours"]["expected"] == pytest.approx(4000 / 200 * 7.2 / 3600, rel=1e-3)
+    assert stages["driver"]["hours"] is None
+
+    nothing = as_json(estimated(plan))
+    extraction = next(stage for stage in nothing["stages"] if stage["kind"] == "extractor.extract")
+    assert extraction["hours"] is None and "has not executed this work yet" in extraction["reason"]
+    assert extraction["bytes"]["expected"] > 0
+    assert nothing["total"]["elapsed_hours"] is None and "extractor.extract" in nothing["total"]["reason"]
+
+
+def test_notes_say_which_other_work_was_timed(earlier: Recorded) -> None:
+    earlier.add(done(2, kind="extractor.calibrate"), 1.0, 50.0, "passages", "another@r1/float32")
+    said = "\n".join(notes(estimated(plan_of(DEMO), earlier.rates("extractor.calibrate"))))
+    assert "this cluster has executed other work only (another@r1/float32 on CPUs)" in said
+    assert "this cluster has not executed this work yet" in said
+
+
+def test_a_reason_is_said_once_for_all_its_stages() -> None:
+    (said,) = [line for line in notes(estimated(plan_of(DEMO))) if "not executed" in line]
+    assert said.startswith("no time for ") and "extract and pool" in said and "steer (D2, D3)" in said
+
+
+#: Seconds that the simulated services take for one unit of work: every task takes some hundredths of a second.
+UNIT_SECONDS = {
+    "passages": 1e-4,
+    "vectors": 1e-4,
+    "tokens": 1e-5,
+    "scores": 2e-4,
+    "texts": 1e-4,
+}
+
+
+class Sized(TasksOnly):
+    """A service that reads all inputs, takes a time in proportion to its work, and writes outputs of the right size."""
+
+    def __init__(self, name: str, shapes: dict[str, Shape], seconds: dict[str, float]) -> None:
+        self.name, self._shapes, self._seconds = name, shapes, seconds
+        self.handlers: dict[str, Handler] = {
+            kind: self._work for kind in SERVICE_STEPS if kind.partition(".")[0] == name
+        }
+
+    def _work(self, task: Task, io: TaskIO) -> None:
+        for role in task.inputs:
+            (io.manifest if role == scorer.SCORER() or scorer.SCORERS.parse(role) else io.table)(role)
+        time.sleep(self._seconds[task.task_id])
+        for role in sorted(io.missing):
+            if role == scorer.SCORER():
+                io.write_files(role, {"weights.safetensors": b"0"}, meta={"base": "minilm"})
+            else:
+                io.write_table(role, table_of(role, self._shapes.get(task.outputs[role], Shape(1))))
+
+
+def table_of(role: str, shape: Shape) -> pa.Table:
+    ids = [{"text_id": str(number)} for number in range(shape.rows)]
+    if steerer.TEXTS.parse(role) or role == steerer.CONTINUATIONS():
+        return table_from_rows(ids, TEXTS)
+    if steerer.FLUENCY.parse(role):
+        return table_from_rows(ids, FLUENCY)
+    if shape.width:
+        return pa.table({"vector": vector_column(np.zeros((shape.rows, shape.width)))})
+    return pa.table({"x": list(range(shape.rows))})
+
+
+def numbered(step: LocalStep) -> pa.Table:
+    return pa.table({"x": list(range(step.count()))})
+
+
+def small_plan(seed: int) -> Plan:
+    settings = {"concepts": ["contrast"], "layers": [2], "seed": seed, "corpus": {"seed": seed}, "limit": 60}
+    config = load_run_config(None, {"preset": "demo", **settings})
+    specs = tuple(STRATEGIES.get(name) for name in ("A1_mean", "L5_keyword", "S2_gradient", "S4_sif"))
+    plan = make_plan(Scope(config, DEMO, specs))
+    local = {key: replace(step, build=partial(numbered, step)) for key, step in plan.local.items()}
+    return replace(plan, work=PlannedWork(plan.tasks, local))
+
+
+class SmallCluster:
+    """A store and a queue in a folder, and one worker for each service."""
+
+    def __init__(self, root: Path) -> None:
+        self.artifacts = Artifacts(FolderStore(root / "store"))
+        self.queue = TaskQueue(Broker(f"filesystem://{root}/queue"))
+        self.leases = FolderLeases(root / "leases")
+
+    def execute(self, plan: Plan) -> None:
+        amounts = amounts_of(plan)
+        seconds = {name: UNIT_SECONDS[own.work.unit] * own.work.amount for name, own in amounts.items() if own.work}
+        shapes = {
+            key: own.sized.inputs[role]
+            for own in amounts.values()
+            for role, key in own.task.inputs.items()
+            if role in own.sized.inputs
+        }
+        with self._workers(shapes, seconds):
+            failures = RunLoop(plan, self.artifacts, self.queue, self.leases, Notes(), pace=FAST).run()
+        assert not failures
+
+    @contextmanager
+    def _workers(self, shapes: dict[str, Shape], seconds: dict[str, float]) -> Iterator[None]:
+        made = [Worker(Sized(name, shapes, seconds), self.artifacts, self.leases) for name in SERVICES]
+        consumers = [Consumer(self.queue, worker) for worker in made]
+        with consuming(consumers):
+            yield
+
+    def recorded_s(self, plan: Plan) -> dict[str, float]:
+        """Return the time of a plan's tasks by kind, as their manifests have it."""
+        found: dict[str, float] = defaultdict(float)
+        for task in plan.tasks.values():
+            found[task.kind] += sum(self.artifacts.manifest(key).producer["wall_s"] for key in task.outputs.values())
+        return found
+
+
+def test_a_repeated_run_takes_what_its_estimate_says(tmp_path: Path) -> None:
+    """Compare sums of recorded times: the estimate is made before the second run, from the first one alone."""
+    cluster, first, second = SmallCluster(tmp_path), small_plan(0), small_plan(1)
+    cluster.execute(first)
+    for name, own in amounts_of(first).items():
+        assert own.work is not None, own.task.kind
+        for key in own.task.outputs.values():
+            written = cluster.artifacts.manifest(key).producer["work"]
+            assert written == own.work._asdict() | {"amount": own.work.amount}, (own.task.kind, name)
+
+    todo = [task for task in second.tasks.values() if not all(map(cluster.artifacts.exists, task.outputs.values()))]
+    committed = [key for task in first.tasks.values() for key in task.outputs.values()]
+    rates = read_rates(cluster.artifacts, committed, {task.kind for task in todo})
+    estimated = estimate_tasks(second, todo, rates, Cluster())
+    cluster.execute(second)
+    recorded = cluster.recorded_s(second)
+    expected: dict[str, float] = defaultdict(float)
+    for each in estimated.values():
+        assert each.seconds is not None
+        expected[each.kind] += each.seconds.expected
+    shared = {task.kind for task in second.tasks.values()} - set(expected)
+    assert shared <= {"steerer.generate", "extractor.calibrate"}
+    total_expected, total_recorded = sum(expected.values()), sum(recorded[kind] for kind in expected)
+    assert total_recorded / 3 < total_expected < 3 * total_recorded, (expected, recorded)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.servers.quiet import Quiet
 from typer.testing import CliRunner
 
 from poolbench.errors import CorpusError
@@ -21,10 +22,7 @@ from poolbench_driver.imports.scorers import downloaded, is_address
 TASK = "tr\tPAST\tIt went .\nte\tPRES\tIt goes .\nva\tPAST\tIt ran .\n"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
-
+class Answer(Quiet, http.server.SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send a file, or the client on to another address."""
         if self.path.startswith("/moved/"):
@@ -52,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         archive.write(folder / "past_present.txt", "SentEval-main/data/probing/past_present.txt")
         archive.writestr("SentEval-main/../../outside.txt", TASK)
         archive.writestr("SentEval-main/setup.py", "raise SystemExit")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as made:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Answer, directory=str(folder))) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{made.server_port}"
         made.shutdown()

@@ -30,17 +30,20 @@ QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
 AN_HOUR_S = 3600.0
 
 
-@pytest.fixture(params=["folder", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    if request.param == "folder":
-        yield FolderStore(tmp_path / "store")
-        return
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Settings]:
     server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {"access_key": "key", "secret_key": "secret"}
-    yield S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", S3Settings(endpoint=f"http://{host}:{port}", **keys))
+    yield S3Settings(endpoint=f"http://{host}:{port}", access_key="key", secret_key="secret")
     server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "folder":
+        return FolderStore(tmp_path / "store")
+    return S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", request.getfixturevalue("s3"))
 
 
 @pytest.fixture

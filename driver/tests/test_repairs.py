@@ -11,19 +11,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from driver.tests.loop_bench import HASTY, A, B, Bench, C, add
+from driver.tests.conftest import SteeredArtifacts
+from driver.tests.loop_bench import HASTY, A, B, Bench, C, Notes, add, job_of
 from tests.waiting import PATIENCE_S
 
+from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
 from poolbench.storage.artifacts import folder_of, manifest_path, seal
 from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.worker.taskio import TaskIO
-from poolbench_driver.loop import OutdatedPlanError
+from poolbench_driver.assemble import assemble
+from poolbench_driver.loop import FoundDamageError, OutdatedPlanError
 from poolbench_driver.loop.outcomes import Failure
+from poolbench_driver.records import RunFolder
+from poolbench_driver.stages.stage import Plan
 
 Damage = Callable[[Path], None]
 
@@ -286,3 +293,53 @@ def test_a_task_that_misses_what_another_driver_set_aside_is_done_again(done: Be
     assert done.loop(A, B, C).run() == {}
     assert done.value("sum.c") == 6
     assert done.service.handled.count(B.task_id) == (not is_made_again)
+
+
+RUN = "run"
+
+
+def flip_table(artifacts: Any, key: str, name: str = "table.arrow") -> None:
+    path = artifacts.manifest(key).files[name].path
+    data = bytearray(artifacts.store.get(path))
+    data[len(data) // 3] ^= 1
+    artifacts.store.put(path, bytes(data))
+
+
+def digest_of(plan: Plan, artifacts: Any) -> str:
+    return results_digest(assemble(plan, artifacts, {}, RUN)["results"])
+
+
+def test_all_damage_that_rows_meet_is_named_at_once(complete: tuple[SteeredArtifacts, Any]) -> None:
+    made, _ = complete
+    (cells,), scores = made.plan.probes.concepts.values(), made.plan.steering.scores.concepts["contrast"]
+    damaged = [next(iter(cells.measures.values())), scores["A1_mean"], made.plan.steering.unsteered.texts.texts]
+    for key in damaged:
+        flip_table(made.artifacts, key)
+    with pytest.raises(FoundDamageError) as found:
+        assemble(made.plan, made.artifacts, {}, RUN)
+    assert {error.key for error in found.value.damages} == set(damaged)
+
+
+def test_the_same_command_repairs_and_gives_the_same_digest(
+    bench: Bench, complete: tuple[SteeredArtifacts, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    made, copies = complete
+    before = digest_of(made.plan, made.artifacts)
+    (cells,) = made.plan.probes.concepts.values()
+    damaged = [*cells.measures.values(), *cells.directions.values(), *cells.scores.values()]
+    for key in damaged:
+        flip_table(made.artifacts, key)
+    unread = next(key for key in made.plan.local if key.startswith("corpus.prompts."))  # rows need no openings
+    flip_table(made.artifacts, unread)
+    bench.consume()
+    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    folder.write_table("results", pa.table({"x": [1]}))
+    for name in ("results.parquet", "state.json", "manifest.json"):
+        folder.file(name).write_bytes(b"garbage \xff")
+    notes = Notes()
+    assert job_of(bench, made.plan).run(folder, notes).done
+    assert folder.read_state()["results_digest"] == before == results_digest(folder.read_table("results"))
+    reported = [line.split(":")[1].strip() for line in notes.lines if line.startswith("damaged: ")]
+    assert sorted(reported) == sorted(damaged)
+    assert all(made.artifacts.read_table(key) == copies[key] for key in damaged)
+    assert not (Path(made.artifacts.store.uri) / "damaged" / unread).exists()

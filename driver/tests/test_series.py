@@ -20,6 +20,8 @@ from poolbench.config import ModelRef, asset_path
 from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, ModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.run import show_outcome
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needed_by
@@ -34,7 +36,7 @@ from poolbench_driver.records import Run, RunFolder, RunRecords, run_id
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import make_plan
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 MODELS = {"first": 6, "second": 8}
 NAMES = ("A1_mean", "L5_keyword")
@@ -53,23 +55,29 @@ class Watched(Notes):
         self.at_start()
 
 
-@pytest.fixture
-def jobs(bench: Bench) -> list[Job]:
-    """The runs of two models of different depth, with all artifacts of both."""
-    found = []
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PoolBenchPlan]]:
+    """Plans for two models of different depth, and a store with all artifacts of both."""
+    artifacts, plans = Artifacts(FolderStore(tmp_path_factory.mktemp("written"))), []
     for model, num_blocks in MODELS.items():
         settings = {"model": model, "concepts": ["contrast", "hedging"], "layers": [1, 1.0], "budget": BUDGET}
         config = load_run_config(None, {"preset": "demo", "steering": {"temperature": 0.0}, **settings})
         info = ModelInfo(ModelRef(model, "somewhere", f"local-{model}", "float32"), num_blocks, WIDTH)
         plan = make_plan(Scope(config, info, tuple(STRATEGIES.get(name) for name in NAMES)))
-        made = SteeredArtifacts(bench.root / "store", plan)
-        made.artifacts = bench.artifacts
+        made = SteeredArtifacts(artifacts.store.root, plan)
         made.write(lambda key, opening, strength, scorer: 0.3 + 0.1 * strength)
         for key in plan.keys:
-            if not bench.artifacts.exists(key):
-                bench.artifacts.write_table(key, pa.table({"unread": [1]}))
-        found.append(job_of(bench, plan))
-    return found
+            if not artifacts.exists(key):
+                artifacts.write_table(key, pa.table({"unread": [1]}))
+        plans.append(plan)
+    return artifacts.store.root, plans
+
+
+@pytest.fixture
+def jobs(bench: Bench, written: tuple[Path, list[PoolBenchPlan]]) -> list[Job]:
+    """The runs of both models, in a copy of the store."""
+    shutil.copytree(written[0], bench.artifacts.store.root, dirs_exist_ok=True)
+    return [job_of(bench, plan) for plan in written[1]]
 
 
 def test_a_plan_has_the_settings_of_its_suite(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import SteeredArtifacts
 from driver.tests.loop_bench import Consumer, Notes, consuming
 from tests.servers import redis as redis_server
+from tests.servers.quiet import TasksOnly
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
@@ -53,7 +53,7 @@ class Log:
         return {task_id for task_id, run in self.entries if run == run_id}
 
 
-class Copier:
+class Copier(TasksOnly):
     """A service that makes the tables of its tasks from copies, and notes each execution."""
 
     def __init__(self, name: str, kinds: set[str], tables: Tables, log: Log) -> None:
@@ -68,12 +68,6 @@ class Copier:
             io.table(role)  # fails if it is not there
         for role in list(io.missing):
             io.write_table(role, self.tables[task.outputs[role]])
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass

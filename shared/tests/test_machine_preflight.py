@@ -277,7 +277,8 @@ def test_a_full_disk_is_found(tmp_path: Path) -> None:
     assert found.blocking and "UV_CACHE_DIR" in found.remedy
 
 
-def test_a_new_installation_over_an_old_one_may_need_less(tmp_path: Path) -> None:
+def test_a_new_installation_over_an_old_one_may_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))  # on the same file system
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "poolbench-installed").write_text("pins")
     found = by_check(find_gaps("cpu", tmp_path, installed_bytes=10**18))["disk"]

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.servers.authority import issue
+from tests.servers.quiet import Quiet
 
 from poolbench.machine import preflight
 from poolbench.machine.preflight import Gap, package_sources
@@ -64,7 +65,7 @@ def usual_limits(monkeypatch: pytest.MonkeyPatch, unconfigured: None) -> None:
     monkeypatch.setattr(preflight, "_ANSWER_S", 1.5)
 
 
-class Index(BaseHTTPRequestHandler):
+class Index(Quiet, BaseHTTPRequestHandler):
     """An index that gives one answer, or none until it is released."""
 
     status, released = 200, threading.Event()
@@ -78,9 +79,6 @@ class Index(BaseHTTPRequestHandler):
         self.send_response(self.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
 
 
 @contextmanager

@@ -1,20 +1,35 @@
-"""Rank tests against scipy and published tables."""
+"""Rank and permutation tests against scipy, statsmodels, scikit-posthocs, published tables and hand counts."""
+
+import itertools
 
 import numpy as np
 import pytest
+import scikit_posthocs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import DescrStatsW
 
+from poolbench.statistics.bootstrap import t_interval
 from poolbench.statistics.correlation import kendall, pearson, spearman
+from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.multiple import benjamini_hochberg, holm
+from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statistics.ranks import (
     block_ranks,
     complete_ranks,
     friedman_test,
+    iman_davenport_test,
     mean_rank_intervals,
     mean_ranks,
     nemenyi_critical_difference,
     nemenyi_quantile,
+    nemenyi_test,
+    tie_groups,
 )
+from poolbench.statistics.wilcoxon import wilcoxon_test
 
 
 @pytest.fixture
@@ -131,3 +146,265 @@ def test_complete_ranks_leave_out_who_has_none():
 
 def test_mean_rank_interval_of_identical_blocks_is_a_point():
     assert mean_rank_intervals(np.tile([1.0, 2.0], (8, 1))) == [(1.0, 1.0), (2.0, 2.0)]
+
+
+def differences(seed, n, decimals, shift=0.4):
+    return (np.random.default_rng(seed).normal(size=n) + shift).round(decimals)
+
+
+def enumerated(values):
+    """Two-sided p by trying every pattern of signs."""
+    ranks = stats.rankdata(np.abs(values))[values != 0]
+    signs = np.array(list(itertools.product([-1, 1], repeat=len(ranks))))
+    observed = abs((ranks * np.sign(values[values != 0])).sum())
+    return (np.abs(signs @ ranks) >= observed - 1e-9).mean()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_small_samples_with_ties_and_zeros_are_exact(seed):
+    values = differences(seed, 11, 0)
+    assert (values == 0).any()
+    assert wilcoxon_test(values).p_value == pytest.approx(enumerated(values), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 17, 50])
+def test_without_ties_it_is_scipys_exact_test(n):
+    values = differences(n, n, 12)
+    assert wilcoxon_test(values).p_value == pytest.approx(stats.wilcoxon(values, method="exact").pvalue, rel=1e-9)
+
+
+def test_large_samples_agree_with_scipys_approximation():
+    values = differences(3, 120, 1, shift=0.1)
+    expected = stats.wilcoxon(values, zero_method="pratt", method="approx", correction=False)
+    assert (values == 0).any()
+    assert wilcoxon_test(values).p_value == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_exact_and_approximate_p_meet_where_the_rule_changes():
+    values = differences(9, 50, 12, shift=0.3)
+    approximate = stats.wilcoxon(values, method="approx").pvalue
+    assert wilcoxon_test(values).p_value == pytest.approx(approximate, rel=0.1)
+
+
+def test_effect_by_hand():
+    # |d| ranks 1 2 3, signs + + -: (1 + 2 - 3) / 6
+    assert wilcoxon_test(np.array([1.0, 2.0, -3.0])).effect == 0
+    assert wilcoxon_test(np.array([1.0, 2.0, 3.0])).effect == 1
+    # a zero takes rank 1 with it: ranks 2 3 4, (2 + 3 - 4) / 9
+    assert wilcoxon_test(np.array([1.0, 2.0, -3.0, 0.0])).effect == pytest.approx(1 / 9)
+
+
+def test_scipy_agrees_on_the_rank_biserial_effect():
+    values = differences(4, 15, 12)
+    ranks = stats.rankdata(np.abs(values))
+    positive, negative = ranks[values > 0].sum(), ranks[values < 0].sum()
+    assert wilcoxon_test(values).effect == pytest.approx((positive - negative) / ranks.sum())
+
+
+def test_infinite_differences_are_the_largest():
+    assert wilcoxon_test(np.array([np.inf, 1.0, np.inf])) == wilcoxon_test(np.array([9.0, 1.0, 9.0]))
+
+
+def test_zeros_alone_show_nothing():
+    assert wilcoxon_test(np.zeros(4)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("values", "status"), [([], "too_few"), ([1.0, np.nan], "non_finite")])
+def test_bad_input_has_a_typed_reason(values, status):
+    with pytest.raises(StatisticError) as caught:
+        wilcoxon_test(np.array(values))
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("n", [9, 17, 60])
+def test_p_values_keep_their_level_with_ties_and_zeros(n):
+    rng, runs = np.random.default_rng(6), 1000
+    null = rng.normal(size=(runs, n)).round(0)
+    found = np.array([wilcoxon_test(row).p_value for row in null])
+    for level in (0.01, 0.05, 0.2):
+        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
+    assert (found <= 0.2).mean() > 0.1  # and is not merely cautious
+
+
+def test_by_hand():
+    # signs of 1, 2, 4: only +++ and --- reach 7
+    assert paired_permutation_test(np.array([1.0, 2.0, 4.0])) == (2 / 8, 7 / 3, 0)
+    assert paired_permutation_test(np.array([1.0, 1.0, -2.0])).p_value == 1
+    assert paired_permutation_test(np.zeros(5)).p_value == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exact_p_agrees_with_scipy(seed):
+    values = np.random.default_rng(seed).normal(0.5, 1, size=10).round(1)
+    other = np.zeros(10)
+    expected = stats.permutation_test(
+        (values, other), lambda x, y, axis: (x - y).mean(axis=axis), permutation_type="samples",
+        vectorized=True, n_resamples=np.inf,
+    )  # fmt: skip
+    assert paired_permutation_test(values).p_value == pytest.approx(expected.pvalue, abs=1e-12)
+
+
+def test_drawn_p_approaches_the_exact_one():
+    values = np.random.default_rng(1).normal(0.3, 1, size=18)
+    exact = paired_permutation_test(values).p_value
+    padded = np.concatenate([values, np.full(10, 1e-9)])  # too many units to count, the same question
+    drawn = paired_permutation_test(padded, num_resamples=20_000)
+    assert drawn.num_drawn == 20_000
+    assert drawn.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
+
+
+def test_drawn_p_is_never_zero_and_follows_the_seed():
+    values = np.full(60, 1.0)
+    assert paired_permutation_test(values, num_resamples=99).p_value == 1 / 100
+    noise = np.random.default_rng(0).normal(size=60)
+    first, again, other = (paired_permutation_test(noise, num_resamples=200, seed=s).p_value for s in (1, 1, 2))
+    assert first == again != other
+
+
+def test_order_and_scale_do_not_matter():
+    values = np.random.default_rng(5).normal(0.4, 1, size=12)
+    expected = paired_permutation_test(values).p_value
+    assert paired_permutation_test(values[::-1]).p_value == expected
+    assert paired_permutation_test(-3 * values).p_value == expected
+
+
+@pytest.mark.parametrize(("n", "resamples", "runs"), [(13, 0, 3000), (40, 399, 2000)])
+def test_p_values_are_uniform_under_the_null(n, resamples, runs):
+    rng = np.random.default_rng(11)
+    skewed = rng.choice([-1, 1], size=(runs, n)) * rng.exponential(size=(runs, n))  # symmetric about 0
+    found = np.array(
+        [paired_permutation_test(row, num_resamples=resamples, seed=k).p_value for k, row in enumerate(skewed)]
+    )
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+    for level in (0.01, 0.05, 0.1, 0.5):
+        assert (found <= level).mean() == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / runs))
+
+
+def test_p_values_with_ties_and_zeros_keep_their_level():
+    rng, runs = np.random.default_rng(4), 2000
+    null = rng.integers(-2, 3, size=(runs, 14)).astype(float)
+    found = np.array([paired_permutation_test(row).p_value for row in null])
+    for level in (0.01, 0.05, 0.1, 0.5):
+        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ([], "too_few"),
+        ([1.0, np.nan], "non_finite"),
+        ([1.0, np.inf], "non_finite"),  # its p came out as 0
+        ([[1.0], [2.0]], "failed"),
+    ],
+)
+def test_bad_input_of_a_permutation_has_a_typed_reason(values, status):
+    with pytest.raises(StatisticError) as caught:
+        paired_permutation_test(np.array(values))
+    assert caught.value.status == status
+
+
+@pytest.fixture(params=[1, 8], ids=["ties", "no ties"])
+def random_scores(request):
+    return np.random.default_rng(0).normal(size=(12, 6)).round(request.param) + np.linspace(0, 1, 6)
+
+
+def test_nemenyi_agrees_with_scikit_posthocs(random_scores):
+    expected = np.asarray(scikit_posthocs.posthoc_nemenyi_friedman(random_scores))
+    np.testing.assert_allclose(nemenyi_test(random_scores), expected, atol=1e-6)
+
+
+def test_critical_difference_is_where_nemenyis_p_reaches_alpha(random_scores):
+    means = stats.rankdata(random_scores, axis=1).mean(axis=0)
+    apart = np.abs(means[:, None] - means) >= nemenyi_critical_difference(6, 12, 0.05)
+    np.testing.assert_array_equal(apart, nemenyi_test(random_scores) <= 0.05)
+
+
+def test_friedman_and_iman_davenport(random_scores):
+    chi_square = stats.friedmanchisquare(*random_scores.T).statistic
+    expected = 11 * chi_square / (12 * 5 - chi_square)
+    found = iman_davenport_test(random_scores)
+    assert friedman_test(random_scores).statistic == pytest.approx(chi_square)
+    assert found.statistic == pytest.approx(expected)
+    assert found.p_value == pytest.approx(stats.f.sf(expected, 5, 55))
+
+
+def test_iman_davenport_of_demsars_example():
+    # Demsar (2006), section 3.2.2: chi-square 9.28 for 4 classifiers on 14 data sets gives F 3.69.
+    assert pytest.approx(3.69, abs=5e-3) == 13 * 9.28 / (14 * 3 - 9.28)
+
+
+def test_blocks_that_all_agree():
+    assert iman_davenport_test(np.tile([3.0, 2.0, 1.0], (5, 1))) == (np.inf, pytest.approx(1 / 6**4))
+    assert np.isnan(iman_davenport_test(np.ones((5, 3))).p_value)
+
+
+@pytest.mark.parametrize("row", [[1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 2.0]])
+def test_p_of_blocks_that_all_agree_is_that_of_every_order(row):
+    agreeing = np.tile(row, (3, 1))
+    orders = [np.array(order) for order in itertools.permutations(row)]
+    chance = [iman_davenport_test(np.stack([row, a, b])).statistic == np.inf for a in orders for b in orders]
+    assert iman_davenport_test(agreeing).p_value == pytest.approx(np.mean(chance))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(holm, "holm"), (benjamini_hochberg, "fdr_bh")])
+def test_corrections_agree_with_statsmodels(ours, theirs):
+    p_values = np.random.default_rng(2).random(30).round(2) ** 2
+    np.testing.assert_allclose(ours(p_values), multipletests(p_values, method=theirs)[1], atol=1e-12)
+
+
+def test_t_interval_agrees_with_statsmodels():
+    values = np.random.default_rng(3).normal(size=5)
+    assert t_interval(values) == pytest.approx(DescrStatsW(values).tconfint_mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_correlations_with_ties_agree_with_scipy(seed):
+    x, y = np.random.default_rng(seed).integers(0, 5, size=(2, 30)).astype(float)
+    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def test_tie_groups_by_hand():
+    assert tie_groups([1.0, 2.0, 4.0, 4.5], 1.5) == [(0, 1), (2, 3)]
+    assert tie_groups([1.0, 2.0, 3.0], 1.5) == [(0, 1), (1, 2)]  # overlapping bars
+    assert tie_groups([3.0, 1.0, 2.0], 9.0) == [(1, 2, 0)]
+    assert tie_groups([1.0, np.nan, 5.0], 2.0) == [(0,), (2,)]
+
+
+#: Ties, zeros, infinite scores, and numbers that differ much in size.
+NUMBERS = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.sampled_from([np.inf, -np.inf]))
+PAIRS = st.integers(0, 12).flatmap(lambda n: arrays(float, (2, n), elements=NUMBERS))
+BLOCKS = st.tuples(st.integers(2, 8), st.integers(3, 8)).flatmap(lambda shape: arrays(float, shape, elements=NUMBERS))
+CHANCES = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0, np.nan]))
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(PAIRS)
+def test_kendall_by_its_definition(pairs):
+    orders = [np.sign(np.greater.outer(side, side).astype(float) - np.less.outer(side, side)) for side in pairs]
+    scale = np.sqrt((orders[0] ** 2).sum() * (orders[1] ** 2).sum())
+    expected = (orders[0] * orders[1]).sum() / scale if scale > 0 and len(pairs[0]) >= 3 else np.nan
+    np.testing.assert_allclose(kendall(*pairs), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(BLOCKS)
+def test_friedman_by_its_definition(random_scores):
+    num_blocks, num_treatments = random_scores.shape
+    centred = stats.rankdata(random_scores, axis=1) - (num_treatments + 1) / 2
+    within = (centred**2).sum() / (num_blocks * (num_treatments - 1))
+    statistic = num_blocks * (centred.mean(axis=0) ** 2).sum() / within if within else np.nan
+    expected = statistic, stats.chi2.sf(statistic, num_treatments - 1)
+    np.testing.assert_allclose(friedman_test(random_scores), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(st.integers(0, 12).flatmap(lambda n: arrays(float, n, elements=CHANCES)))
+def test_benjamini_hochberg_by_its_definition(p_values):
+    known = np.sort(p_values[np.isfinite(p_values)])
+    ratios = np.minimum(known * len(known) / np.arange(1, len(known) + 1), 1)
+    expected = [np.nan if np.isnan(p) else ratios[known >= p].min() for p in p_values]
+    np.testing.assert_allclose(benjamini_hochberg(p_values), expected, rtol=1e-12)

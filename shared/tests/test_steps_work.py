@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tables import vector_column
 from poolbench.contracts.tasks import Task
@@ -111,7 +112,7 @@ def test_extraction_with_gradients_is_work_of_another_kind() -> None:
     assert variant("A1_mean", "S2_gradient") == f"{DEMO} with gradients"
 
 
-class Prober:
+class Prober(TasksOnly):
     """Reads all inputs of a task and writes small tables; stops after some outputs, as a killed worker would."""
 
     name = "prober"
@@ -125,12 +126,6 @@ class Prober:
             io.table(role)
         for role in sorted(io.missing)[: self.outputs]:
             io.write_table(role, pa.table({"x": [1]}))
-
-    def routes(self, router: object) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, object]:
-        return {}
 
 
 @pytest.fixture

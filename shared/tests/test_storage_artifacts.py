@@ -1,4 +1,4 @@
-"""Artifacts: one winner, damage is noticed, a full disk is said."""
+"""Artifacts and folders: one winner, damage is noticed, a full disk is said, a folder may be moved."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import DamagedError, IntegrityError, NotFoundError, StoreError
-from poolbench.storage import Artifacts, Manifest
+from poolbench.storage import Artifacts, Manifest, folder
 from poolbench.storage.damage import set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
 
@@ -172,3 +173,43 @@ def test_a_file_where_the_store_should_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("not a folder")
     with pytest.raises(StoreError, match="store"):
         FolderStore(tmp_path / "store")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB; only root may mount one."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a file system of its own can be mounted by root only")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(small_disk: Path) -> None:
+    store = FolderStore(small_disk)
+    store.put("kept", b"before")
+    with pytest.raises(StoreError, match="No space left on device; free space"):
+        store.put("too-large", b"\0" * 2**20)
+    assert store.get("kept") == b"before"
+    assert [found.path for found in store.list()] == ["kept"]
+    assert store.put("small", b"after")
+
+
+@pytest.mark.parametrize(("moves", "written"), [(1, True), (99, False)])
+def test_a_folder_that_is_moved_during_a_write_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int, written: bool
+) -> None:
+    store, real, moved = FolderStore(tmp_path / "store"), folder._replace, []
+
+    def replace(name: str, target: Path) -> bool:
+        if len(moved) < moves:
+            moved.append(target.parent.rename(tmp_path / f"aside-{len(moved)}"))
+        return real(name, target)
+
+    monkeypatch.setattr(folder, "_replace", replace)
+    if not written:
+        with pytest.raises(StoreError, match="No such file"):
+            store.put("artifacts/a/table.arrow", b"data")
+        return
+    assert store.put("artifacts/a/table.arrow", b"data")
+    assert store.get("artifacts/a/table.arrow") == b"data"

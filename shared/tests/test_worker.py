@@ -1,27 +1,36 @@
-"""One task's way through a worker: skip, lease, commit, fail, retry."""
+"""One task's way through a worker: skip, lease, commit, fail, retry, cancel, and its turn beside requests."""
+
+from __future__ import annotations
 
 import json
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.servers.quiet import TasksOnly
 
+from poolbench.cancellation import Work, WorkCancelledError, between_steps, check_cancelled, working
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
-from poolbench.errors import CellError, InputError, StoreError
+from poolbench.errors import CellError, DamagedError, InputError, StoreError
 from poolbench.queue.leases import FolderLeases
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker import taskio
+from poolbench.worker import turns as module
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
+from poolbench.worker.turns import Turns
 from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
 
 KIND = "prober.double"
 
 
-class DoublingService:
+class DoublingService(TasksOnly):
     """Doubles a column; small, and real all through."""
 
     name = "prober"
@@ -35,12 +44,6 @@ class DoublingService:
             values = io.table("numbers").column("x").to_pylist()
             io.write_table(role, pa.table({"x": [2 * value for value in values]}), meta={"factor": 2})
             self.made.append(role)
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture
@@ -164,3 +167,152 @@ def test_a_cancelled_task_is_dropped_without_a_failure(artifacts: Artifacts, lea
     assert not artifacts.store.exists(failure_path(TASK.task_id))
     artifacts.store.delete(cancel_path(TASK.task_id))
     assert Worker(service, artifacts, leases).run(MESSAGE) == "done"
+
+
+LONG_TASK = Task(kind="prober.double", inputs={}, outputs={"a": "doubled.a"})
+
+
+class PanicError(BaseException):
+    """As a panic of Rust arrives in Python."""
+
+
+class OneHandler(TasksOnly):
+    """A service with one handler."""
+
+    name = "prober"
+
+    def __init__(self, handler: Callable[[Task, TaskIO], None]) -> None:
+        self.handlers = {LONG_TASK.kind: handler}
+
+
+def _run(handler: Callable[[Task, TaskIO], None], folder: Path) -> tuple[str, Artifacts]:
+    artifacts = Artifacts(FolderStore(folder / "store"))
+    worker = Worker(OneHandler(handler), artifacts, FolderLeases(folder / "leases"))
+    return worker.run(LONG_TASK.model_dump(mode="json")), artifacts
+
+
+@pytest.mark.parametrize("panics", [True, False])
+def test_what_is_no_exception_is_recorded_as_a_failure(tmp_path: Path, panics: bool) -> None:
+    def handler(task: Task, io: TaskIO) -> None:
+        if panics:
+            raise PanicError("index out of bounds")
+        sys.exit(3)
+
+    said, artifacts = _run(handler, tmp_path)
+    failure = json.loads(artifacts.store.get(failure_path(LONG_TASK.task_id)))
+    assert (said, failure["code"]) == ("failed", "internal")
+    assert ("PanicError: index out of bounds" if panics else "SystemExit: 3") in failure["reason"]
+
+
+def test_a_cancelled_run_ends_a_task_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same checks that end a request end a task, in every service."""
+    monkeypatch.setattr(taskio, "_LOOK_S", 0.0)
+    reached: list[str] = []
+
+    def handler(task: Task, io: TaskIO) -> None:
+        check_cancelled()
+        reached.append("begun")
+        artifacts = Artifacts(FolderStore(tmp_path / "store"))
+        artifacts.store.put(cancel_path(task.task_id), b"")
+        check_cancelled()
+        reached.append("ended")
+
+    said, _ = _run(handler, tmp_path)
+    assert (said, reached) == ("cancelled", ["begun"])
+
+
+def test_several_tables_are_committed_or_the_first_error_is_raised(tmp_path: Path) -> None:
+    roles = [f"table/{number}" for number in range(30)]
+    task = Task(
+        kind="prober.double", inputs={}, outputs={role: f"doubled.{number}" for number, role in enumerate(roles)}
+    )
+    artifacts = Artifacts(FolderStore(tmp_path / "store"))
+    io = TaskIO(task, artifacts)
+    io.write_tables({role: pa.table({"x": [number]}) for number, role in enumerate(roles)}, {"width": 1})
+    assert not io.missing
+    assert [artifacts.read_table(f"doubled.{number}")["x"].to_pylist() for number in range(30)] == [
+        [n] for n in range(30)
+    ]
+    assert artifacts.manifest("doubled.3").meta == {"width": 1}
+    (tmp_path / "store" / "artifacts" / "doubled.7" / "manifest.json").unlink()
+    (tmp_path / "store" / "artifacts" / "doubled.7" / "manifest.json").mkdir()
+    again = TaskIO(task, artifacts)
+    assert again.missing == {"table/7"}
+    with pytest.raises(DamagedError, match=r"doubled\.7"):
+        again.write_tables({role: pa.table({"x": [0]}) for role in roles[5:9]})
+    assert again.missing == {"table/7"}
+
+
+PATIENCE_S = 300.0
+
+
+def _request(turns: Turns, order: list[str]) -> threading.Thread:
+    """Start a request, and return when it waits for its turn."""
+
+    def ask() -> None:
+        with turns.request():
+            order.append("request")
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    waits = threading.Event()
+    while not turns._num_requests and thread.is_alive():
+        waits.wait(0.005)
+    return thread
+
+
+def test_a_request_waits_for_one_step_of_a_task() -> None:
+    turns, order = Turns(), list[str]()
+    with turns.task():
+        order.append("step")
+        asked = _request(turns, order)
+        assert order == ["step"]
+        check_cancelled()  # between two steps
+        order.append("step")
+    asked.join(PATIENCE_S)
+    assert order == ["step", "request", "step"]
+
+
+def test_a_task_waits_for_the_requests_before_it() -> None:
+    turns, order = Turns(), list[str]()
+    with turns.request():
+        asked = _request(turns, order)
+
+        def work() -> None:
+            with turns.task():
+                order.append("task")
+
+        task = threading.Thread(target=work, daemon=True)
+        task.start()
+    asked.join(PATIENCE_S)
+    task.join(PATIENCE_S)
+    assert order == ["request", "task"]
+
+
+def test_requests_do_not_stop_a_task_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    turns = Turns()
+    turns._num_requests = 1  # one that never gets its turn
+    with turns.task():
+        check_cancelled()
+
+
+def test_the_turn_is_free_after_an_error() -> None:
+    turns = Turns()
+    for turn in (turns.request, turns.task, turns.request):
+        with pytest.raises(ValueError), turn():
+            raise ValueError
+    with turns.task():
+        pass
+
+
+def test_a_step_also_checks_the_work_around_it() -> None:
+    work, steps = Work(), list[int]()
+    with working(work), between_steps(lambda: steps.append(1)):
+        check_cancelled()
+        work.cancel("enough")
+        with pytest.raises(WorkCancelledError, match="enough"):
+            check_cancelled()
+    assert steps == [1]
+    check_cancelled()
+    assert steps == [1]

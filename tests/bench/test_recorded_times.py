@@ -21,7 +21,7 @@ from poolbench_driver.job import prepare
 from poolbench_driver.stages.stage import Plan
 from poolbench_pooler.service import create
 
-SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"]}
+SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"], "limit": 60}
 BENCH = Path(__file__).parents[2] / "bench"
 
 
@@ -64,8 +64,8 @@ def rate(store: str, tmp_path: Path) -> float:
 def test_a_dry_run_and_a_simulation_take_the_times_of_a_recorded_run(
     rate: float, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--concepts", "hedging", "--strategies", "L1_pos_filtered", "--dry-run", "--display", "json"]
-    done = CliRunner().invoke(app, ["run", "--preset", "demo", "--gpus", "1", *options])
+    options = ["--concepts", "hedging", "--strategies", "L1_pos_filtered", "--limit", "60", "--dry-run"]
+    done = CliRunner().invoke(app, ["run", "--preset", "demo", "--gpus", "1", "--display", "json", *options])
     stages = {stage["kind"]: stage for stage in json.loads(done.stdout)["estimate"]["stages"]}
     plan = prepare(load_run_config(None, {**SMALL, "concepts": ["hedging"]}), session := open_session()).plan
     left = [task for task in annotations(plan) if not session.artifacts.exists(next(iter(task.outputs.values())))]

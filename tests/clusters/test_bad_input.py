@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import APIRouter
 from tests.servers import redis as redis_server
 from tests.servers.meddler import Fault, meddling
+from tests.servers.quiet import TasksOnly
 from tests.servers.services import cluster_environment, serving
 
 from poolbench.contracts.wire import SERVICES
@@ -32,17 +32,11 @@ from poolbench_driver.doctor.finding import check_session
 OTHER = Owner(store_id="0" * 32, store_uri="s3://of-another-cluster/x")
 
 
-class Idle:
+class Idle(TasksOnly):
     """A service without verbs, in the real HTTP application of a service."""
 
     def __init__(self, name: str) -> None:
         self.name, self.handlers = name, dict[str, Any]()
-
-    def routes(self, router: APIRouter) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture(scope="module")

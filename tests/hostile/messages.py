@@ -1,4 +1,4 @@
-"""Hostile queue messages: bytes that are no message, envelopes that ask for more, and tasks that nobody should do."""
+"""Hostile queue messages: those of `tests/queue/poison.py`, bytes and bodies drawn at random, and hostile tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hostile.values import NAMES, PICKLE, Raw, encode, hostile
+from tests.hostile.values import NAMES, encode, hostile
+from tests.queue.poison import NOTHING, POISON, good_envelope
 
 from poolbench.contracts.wire import SERVICES
 
@@ -23,6 +24,7 @@ _KINDS = {
     "steerer": ("generate", "continue"),
 }
 _TASK_SHARE = 0.35
+_RANDOM_SHARE = 0.1
 _BOMBS = (gzip.compress(b" " * 10_000_000, mtime=0), zlib.compress(b" " * 10_000_000))
 
 
@@ -43,11 +45,6 @@ class Message:
     raw: bytes = b""
     is_task: bool = False
 
-    @property
-    def shown(self) -> str:
-        """The message in one line."""
-        return f"#{self.number} {self.kind} for the {self.service}: {self.raw[:120]!r}"
-
 
 def message(seed: int, number: int) -> Message:
     """The message of this number."""
@@ -56,8 +53,12 @@ def message(seed: int, number: int) -> Message:
     if rng.random() < _TASK_SHARE:
         task = _hostile_task(service, rng)
         return Message(number, service, "hostile task", envelope(task, service), is_task=True)
-    name, make = rng.choice(_NO_MESSAGES if rng.random() < 0.5 else _ENVELOPES)
-    return Message(number, service, name, make(service, rng))
+    if rng.random() < _RANDOM_SHARE:
+        return Message(number, service, "random bytes", rng.randbytes(rng.choice((1, 100, 100_000))))
+    if rng.random() < _RANDOM_SHARE:
+        return Message(number, service, "random body", _with_body(rng.choice((*_BOMBS, rng.randbytes(200))), service))
+    kind = rng.choice(list(POISON))
+    return Message(number, service, kind, POISON[kind][0])
 
 
 def probe_task(service: str, number: int) -> dict[str, Any]:
@@ -68,32 +69,13 @@ def probe_task(service: str, number: int) -> dict[str, Any]:
 
 def envelope(task: Any, service: str, **headers: Any) -> bytes:
     """A message as Celery writes it."""
-    return json.dumps(_envelope(base64.b64encode(_arguments(task)).decode(), service, headers)).encode()
+    return _with_body(encode([[], {"task": task}, NOTHING]), service, **headers)
 
 
-def _arguments(task: Any) -> bytes:
-    nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-    return encode([[], {"task": task}, nothing])
-
-
-def _envelope(body: Any, service: str, headers: dict[str, Any]) -> dict[str, Any]:
-    name = f"poolbench-{service}"
-    properties = {
-        "correlation_id": "x",
-        "delivery_mode": 2,
-        "delivery_info": {"exchange": "", "routing_key": name},
-        "priority": 0,
-        "body_encoding": "base64",
-        "delivery_tag": "00000000-0000-0000-0000-000000000000",
-    }
-    plain = {"lang": "py", "task": "run_task", "id": "x", "root_id": "x", "retries": 0, "eta": None}
-    return {
-        "body": body,
-        "content-type": "application/json",
-        "content-encoding": "utf-8",
-        "headers": {**plain, "timelimit": [None, None], **headers},
-        "properties": properties,
-    }
+def _with_body(body: bytes, service: str, **headers: Any) -> bytes:
+    whole = good_envelope(f"poolbench-{service}")
+    changed = {"body": base64.b64encode(body).decode(), "headers": whole["headers"] | headers}
+    return json.dumps(whole | changed).encode()
 
 
 def _task(kind: str, task_id: str, **fields: Any) -> dict[str, Any]:
@@ -105,9 +87,6 @@ def _hostile_task(service: str, rng: random.Random) -> dict[str, Any]:
     """A task with a proper envelope; some are understood and must fail, some are none."""
     key = f"hostile.{rng.getrandbits(128):032x}"
     task = _task(f"{service}.{rng.choice(_KINDS[service])}", key, outputs={"x": key})
-    name = rng.choice(
-        ("kind", "task_id", "inputs", "outputs", "params", "schema_version", "restricted", "none", "field")
-    )
     values: dict[str, Callable[[], Any]] = {
         "kind": lambda: rng.choice(
             (f"{service}.nothing", "nobody.does", "", "os.system", "x" * 5000, None, hostile(rng))
@@ -119,79 +98,7 @@ def _hostile_task(service: str, rng: random.Random) -> dict[str, Any]:
         "schema_version": lambda: rng.choice((0, 2, 10**30, "1", None, True)),
         "restricted": lambda: rng.choice((True, "yes", hostile(rng))),
     }
+    name = rng.choice((*values, "none", "field"))
     if name == "field":
         return {**task, rng.choice(("x", "__class__", "\ud800")): hostile(rng)}
     return {**task, name: values[name]()} if name in values else task
-
-
-def _text(make: Callable[[random.Random], bytes]) -> Callable[[str, random.Random], bytes]:
-    return lambda service, rng: make(rng)
-
-
-def _with_body(make: Callable[[random.Random], Any]) -> Callable[[str, random.Random], bytes]:
-    return lambda service, rng: encode(_envelope(make(rng), service, {}))
-
-
-def _with_header(name: str, *values: Any) -> Callable[[str, random.Random], bytes]:
-    def make(service: str, rng: random.Random) -> bytes:
-        task = _task(f"{service}.{_KINDS[service][0]}", "hostile-header", outputs={"x": "hostile.1"})
-        body = base64.b64encode(_arguments(task)).decode()
-        return encode(_envelope(body, service, {name: rng.choice(values)}))
-
-    return make
-
-
-def _without(*names: str) -> Callable[[str, random.Random], bytes]:
-    def make(service: str, rng: random.Random) -> bytes:
-        whole = _envelope(base64.b64encode(b"[]").decode(), service, {})
-        name = rng.choice(names)
-        return encode({**{each: part for each, part in whole.items() if each != name}, **_spoilt(name, rng)})
-
-    return make
-
-
-def _spoilt(name: str, rng: random.Random) -> dict[str, Any]:
-    return rng.choice(({}, {name: hostile(rng)}, {name: None}))
-
-
-def _base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
-
-
-_NO_MESSAGES: tuple[tuple[str, Callable[[str, random.Random], bytes]], ...] = (
-    ("garbage", _text(lambda rng: rng.randbytes(rng.choice((1, 100, 100_000))))),
-    ("empty", _text(lambda rng: rng.choice((b"", b" ", b"\n\n")))),
-    ("invalid UTF-8", _text(lambda rng: b'{"body": "\xff\xfe\xc3"}')),
-    ("no object", _text(lambda rng: rng.choice((b"[1,2]", b"null", b"{}", b"0", b'"x"', b"true", b"NaN", b"[]")))),
-    ("deep", _text(lambda rng: b"[" * 200_000 + b"]" * 200_000)),
-    ("deep object", _text(lambda rng: b'{"a":' * 50_000 + b"1" + b"}" * 50_000)),
-    ("truncated", _text(lambda rng: encode(_envelope("W10=", "pooler", {}))[: rng.randrange(400)])),
-    ("pickle", _text(lambda rng: PICKLE)),
-    ("large", _text(lambda rng: b'{"x": "' + b"x" * 6_000_000 + b'"}')),
-    ("huge number", _text(lambda rng: b'{"body": ' + b"9" * 6000 + b"}")),
-)
-_ENVELOPES: tuple[tuple[str, Callable[[str, random.Random], bytes]], ...] = (
-    ("body no base64", _with_body(lambda rng: rng.choice(("***", "a", "\ud800", "=", "é")))),
-    ("body no text", _with_body(lambda rng: rng.choice((None, 1, [], {}, True, [1, 2])))),
-    (
-        "body scalar",
-        _with_body(lambda rng: _base64(rng.choice((b"1", b"null", b'"x"', b"[]", b"{}", b"[1,2,3]", b"[[],[],[]]")))),
-    ),
-    ("body garbage", _with_body(lambda rng: _base64(rng.randbytes(200)))),
-    ("body pickle", _with_body(lambda rng: _base64(PICKLE))),
-    ("body deep", _with_body(lambda rng: _base64(b"[" * 100_000 + b"]" * 100_000))),
-    ("body compressed", _with_body(lambda rng: _base64(rng.choice(_BOMBS)))),
-    ("task no object", _with_body(lambda rng: _base64(_arguments(rng.choice((None, 1, [], "x", Raw("NaN"))))))),
-    ("timelimit", _with_header("timelimit", "x", [1], ["a", "b"], {}, 5, [-1, -1])),
-    ("pause", _with_header("pause_s", "x", "9999-12-31T23:59:59+00:00", 10**30, [], -1, 61, True)),
-    ("expires", _with_header("expires", "x", "1970-01-01T00:00:00+00:00", 1, [], -1)),
-    ("retries", _with_header("retries", -1, 10**30, "x", None, 1e308, True, 99)),
-    (
-        "task name",
-        _with_header("task", "os.system", "celery.backend_cleanup", "", None, 1, [], "x" * 5000, "celery.chord"),
-    ),
-    ("id", _with_header("id", None, 1, [], {}, "")),
-    ("compression", _with_header("compression", "zlib", "application/x-gzip", "x", 1)),
-    ("group", _with_header("group", "x", {}, 1)),
-    ("part missing", _without("body", "headers", "properties", "content-type", "content-encoding")),
-)

@@ -1,9 +1,4 @@
-"""Every shuffle, split, subsample, bootstrap and permutation of the product, with the groups that it keeps whole.
-
-Matched pairs, and passages of one document, depend on one another. A draw that parts them lets a probe learn a passage
-from its twin, or makes an interval too narrow. So each draw in the code is listed here, by module and function. A new
-one fails the test until it is listed: with what it keeps whole, or with the reason why single rows do no harm.
-"""
+"""Every shuffle, split, subsample, bootstrap and permutation, and the folds that prober and audit share."""
 
 from __future__ import annotations
 
@@ -12,10 +7,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
+from poolbench.concepts import CONCEPTS
 from poolbench.statistics.bootstrap import group_weights
 from poolbench.statistics.folds import drawn_splits, grouped_folds
+from poolbench.steps.prober import ProbeParams
+from poolbench_corpora.audit import audit
+from poolbench_corpora.audit.training import TEXT_FEATURES
+from poolbench_corpora.planted import build_planted
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing.compression import dealt_folds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +36,6 @@ FUNCTIONS = {
     "bootstrap_counts", "group_weights", "group_mean_resamples", "mean_interval", "grouped_folds", "drawn_splits",
     "dealt_folds", "permuted_labels", "split_of", "thinned", "StratifiedKFold", "train_test_split", "randperm", "randn",
 }  # fmt: skip
-
 #: What stays together: groups are connected components of matched pair and document, unless said otherwise.
 KEEPS_GROUPS = {
     "poolbench.directions.registry:permuted_labels": "matched pairs: labels are swapped inside a pair",
@@ -193,3 +197,20 @@ def test_what_divides_groups_keeps_them_whole(name: str) -> None:
     assert len(np.unique(divided, axis=0)) > 1
     for group in range(40):
         assert len(np.unique(divided[groups == group], axis=0)) == 1
+
+
+@pytest.mark.parametrize(("concept", "seed"), [("contrast", 0), ("imdb_sentiment", 3)])
+def test_d1_of_a_surface_feature_is_the_figure_of_the_audit(concept: str, seed: int) -> None:
+    passages = build_planted(concept, seed=0, num_train=160, num_test=0, num_scorer=0)
+    found = audit(CONCEPTS.get(concept), passages, seed=seed, num_bootstrap=100)
+    train = Passages.from_table(passages.filter(pc.equal(passages["split"], "train")))
+    params = ProbeParams(seed=seed, num_bootstrap=100, num_permutations=1, sensitivity_c=())
+    design = Design.build(train, None, params)
+    np.testing.assert_array_equal(found.training.folds, design.folds)
+    np.testing.assert_array_equal(found.training.groups, train.groups)
+    for figure in found.figures:
+        if figure.name in TEXT_FEATURES:
+            vectors = PooledVectors.from_matrix(TEXT_FEATURES[figure.name](train.texts))
+            (d1,) = [m for m in probe_cell(design, vectors, None, params).measures if m.metric == "d1.auroc"]
+            assert figure.auroc == pytest.approx(d1.value, abs=1e-3)
+            assert figure.interval == pytest.approx((d1.ci_low, d1.ci_high), abs=3e-3)

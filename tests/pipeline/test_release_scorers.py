@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from poolbench.config import ModelRef
 from poolbench.contracts.results import result_table
-from poolbench.errors import NotFoundError, RestrictedError
+from poolbench.errors import NotFoundError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.scorer import TrainParams
 from poolbench.storage import Artifacts
@@ -94,13 +94,6 @@ def test_an_exported_scorer_is_imported_again(tmp_path: Path) -> None:
     assert {text: x.softmax(-1)[1].item() for text, x in logits_of(tmp_path / "again/contrast").items()} == (
         pytest.approx(expected, abs=1e-5)
     )
-
-
-def test_scorers_of_sensitive_concepts_stay(tmp_path: Path) -> None:
-    export = export_of(tmp_path, concepts=["toxicity"])
-    with pytest.raises(RestrictedError, match=r"toxicity: .* stay in the store"):
-        export_scorers(export, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_without_scorers_says_so(tmp_path: Path) -> None:

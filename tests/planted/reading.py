@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from poolbench.pooling.context import Words
 from poolbench.steps.prober import ProbeParams
 from poolbench_driver.suites.planted.judge import METRIC, Verdict, judge
 from poolbench_driver.suites.planted.passages import planted_passages
-from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS
+from poolbench_driver.suites.planted.signals import SIGNALS
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
@@ -39,20 +40,22 @@ class Read:
     texts: PassageTexts
 
 
+@cache
+def read(name: str) -> Read:
+    """Annotate the passages of a signal, once: it takes seconds for each."""
+    table = planted_passages(name)
+    ids, texts = table["passage_id"].to_pylist(), table["text"].to_pylist()
+    rows = annotate_rows(load_pipeline("annotator"), texts, texts, 10)
+    words = {key: Words.from_row(row) for key, row in zip(ids, rows, strict=True)}
+    train, test = (table.filter(pc.equal(table["split"], split)) for split in ("train", "test"))
+    return Read(train, test, PassageTexts(ids, texts, words))
+
+
 class Suite:
-    """The planted suite with its model; passages are annotated once."""
+    """The planted suite with its model."""
 
     def __init__(self) -> None:
         self.decoder: Decoder = load_decoder(resolve_model("planted"))
-        pipeline = load_pipeline("annotator")
-        self.read: dict[str, Read] = {}
-        for name in TEXTS:
-            table = planted_passages(name)
-            ids, texts = table["passage_id"].to_pylist(), table["text"].to_pylist()
-            rows = annotate_rows(pipeline, texts, texts, 10)
-            words = {key: Words.from_row(row) for key, row in zip(ids, rows, strict=True)}
-            train, test = (table.filter(pc.equal(table["split"], split)) for split in ("train", "test"))
-            self.read[name] = Read(train, test, PassageTexts(ids, texts, words))
 
     def verdicts(self, signals: Collection[str] = (), strategies: Collection[str] = ()) -> list[Verdict]:
         """Return what holds of some signals and strategies; of all where none are named."""
@@ -63,10 +66,10 @@ class Suite:
 
     def _rows(self, name: str, strategies: Collection[str]) -> Iterator[dict[str, Any]]:
         signal = next(signal for signal in SIGNALS if signal.id == name)
-        read = self.read[signal.texts or signal.id]
+        passages = read(signal.texts or signal.id)
         wanted = [of for of in (*signal.wins, *signal.loses) if not strategies or of in strategies]
-        tables = extract(self.decoder, read.texts, {signal.block: [Request.of(of) for of in wanted]})
-        train, test = Passages.from_table(read.train), Passages.from_table(read.test)
+        tables = extract(self.decoder, passages.texts, {signal.block: [Request.of(of) for of in wanted]})
+        train, test = Passages.from_table(passages.train), Passages.from_table(passages.test)
         design = Design.build(train, test, _PARAMS)
         for of in wanted:
             vectors = tables[f"{of}/{signal.block}"]
@@ -74,7 +77,7 @@ class Suite:
                 PooledVectors.from_table(
                     vectors.filter(pc.is_in(vectors["passage_id"], split["passage_id"])), passages.ids
                 )
-                for split, passages in ((read.train, train), (read.test, test))
+                for split, passages in ((passages.train, train), (passages.test, test))
             )
             measures = probe_cell(design, fitted, held_out, _PARAMS).measures
             found = next(measure for measure in measures if measure.metric == METRIC)

@@ -18,8 +18,10 @@ def echo(value: int, kind: str = "prober.echo") -> Task:
     return Task(kind=kind, outputs={"out": f"{kind}.{value}"}, params={"value": value})
 
 
-def _good() -> dict[str, Any]:
-    return Message(echo(0).model_dump(mode="json")).envelope(QUEUE)
+def good_envelope(queue: str = QUEUE) -> dict[str, Any]:
+    """A message that would be understood; its tag is fixed, so that a message is made again from its number."""
+    envelope = Message(echo(0).model_dump(mode="json")).envelope(queue)
+    return envelope | {"properties": envelope["properties"] | {"delivery_tag": "0" * 8}}
 
 
 def _raw(envelope: Any) -> bytes:
@@ -27,7 +29,7 @@ def _raw(envelope: Any) -> bytes:
 
 
 def _without(*path: str) -> bytes:
-    envelope = _good()
+    envelope = good_envelope()
     inner = envelope
     for part in path[:-1]:
         inner = inner[part]
@@ -36,22 +38,22 @@ def _without(*path: str) -> bytes:
 
 
 def _top(**fields: Any) -> bytes:
-    return _raw(_good() | {name.replace("_", "-"): value for name, value in fields.items()})
+    return _raw(good_envelope() | {name.replace("_", "-"): value for name, value in fields.items()})
 
 
 def _header(**headers: Any) -> bytes:
-    envelope = _good()
+    envelope = good_envelope()
     return _raw(envelope | {"headers": envelope["headers"] | headers})
 
 
 def _property(**properties: Any) -> bytes:
-    envelope = _good()
+    envelope = good_envelope()
     return _raw(envelope | {"properties": envelope["properties"] | properties})
 
 
 def _body(body: Any) -> bytes:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return _raw(_good() | {"body": base64.b64encode(raw).decode()})
+    return _raw(good_envelope() | {"body": base64.b64encode(raw).decode()})
 
 
 def _task(**fields: Any) -> bytes:
@@ -82,7 +84,7 @@ POISON: dict[str, tuple[bytes, str]] = {
     "lone surrogate": (b'{"body": "\\ud800"}', "lone surrogate"),
     "NaN": (b'{"body": NaN}', "NaN"),
     "infinite": (b'{"body": 1e999}', "too large"),
-    "truncated": (_raw(_good())[:-20], "not JSON"),
+    "truncated": (_raw(good_envelope())[:-20], "not JSON"),
     "deep list": (b"[" * 100_000, "nested deeper"),
     "deep object": (b'{"a":' * 100_000, "nested deeper"),
     "deep header": (_header(origin=json.loads("[" * 60 + "]" * 60)), "nested deeper"),

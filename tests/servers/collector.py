@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.servers.quiet import Quiet
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def collecting() -> Iterator[Collector]:
     """Listen on a free port of loopback."""
     collector = Collector("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             assert self.path == "/v1/traces"
@@ -70,9 +71,6 @@ def collecting() -> Iterator[Collector]:
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def log_message(self, *arguments: object) -> None:
-            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         collector.endpoint = f"http://127.0.0.1:{server.server_address[1]}"

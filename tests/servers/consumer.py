@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from ray.serve.schema import TaskProcessorConfig
+from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import StoreError
@@ -21,7 +21,7 @@ from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 
 
-class Echo:
+class Echo(TasksOnly):
     """Writes a parameter of the task, or fails as a service does whose store is away."""
 
     name = "prober"
@@ -55,13 +55,6 @@ class Echo:
     def away(self, task: Task, io: TaskIO) -> None:
         """Fails at every delivery."""
         raise StoreError("the store is away")
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        """Nothing to say."""
-        return {}
 
 
 def create() -> Echo:

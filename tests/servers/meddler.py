@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
 from tests.servers.background import answering
+from tests.servers.quiet import Quiet
 
 CODES = {409: "ConditionalRequestConflict", 500: "InternalError", 503: "SlowDown", 403: "AccessDenied"}
 
@@ -79,7 +80,7 @@ class Meddler:
         return random.choice(standing) if standing else None
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     owner: Meddler
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -122,9 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @contextmanager

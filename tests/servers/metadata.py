@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.background import answering
+from tests.servers.quiet import Quiet
 
 ROLE, SESSION, IDENTITY = "the-role", "session-of-the-machine", "token-of-the-pod"
 _ROLES = "/latest/meta-data/iam/security-credentials/"
@@ -36,7 +37,7 @@ class Metadata:
         return access_key, secret_key, ends.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet, BaseHTTPRequestHandler):
     owner: Metadata
 
     def _answer(self) -> None:
@@ -69,9 +70,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     do_GET = do_PUT = do_POST = _answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @contextmanager

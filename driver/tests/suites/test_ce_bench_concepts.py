@@ -1,31 +1,42 @@
-"""Sparse probing on concepts in the suite ce-bench: the plan, its rows, and the readers of the page."""
+"""Concepts, families and probing sets in the suite ce-bench: plans, rows, columns, and what is refused."""
 
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from driver.tests.page_reader import heads_of, tables_of, texts_of
+from driver.tests.page_reader import heads_of, part_of, tables_of, texts_of
+from driver.tests.suites import test_ce_bench as base
+from driver.tests.suites.test_ce_bench import MODEL, SUBJECTS, config_of, pair, plan_of, put_sae, put_stories
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import page_of
 from poolbench_driver.stages.scope import Scope, resolve_names
-from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, readers
+from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, read_sets, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, CeBenchScope, plan
+from poolbench_driver.suites.ce_bench.families import Entrant, families_of
+from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, CeBenchScope, check, plan, resolve
 from poolbench_driver.suites.ce_bench.report import reader_parts
+from poolbench_driver.suites.ce_bench.view import View
 
-MODEL = ModelInfo(resolve_model("demo"), 6, 256)
+CONCEPT_MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 LAYER = 3
 
 
@@ -38,8 +49,10 @@ def _plan(concepts: tuple[str, ...] = ("hedging", "narrative")) -> CeBenchPlan:
     if concepts:
         own = ConceptsConfig(concepts=concepts, strategies=(POOLING,), layers=(LAYER,), metrics=("d1",))
         names, strategies = resolve_names(own.model_copy(update={"fold_seeds": (1, 2, 3, 4)}))
-        probing = Scope(names, MODEL, tuple(strategies), saes={LAYER: SaeInput(saes[0].step.key, 10, saes[0].step)})
-    return plan(CeBenchScope(config, MODEL, saes, {"corrected": read_stories("planted", 0)}, probing=probing))
+        probing = Scope(
+            names, CONCEPT_MODEL, tuple(strategies), saes={LAYER: SaeInput(saes[0].step.key, 10, saes[0].step)}
+        )
+    return plan(CeBenchScope(config, CONCEPT_MODEL, saes, {"corrected": read_stories("planted", 0)}, probing=probing))
 
 
 def test_the_command_line_names_concepts_and_corpus() -> None:
@@ -131,3 +144,251 @@ def test_the_section_of_the_page_shows_readers_and_why_a_figure_is_missing(rows:
     lines = texts_of(table)
     assert lines[0][:3] == ["A1_mean along C1", "3", "0.950"]
     assert ["a, k = 2", "3", "", "0.800 ± 0.010", "collapsed"] in lines
+
+
+run, stories = base.run, base.stories
+ONE_TRAINING = "the figures of one training say nothing about another"
+
+
+def entrant(name: str, family: str | None, seed: int | None, score: float | None, **sparse: float | None) -> Entrant:
+    """Return an autoencoder with one score for all figures; `k1` is the mean of its sparse probes of one feature."""
+    metrics = ("ce.interpretability", "ce.contrastive", "ce.held_out", "ce.unexplained_variance")
+    row = {"value": score, "status": "ok" if score is not None else "too_few", "coverage": 1.0, "reason": ""}
+    columns = ("interpretability", "contrastive", "held_out")
+    subjects = {str(n): {"subject": str(n), **dict.fromkeys(columns, score)} for n in range(3)}
+    means = {int(k[1:]): value for k, value in sparse.items()}
+    return Entrant(name, "autoencoder", 3, "topk", dict.fromkeys(metrics, row), subjects, family, seed, sparse=means)
+
+
+def test_mean_deviation_range_and_separated_pairs_by_hand() -> None:
+    """a has 1 and 3: mean 2, deviation 1.414. b overlaps a; c lies above both."""
+    found = families_of(
+        [
+            entrant("c", "C", 0, 5.0, k1=0.9), entrant("c-s1", "C", 1, 6.0, k1=0.8),
+            entrant("a-s1", "A", 1, 3.0, k1=0.5), entrant("a", "A", 0, 1.0, k1=0.5),
+            entrant("b", "B", 0, 2.0, k1=0.6), entrant("b-s2", "B", 2, 4.0, k1=None),
+        ]
+    )  # fmt: skip
+    assert [(each.name, each.seeds) for each in found.all] == [("c", (0, 1)), ("a", (0, 1)), ("b", (0, 2))]
+    assert found.all[1].text("interpretability") == "2.000 ± 1.414 (1.000 to 3.000)"
+    assert [found.apart(name) for name in found.figures] == [(2, 3)] * 4 + [(1, 1)]
+    assert found.all[2].text("sparse probing, k = 1") == "not of all seeds"
+    (part,) = found.parts()
+    (table,) = tables_of(*part.blocks)
+    assert texts_of(table)[-1] == ["pairs that ranges separate", "", *["2 of 3"] * 4, "1 of 1"]
+    assert list(found.limits()) == [
+        "Over seeds of training, ranges of interpretability separate 2 of 3 pairs of families."
+    ]
+
+
+def test_ranges_that_touch_are_not_separated() -> None:
+    touching = [entrant("a", "A", 0, 1.0), entrant("a1", "A", 1, 2.0), entrant("b", "B", 0, 2.0)]
+    assert families_of([*touching, entrant("b1", "B", 1, 3.0)]).apart("interpretability") == (0, 1)
+
+
+def test_one_training_says_nothing_about_another() -> None:
+    alone = [entrant("a", "A", 0, 1.0), entrant("b", "B", 0, 2.0), entrant("c", None, None, 3.0)]
+    assert families_of(alone).all == [] and list(families_of(alone).parts()) == []
+    twins = [Entrant(f"{each.name} random", "random", 3, None, {}, null_of=each.name) for each in alone]
+    assert sum(ONE_TRAINING in each.text for each in View("demo", "own", [*alone, *twins]).problems()) == 1
+    untrained = View("demo", "own", [entrant("a", "A", 0, None)])
+    assert not any(ONE_TRAINING in each.text for each in untrained.problems())
+
+
+def test_two_trainings_that_say_one_seed_are_no_family() -> None:
+    found = families_of([entrant("a", "A", 0, 1.0), entrant("b", "A", 0, 2.0), entrant("c", "A", 1, 2.0)])
+    assert not found.all and found.unclear == ["a", "b", "c"]
+    assert next(found.limits()).startswith("a, b, c: the same seed")
+
+
+def _metadata(seed: Any, **others: Any) -> dict[str, Any]:
+    return {"metadata": {"model_name": "demo", "training_tokens": 1000, "seed": seed, **others}}
+
+
+def _families(folder: RunFolder) -> dict[str, tuple[str | None, int | None]]:
+    rows = folder.read_table("entrants").to_pylist()
+    return {row["entrant"]: (row["family"], row["seed"]) for row in rows if row["kind"] == "autoencoder"}
+
+
+def test_only_the_seed_may_differ(run: Callable[..., RunFolder], stories: str, tmp_path: Path) -> None:
+    """Of k, layer, tokens, architecture and a missing or unreadable seed, each makes a family of its own."""
+    settings = {"a": _metadata(0), "a-s1": _metadata(1)}
+    settings["tokens"] = _metadata(2, training_tokens=2000)
+    settings["layer"] = {**_metadata(2), "hook_name": "blocks.1.hook_resid_post"}
+    settings["k3"], settings["k4"] = ({**_metadata(2), "architecture": "topk", "k": k} for k in (3, 4))
+    settings |= {"none": {}, "word": _metadata("one"), "truth": _metadata(True)}
+    for number, (name, config) in enumerate(settings.items()):
+        put_sae(tmp_path / "saes" / name, number, **config)
+    found = _families(run(plan_of(tmp_path / "saes", stories=stories)))
+    assert found["a"][0] == found["a-s1"][0] and (found["a"][1], found["a-s1"][1]) == (0, 1)
+    seeded = [found[name][0] for name in ("a", "tokens", "layer", "k3", "k4")]
+    assert len(set(seeded)) == 5 and None not in seeded
+    assert {found[name] for name in ("none", "word", "truth")} == {(None, None)}
+
+
+def test_the_page_and_the_leaderboard_show_a_family(
+    run: Callable[..., RunFolder], stories: str, tmp_path: Path
+) -> None:
+    """Weights are random and features made by hand are those of every seed, so the deviation is 0."""
+    for number, name in enumerate(("own", "own-s1", "other")):
+        put_sae(tmp_path / "saes" / name, number, **(_metadata(number) if name != "other" else {}))
+    folder = run(plan_of(tmp_path / "saes", stories=stories))
+    page = page_of(folder)
+    score = next(
+        row["value"]
+        for row in folder.read_table("results").to_pylist()
+        if (row["entrant"], row["metric"]) == ("own", "ce.interpretability")
+    )
+    (table,) = tables_of(*part_of(page, "seeds").blocks)
+    assert texts_of(table)[0][:3] == ["own", "0, 1", f"{score:.3f} ± 0.000 ({score:.3f} to {score:.3f})"]
+    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
+
+
+def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_path: Path) -> None:
+    file = put_stories(tmp_path / "own.jsonl", [pair(subject, row) for subject in SUBJECTS for row in range(4)])
+    folders = [
+        run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
+    ]
+    assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
+    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders]) or pytest.fail()
+    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
+    (table,) = tables_of(*part_of(page, "seeds").blocks)
+    assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]
+
+
+TWO = ("planted-number", "planted-random")
+
+
+@pytest.fixture
+def saes(tmp_path: Path) -> Path:
+    """Return a folder with two autoencoders of block 3 and one of block 1."""
+    for seed, (name, block) in enumerate({"one": 3, "two": 3, "low": 1}.items()):
+        put_sae(tmp_path / "saes" / name, seed, hook_name=f"blocks.{block}.hook_resid_post")
+    return tmp_path / "saes"
+
+
+def plan_with(tmp_path: Path, saes: Path, **settings: Any) -> CeBenchPlan:
+    """Return the plan of a run with an empty store."""
+    session: Any = SimpleNamespace(services=None, artifacts=Artifacts(open_store(str(tmp_path / "store"))))
+    return plan(resolve(config_of(saes, **settings), session, MODEL))
+
+
+def test_the_command_line_names_sets() -> None:
+    config = load_run_config(None, {"suite": "ce-bench", "sets": ["planted-nu*"]})
+    assert isinstance(config, CeBenchConfig) and list(read_sets(config).by_set) == ["planted-number"]
+    assert config.hashed()["sets"] == ["planted-nu*"] and "sets" not in CeBenchConfig(suite="ce-bench").hashed()
+
+
+def test_sets_are_refused_by_name_before_anything_runs(saes: Path) -> None:
+    """The message has each set with its reason, and those that could be named."""
+    with pytest.raises(ConfigError) as caught:
+        check(config_of(saes, sets=("planted-*",)))
+    said = str(caught.value)
+    for reason in (
+        "planted-relation: it has 3 labels (cause, concession, time)",
+        "planted-depth: it asks for values",
+        "planted-pos: its input is span",
+        "planted-next-sentence: its input is text_pair",
+        "planted-role: its input is span",
+        "of the named ones: planted-agreement, planted-bigram-shift, planted-comparison, planted-number",
+    ):
+        assert reason in said
+    with pytest.raises(UnknownNameError, match="planted-number"):
+        check(config_of(saes, sets=("planted-numbr",)))
+    with pytest.raises(CorpusError, match="no such set in corpus real"):
+        check(config_of(saes, sets=("planted-number",), corpus={"source": "real"}))
+
+
+def test_a_refused_set_ends_in_one_line(
+    driver: Callable[..., CompletedProcess[str]], environment: dict[str, str]
+) -> None:
+    done = driver(environment, "run", "--suite", "ce-bench", "--sets", "planted-number,planted-pos")
+    assert done.returncode == 2 and "planted-pos: its input is span" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+OWN = """id: {id}
+type: syntax
+phenomenon: own
+input: text
+source: own
+revision: '1'
+licence: CC0-1.0
+citation: none
+fidelity: same
+reader: table
+parameters: {{file: {id}.csv}}
+"""
+
+
+def test_sets_of_a_folder_are_read_and_a_damaged_one_is_left_out(saes: Path, tmp_path: Path) -> None:
+    """The readers of the suite holmes read them. A set may not have the name of a concept of the run."""
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    for name in ("own", "hedging", "damaged"):
+        (folder / f"{name}.yaml").write_text(OWN.format(id=name))
+        lines = [f"{n},A text {n}.,{'ab'[n % 2]}" for n in range(40)]
+        (folder / f"{name}.csv").write_text("\n".join(["id,text,label", *lines, "x,,a"]))
+    (folder / "damaged.csv").write_text("nothing")
+    config = config_of(saes, sets=("own", "damaged"), corpus={"source": str(folder)})
+    found = read_sets(config)
+    assert {split: table.num_rows for split, table in found.by_set["own"].items()} == {"train": 28, "test": 8}
+    assert any("damaged" in note for note in found.notes) and len(found.notes) == 2
+    assert set(found.notes) < set(plan_with(tmp_path, saes, sets=config.sets, corpus=config.corpus).scope.notes) | {""}
+    with pytest.raises(ConfigError, match="hedging: a concept of the run has this name"):
+        read_sets(config_of(saes, sets=("hedging",), concepts=("hedging",), corpus={"source": str(folder)}))
+    with pytest.raises(CorpusError, match="no probing set can be read"):
+        read_sets(config_of(saes, sets=("damaged",), corpus={"source": str(folder)}))
+
+
+def test_every_entrant_probes_every_set_on_the_texts_of_d1(saes: Path, tmp_path: Path) -> None:
+    made = plan_with(tmp_path, saes, sets=TWO)
+    tasks = [task for task in made.tasks.values() if task.kind == SPARSE.kind]
+    probes = [task for task in made.tasks.values() if task.kind == PROBE.kind]
+    assert len(tasks) == len(probes) == 2 * 2  # sets and layers
+    for sparse, dense in zip(tasks, probes, strict=True):
+        own, others = SPARSE.params_of(sparse), PROBE.params_of(dense)
+        for name in ("concept", "seed", "fold_seeds", "folds", "num_bootstrap", "primary_c", "tolerance"):
+            assert getattr(own, name) == getattr(others, name), name
+        for role in ("passages/train", "passages/test"):
+            assert sparse.inputs[role] == dense.inputs[role] in made.local
+        assert any(role.startswith("sae/") for role in dense.inputs)
+    entrants = {"coordinates 3": 3, "coordinates 1": 1, "one": 3, "two": 3, "low": 1}
+    entrants |= {f"{name} random": layer for name, layer in entrants.items() if not name.startswith("coord")}
+    assert set(made.sets.sparse) == {(name, layer, entrant) for name in TWO for entrant, layer in entrants.items()}
+    assert not made.concepts.sparse and set(made.sets.sparse.values()) <= set(made.producers)
+    read = [task for task in made.tasks.values() if task.kind == "extractor.features"]
+    assert len(read) == 2 + 2 * 2 * 2  # of each layer the stories, and both splits of each set
+    inputs = {key for task in made.tasks.values() for key in task.inputs.values()}
+    assert inputs <= set(made.local) | set(made.producers)
+
+
+def test_a_set_leaves_the_keys_of_concepts_and_stories_alone(saes: Path, tmp_path: Path) -> None:
+    alone = plan_with(tmp_path, saes / "one", concepts=("hedging",))
+    both = plan_with(tmp_path, saes / "one", concepts=("hedging",), sets=("planted-number",))
+    assert set(alone.producers) < set(both.producers) and both.concepts.sparse == alone.concepts.sparse
+    params = {PROBE.params_of(task).concept: task.params for task in both.tasks.values() if task.kind == PROBE.kind}
+    assert params["hedging"] | {"concept": "planted-number"} == params["planted-number"]
+
+
+def test_sets_are_columns_beside_concepts(tmp_path: Path) -> None:
+    """A set is the task of its rows, since a concept would have to be registered."""
+    store = Artifacts(open_store(str(tmp_path)))
+    for name, value in (("hedging", 0.9), ("planted-number", 0.7)):
+        measures = [Measure.of("d1.auroc", value), Measure.of("d1.direction.C1", value - 0.1, direction="C1")]
+        store.write_table(f"d1.{name}", t.table_from_rows([each.to_row() for each in measures], t.MEASURES))
+        sparse = [Measure.of("sparse.auroc", value, params={"k": 1})]
+        store.write_table(f"sparse.{name}", t.table_from_rows([each.to_row() for each in sparse], t.MEASURES))
+    work = ConceptProbes(SimpleNamespace()).work  # type: ignore[arg-type]
+    source, rows = RowSource(store, {}, {}), []
+    for name, column in (("hedging", "concept"), ("planted-number", "task")):
+        planned = ConceptProbes(work, {(name, 3): f"d1.{name}"}, {(name, 3, "one"): f"sparse.{name}"})
+        rows += [{"task": "stories", **row} for row in concept_rows(planned, source, column)]
+    assert {row["task"] for row in rows} == {"stories", "planted-number"}
+    found = {each.name: each for each in readers(rows)}
+    assert {name: dict(each.values) for name, each in found.items()} == {
+        f"{POOLING}, probe of all dimensions": {"hedging": 0.9, "planted-number": 0.7},
+        f"{POOLING} along C1": {"hedging": 0.8, "planted-number": pytest.approx(0.6)},
+        "one, k = 1": {"hedging": 0.9, "planted-number": 0.7},
+    }
+    assert found["one, k = 1"].mean == pytest.approx(0.8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.tests.suites.test_holmes_page import folder  # noqa: F401  (a fixture)
+from driver.tests.suites.test_holmes import folder  # noqa: F401  (a fixture)
 from recipes.probing.page import page, picture
 
 from poolbench_driver.records import RunFolder

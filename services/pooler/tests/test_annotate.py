@@ -1,13 +1,16 @@
-"""The shipped pipeline on easy and on awkward texts."""
+"""The shipped pipeline, clauses and TF-IDF: by hand, on awkward texts, and against scikit-learn."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 
+import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
-from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
 from poolbench.settings import PoolerSettings
 from poolbench_pooler.annotate import (
     BATCH_SIZE,
@@ -17,10 +20,11 @@ from poolbench_pooler.annotate import (
     dep_scheme,
     load_pipeline,
     parse,
+    segment_clauses,
     tokenize,
 )
 from poolbench_pooler.core import parse_together
-from poolbench_pooler.keywords import DocumentFrequencies
+from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords, term
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {
@@ -179,3 +183,120 @@ def test_a_killed_process_is_an_error_of_the_infrastructure(
     with pytest.raises(MemoryError, match="was killed"):
         list(columns)
     assert len(list(parse_together(pipeline, texts, texts))) == 200
+
+
+# (words with UPOS, head, relation) and the clause of each word.
+UD_CASES = {
+    "main and adverbial clause": (
+        "We/PRON/1/nsubj stayed/VERB/1/root because/SCONJ/4/mark it/PRON/4/nsubj rained/VERB/1/advcl ./PUNCT/1/punct",
+        [0, 0, 1, 1, 1, 0],
+    ),
+    "relative clause interrupts": (
+        "The/DET/1/det man/NOUN/5/nsubj who/PRON/3/nsubj left/VERB/1/acl:relcl was/AUX/5/cop old/ADJ/5/root",
+        [0, 0, 1, 1, 0, 0],
+    ),
+    "open complement stays": (
+        "She/PRON/1/nsubj wants/VERB/1/root to/PART/3/mark leave/VERB/1/xcomp",
+        [0, 0, 0, 0],
+    ),
+    "noun conjunct stays": (
+        "Cats/NOUN/3/nsubj and/CCONJ/2/cc dogs/NOUN/0/conj sleep/VERB/3/root",
+        [0, 0, 0, 0],
+    ),
+    "verb conjunct opens": (
+        "He/PRON/1/nsubj sat/VERB/1/root and/CCONJ/3/cc wept/VERB/1/conj",
+        [0, 0, 1, 1],
+    ),
+    "predicate without a verb": (
+        "He/PRON/2/nsubj is/AUX/2/cop tall/ADJ/2/root but/CCONJ/6/cc she/PRON/6/nsubj is/AUX/6/cop short/ADJ/2/conj",
+        [0, 0, 0, 1, 1, 1, 1],
+    ),
+    "two sentences": ("Go/VERB/0/root Stop/VERB/1/root", [0, 1]),
+    "one word": ("Yes/INTJ/0/root", [0]),
+}
+CLEARNLP = "Go/VERB/0/ROOT to/ADP/0/prep town/NOUN/1/pobj if/SCONJ/5/mark you/PRON/5/nsubj can/AUX/0/advcl"
+
+
+def parts(case: str) -> tuple[list[int], list[str], list[str]]:
+    rows = [word.split("/") for word in case.split()]
+    return [int(row[2]) for row in rows], [row[3] for row in rows], [row[1] for row in rows]
+
+
+@pytest.mark.parametrize("name", UD_CASES)
+def test_ud(name: str) -> None:
+    case, expected = UD_CASES[name]
+    assert segment_clauses(*parts(case)) == expected
+
+
+def test_clearnlp() -> None:
+    assert segment_clauses(*parts(CLEARNLP)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_empty() -> None:
+    assert segment_clauses([], [], []) == []
+
+
+def test_unknown_label_is_an_error() -> None:
+    with pytest.raises(CellError, match="SB"):
+        segment_clauses([1, 1], ["SB", "root"], ["NOUN", "VERB"])
+
+
+TRAIN = [["the", "cat"], ["the", "dog"], ["The", "cat", "sat", "."]]
+
+
+def test_document_frequencies_by_hand() -> None:
+    frequencies = DocumentFrequencies.of(TRAIN)
+    assert frequencies.num_documents == 3
+    assert frequencies.counts == {"the": 3, "cat": 2, "dog": 1, "sat": 1}
+    assert frequencies.idf("the") == pytest.approx(0.0)
+    assert frequencies.idf("cat") == pytest.approx(math.log(4 / 3))
+    assert frequencies.idf("unseen") == pytest.approx(math.log(4))
+
+
+def test_keywords_by_hand() -> None:
+    # the: 3 x 0; cat: 2 x .288 = .575; bird: 1 x 1.386; dog: 1 x .693.
+    words = ["The", "cat", ",", "the", "bird", "the", "Cat", "dog"]
+    frequencies = DocumentFrequencies.of(TRAIN)
+    bird, cat, dog = {4}, {1, 6}, {7}
+    assert _flagged(flag_keywords(words, frequencies, 1)) == bird
+    assert _flagged(flag_keywords(words, frequencies, 2)) == bird | dog
+    assert _flagged(flag_keywords(words, frequencies, 3)) == bird | dog | cat
+    assert _flagged(flag_keywords(words, frequencies, 9)) == bird | dog | cat, "a word of every text is none"
+
+
+def _flagged(flags: list[bool]) -> set[int]:
+    return {index for index, flag in enumerate(flags) if flag}
+
+
+def test_ties_go_to_the_first_word() -> None:
+    frequencies = DocumentFrequencies.of([["a"]])
+    assert flag_keywords(["y", "x", "z"], frequencies, 2) == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("Cat", "cat"), ("3rd", "3rd"), ("42", None), ("...", None), ("🙂", None), ("שלום", "שלום")],
+)
+def test_terms_have_letters(word: str, expected: str | None) -> None:
+    assert term(word) == expected
+
+
+def test_agrees_with_scikit_learn() -> None:
+    generator = np.random.default_rng(0)
+    draw = [[f"w{i}" for i in generator.zipf(1.5, size=60) if i < 200] for _ in range(40)]
+    train, passage = draw[:-1], draw[-1]
+    vectorizer = TfidfVectorizer(analyzer=lambda words: words, smooth_idf=True, norm=None).fit(train)
+    counts = vectorizer.transform([passage]).toarray()[0] / vectorizer.idf_
+    values = counts * (vectorizer.idf_ - 1)
+    scores = dict(zip(vectorizer.get_feature_names_out(), values, strict=True))
+    seen = [word for word in passage if word in scores]
+    flags = flag_keywords(seen, DocumentFrequencies.of(train), 10)
+    chosen = {word for word, flag in zip(seen, flags, strict=True) if flag}
+    others = set(seen) - chosen
+    assert len(chosen) == 10
+    assert min(scores[word] for word in chosen) >= max(scores[word] for word in others)
+
+
+def test_passage_without_terms() -> None:
+    assert flag_keywords(["1", "!"], DocumentFrequencies.of(TRAIN), 10) == [False, False]
+    assert flag_keywords([], DocumentFrequencies.of(TRAIN), 10) == []

@@ -1,14 +1,20 @@
-"""Concepts over HTTP: the same checks and messages as in the command line, and nothing half-written."""
+"""Concepts over HTTP: the checks and messages of the command line, and the documented commands."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.servers.services import TOKEN, serving
+from tests.waiting import PATIENCE_S
 
 from poolbench.http.api import build_api
 from poolbench.library import Library
@@ -120,3 +126,25 @@ def test_removing_what_is_not_there_or_not_of_requests(client: TestClient) -> No
     assert client.delete("/concepts/none_such").status_code == 404
     assert client.delete("/concepts/No").status_code == 422
     assert client.delete("/concepts/hedging").status_code == 404, "built-in concepts stay"
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
+def test_the_commands_for_http_work_as_typed(tmp_path: Path) -> None:
+    shutil.copytree(DOCS / "examples" / "messages", tmp_path / "docs" / "examples" / "messages")
+    section = (DOCS / "own-concepts.md").read_text("utf-8").partition("## Over HTTP")[2]
+    found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    store = open_store(str(tmp_path / "store"))
+    with serving({"pooler": PoolerService(lambda: Library(store))}) as address:
+        environment = {**os.environ, "B": address, "H": f"Authorization: Bearer {TOKEN}"}
+        done = subprocess.run(
+            ["bash", "-e", "-c", found[1]],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [done.stdout.count(f'"registered":{value}') for value in ("false", "true")] == [1, 1]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [], "the reader's folder stays as it was"
+    assert '"concepts":[{"id":"gratitude"' in done.stdout and done.stdout.endswith('{"removed":"gratitude"}')

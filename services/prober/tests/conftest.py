@@ -1,8 +1,11 @@
 """Planted passages and vectors."""
 
+import hashlib
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from threadpoolctl import threadpool_limits
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
 from poolbench.steps.prober import ProbeParams
@@ -90,3 +93,17 @@ def make_passages():
 @pytest.fixture(scope="session")
 def make_vectors_table():
     return vectors_table
+
+
+@pytest.fixture(scope="session")
+def bits_under_threads():
+    """The hashes of an array that is computed under 1, 2 and 4 threads: one if the bits are the same."""
+
+    def hashes(compute):
+        found = set()
+        for num_threads in (1, 2, 4):
+            with threadpool_limits(num_threads):
+                found.add(hashlib.sha256(compute().tobytes()).hexdigest())
+        return found
+
+    return hashes

@@ -1,22 +1,30 @@
-"""D1 of planted cells: signal, chance, and every typed null."""
+"""D1 of planted cells: signal, chance, folds that keep groups together, fallbacks, and every typed null."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.directions import Direction
+from poolbench.directions import Direction, DirectionContext, compute_direction
 from poolbench.errors import CellError, InputError
+from poolbench.pooling import STRATEGIES, TokenContext, Words
+from poolbench.pooling.batch import Request, Weighing, pool_layer
+from poolbench.statistics import auroc
+from poolbench.statistics.folds import connected_groups, grouped_folds
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure
 from poolbench_prober.inputs.corpus import Passages, control_labels, matched_pairs
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.solver.fits import fit_probes
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 
 
@@ -281,3 +289,155 @@ def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, pl
     assert rows["d1.auroc_test",].status == "failed"
     assert "width 8" in rows["d1.auroc_test",].reason
     assert rows["d1.auroc",].status == "ok"
+
+
+WIDTH, TRIGGER = 6, "because"
+COLUMNS = ("start", "end", "head", "sentence", "clause", "keyword")
+NO_WORDS = Words(**{name: np.zeros(0, dtype=int) for name in COLUMNS}, upos=[], dep=[], lemma=[], entity=[])
+#: The first of two words has all that strategies look for, except clause arcs, which are the second's.
+TWO_WORDS = Words(
+    start=np.array([0, 1]), end=np.array([1, 2]), upos=["NOUN", "PUNCT"], dep=["nsubj", "advcl"], head=[0, 1],
+    lemma=[TRIGGER, "."], entity=["LOC", ""], sentence=np.zeros(2, dtype=int), clause=np.zeros(2, dtype=int),
+    keyword=np.array([True, False]),
+)  # fmt: skip
+READERS = [spec.id for spec in STRATEGIES.all() if spec.reads_annotations]
+#: Windows that are longer than the negatives and shorter than the positives, in tokens.
+WINDOWS = {
+    "W1_first_k": (16, 24),
+    "W2_last_k": (16, 24),
+    "W3_middle_k": (16, 24),
+    "W2_last_4": (4, 12),
+    "W2_last_8": (8, 16),
+    "W4_hierarchical": (3, 12),
+}
+
+
+def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
+    """Vectors [n, D] of states that drift with position, the same in both classes, and what applied [n]."""
+    rng = np.random.default_rng(5)
+    contexts, states, signals = [], [], []
+    for passage_id, label in zip(passages.ids, passages.labels, strict=True):
+        length = lengths[label]
+        offsets = np.stack([np.arange(length), np.arange(1, length + 1)], axis=1)
+        words = TWO_WORDS if label else NO_WORDS
+        contexts.append(TokenContext(passage_id, offsets, np.zeros(length, dtype=bool), words=words))
+        states.append(torch.from_numpy(rng.normal(size=(length, WIDTH)).astype(np.float32)))
+        states[-1][:, 0] += torch.linspace(8, 0, length)
+        first = np.r_[inflow[label], np.zeros(length - 1)]
+        signals.append({"inflow": first})
+    spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
+    request = Request.of(strategy_id, spec.params_for([TRIGGER]))
+    vectors_BSD, outcomes, _ = pool_layer(states, Weighing.of(contexts, [request]), signals)
+    return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
+
+
+def statuses(train, params, make_vectors_table, matrix, applied):
+    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train.ids)
+    result = probe_cell(Design.build(train, None, params), vectors, None, params)
+    assert all(measure.value is None for measure in result.measures)
+    return {measure.status for measure in result.measures}
+
+
+@pytest.mark.parametrize("strategy_id", READERS)
+def test_what_only_one_class_can_select_is_no_result(train, params, make_vectors_table, strategy_id):
+    matrix, applied = pooled(train, strategy_id)
+    assert applied == [label == 1 for label in train.labels]
+    direction = compute_direction("C1", DirectionContext(matrix, train.labels, np.empty((0, 2), dtype=int)))
+    assert auroc(train.labels, matrix @ direction.vector) > 0.95, "the fallback would carry the label"
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+@pytest.mark.parametrize("strategy_id", WINDOWS)
+def test_windows_that_only_one_class_exceeds_are_no_result(train, params, make_vectors_table, strategy_id):
+    matrix, applied = pooled(train, strategy_id, lengths=WINDOWS[strategy_id])
+    assert applied == [label == 1 for label in train.labels]
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+def test_attention_that_only_one_class_receives_is_no_result(train, params, make_vectors_table):
+    matrix, applied = pooled(train, "S1_attention", inflow=(0.0, 1.0))
+    assert applied == [label == 1 for label in train.labels]
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+def test_every_strategy_that_may_fall_back_on_length_is_here():
+    windows = {spec.id for spec in STRATEGIES.all() if spec.family == "window"}
+    assert windows == set(WINDOWS)
+
+
+def test_groups_are_connected_components():
+    pairs = ["p", "p", None, "q", None]
+    documents = ["d1", "d2", "d2", "d3", None]
+    # rows 0-1 by pair, 1-2 by document; 3 and 4 alone
+    np.testing.assert_array_equal(connected_groups(pairs, documents), [0, 0, 0, 1, 2])
+
+
+def test_equal_keys_of_different_kinds_do_not_link():
+    np.testing.assert_array_equal(connected_groups(["x", None], [None, "x"]), [0, 1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1)), min_size=30, max_size=120), st.integers(0, 5))
+def test_folds_never_split_a_group(rows, seed):
+    groups = np.unique([group for group, _ in rows], return_inverse=True)[1]
+    labels = np.array([label for _, label in rows])
+    try:
+        folds = grouped_folds(groups, labels, 3, seed)
+    except CellError as error:
+        assert error.status in ("too_few", "one_class")
+        return
+    assert all(len(set(folds[groups == group])) == 1 for group in np.unique(groups))
+    for fold in range(3):
+        assert set(labels[folds == fold]) == {0, 1}
+
+
+def test_matched_pairs_give_exactly_balanced_folds():
+    groups = np.repeat(np.arange(50), 2)
+    labels = np.tile([1, 0], 50)
+    folds = grouped_folds(groups, labels, 5, seed=3)
+    np.testing.assert_array_equal(np.bincount(folds), [20] * 5)
+    assert all(labels[folds == fold].mean() == 0.5 for fold in range(5))
+
+
+def test_classes_are_stratified_without_pairs():
+    labels = np.repeat([1, 0], [40, 60])
+    folds = grouped_folds(np.arange(100), labels, 5, seed=0)
+    np.testing.assert_array_equal(np.bincount(folds[labels == 1]), [8] * 5)
+    np.testing.assert_array_equal(np.bincount(folds[labels == 0]), [12] * 5)
+
+
+def test_folds_depend_on_the_seed_only():
+    groups, labels = np.arange(60), np.tile([1, 0], 30)
+    np.testing.assert_array_equal(grouped_folds(groups, labels, 5, 1), grouped_folds(groups, labels, 5, 1))
+    assert (grouped_folds(groups, labels, 5, 1) != grouped_folds(groups, labels, 5, 2)).any()
+
+
+def test_too_few_groups_and_one_class_are_typed():
+    with pytest.raises(CellError, match="4 groups") as caught:
+        grouped_folds(np.repeat(np.arange(4), 10), np.tile([1, 0], 20), 5, 0)
+    assert caught.value.status == "too_few"
+    with pytest.raises(CellError) as caught:
+        grouped_folds(np.arange(20), np.ones(20, dtype=int), 5, 0)
+    assert caught.value.status == "one_class"
+
+
+def cross_validated(vectors, labels, folds):
+    scores = np.empty(len(labels))
+    for fold in np.unique(folds):
+        held = folds == fold
+        fit = fit_probes(vectors[~held], labels[~held, None], np.ones(1))
+        scores[held] = fit.scores(vectors[held])[:, 0]
+    return auroc(labels, scores, folds)
+
+
+def test_ungrouped_folds_fall_below_chance_without_signal_and_grouped_do_not():
+    ungrouped, grouped = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        pairs = np.repeat(np.arange(60), 2)
+        labels = np.tile([1, 0], 60)
+        vectors = rng.normal(size=(60, 128))[pairs] + 0.1 * rng.normal(size=(120, 128))
+        ungrouped.append(cross_validated(vectors, labels, grouped_folds(np.arange(120), labels, 5, seed)))
+        grouped.append(cross_validated(vectors, labels, grouped_folds(pairs, labels, 5, seed)))
+    assert np.mean(ungrouped) < 0.4
+    assert abs(np.mean(grouped) - 0.5) < 0.03

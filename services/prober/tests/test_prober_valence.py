@@ -1,8 +1,6 @@
 """Preference shift: hand computations, invariances, and an independent implementation in loops."""
 
 import math
-import sys
-from subprocess import run
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +12,11 @@ from sklearn.decomposition import PCA
 from poolbench.contracts.tables import WORDS, directions_schema, table_from_rows, vector_column
 from poolbench.errors import InputError, TooLargeError
 from poolbench.steps.prober import ValenceParams
+from poolbench_prober.d1.published import unit_rows
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.valence import shifts
+from poolbench_prober.valence.reading import common_plane
+from poolbench_prober.valence.words import valences
 
 PARAMS = ValenceParams(num_bootstrap=200)
 METRICS = ("shift.valence", "shift.variance", "shift.log_variance")
@@ -255,25 +256,20 @@ def test_a_plane_of_one_dimension_or_of_equal_words(shift_of):
     assert (found["shift.plane_share"].status, found["shift.valence"].value) == ("collapsed", 0)
 
 
-THREADS = """
-import hashlib, sys
-import numpy as np
-from threadpoolctl import threadpool_limits
-from poolbench_prober.valence.reading import common_plane
-from poolbench_prober.valence.words import valences
-from poolbench_prober.d1.published import unit_rows
-rng = np.random.default_rng(0)
-unit, groups = unit_rows(rng.normal(size=(300, 512))), np.repeat(["domain", "positive", "negative"], 100)
-with threadpool_limits(int(sys.argv[1])):
-    plane = common_plane(np.arange(300), unit, unit_rows(rng.normal(size=(300, 512))), rng.normal(size=300))
-    found = valences(unit, groups)
-print(hashlib.sha256(plane.before_m2.tobytes() + plane.after_m2.tobytes() + found.tobytes()).hexdigest())
-"""
+def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+    rng = np.random.default_rng(0)
+    unit, other, valence = (
+        unit_rows(rng.normal(size=(300, 512))),
+        unit_rows(rng.normal(size=(300, 512))),
+        rng.normal(size=300),
+    )
+    groups = np.repeat(["domain", "positive", "negative"], 100)
 
+    def computed():
+        plane = common_plane(np.arange(300), unit, other, valence)
+        return np.concatenate([plane.before_m2, plane.after_m2, valences(unit, groups)], axis=None)
 
-def test_the_same_bits_under_any_number_of_threads():
-    hashes = {run([sys.executable, "-c", THREADS, n], capture_output=True, check=True).stdout for n in ("1", "2")}
-    assert len(hashes) == 1
+    assert len(bits_under_threads(computed)) == 1
 
 
 @pytest.mark.parametrize("width", [12, 300])

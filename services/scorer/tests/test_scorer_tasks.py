@@ -1,18 +1,23 @@
-"""The service's tasks, in a folder store."""
+"""The service's tasks, names of scorers, and scorers of sensitive concepts, in a folder store."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fastapi.testclient import TestClient
 
 from poolbench.contracts.tables import PROMPTS, TEXTS, table_from_rows
-from poolbench.errors import InputError
-from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.scorers import named_scorers, record_gate
+from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError
+from poolbench.steps.scorer import CONFIG, REPORT
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench.storage.scorers import name_scorer, named_scorers, record_gate
 from poolbench_scorer.http.requests import ScoreRequest
+from poolbench_scorer.models.shelf import ScorerShelf
 from poolbench_scorer.service import ScorerService, create
 from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.training.train import Trained
@@ -129,3 +134,91 @@ def test_an_import_as_a_task_works_without_passages(
     run(service, artifacts, "scorer.train", inputs=inputs, outputs=outputs, params=given)
     (auroc,) = (row for row in artifacts.read_table("scorer.train.m").to_pylist() if row["metric"] == "scorer.auroc")
     assert (auroc["value"], auroc["status"]) == (None, "no_scorer")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff garbage", b"[]", b"null", b'{"base": "minilm"}', b"[" * 9999])
+def test_a_damaged_pointer_is_left_out_and_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    store = FolderStore(tmp_path)
+    name_scorer(store, "scorer.train.1", "hedging", "minilm", requested=False)
+    store.put("scorers/contrast/minilm.json", content)
+    store.put("scorers/stray.json", b"{}")
+    assert [one["concept"] for one in ScorerShelf(Artifacts(store)).listing()] == ["hedging"]
+    assert "scorers/contrast/minilm.json is damaged: train or import that scorer again" in caplog.text
+    with pytest.raises(NotFoundError, match=r"no scorer 'contrast'.*Train one"):
+        ScorerShelf(Artifacts(store)).resolve("contrast")
+
+
+def test_a_damaged_scorer_is_listed_as_failed_beside_the_others(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    for key, concept in (("scorer.train.1", "hedging"), ("scorer.train.2", "contrast")):
+        artifacts.write(key, {CONFIG: b'{"kind": "head"}', REPORT: b"{}"})
+        name_scorer(artifacts.store, key, concept, "minilm", requested=False)
+    path = tmp_path / artifacts.manifest("scorer.train.1").files[CONFIG].path
+    path.write_bytes(path.read_bytes().replace(b"head", b"hxad"))
+    found = {entry["concept"]: entry for entry in ScorerShelf(artifacts).listing()}
+    assert (found["contrast"]["status"], found["hedging"]["status"]) == ("ok", "failed")
+    assert "does not match the hash" in found["hedging"]["reason"]
+
+
+def test_no_run_changes_what_a_name_means_and_a_request_does(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    shelf = ScorerShelf(artifacts)
+
+    def make(key: str, *, requested: bool) -> None:
+        artifacts.write(key, {CONFIG: b'{"kind": "head", "concept": "contrast"}', REPORT: b"{}"})
+        name_scorer(artifacts.store, key, "contrast", "minilm", requested=requested)
+        time.sleep(0.02)  # the times of two records differ
+
+    for key in ("scorer.train.1", "scorer.train.2", "scorer.train.1"):
+        make(key, requested=False)
+        assert shelf.resolve("contrast") == shelf.resolve("contrast@minilm") == "scorer.train.1"
+    for key in ("scorer.train.3", "scorer.train.2", "scorer.train.3"):
+        make(key, requested=True)
+        assert shelf.resolve("contrast") == key
+    make("scorer.train.4", requested=False)
+    listed = shelf.listing()
+    assert {entry["scorer"] for entry in listed if entry["default"]} == {"scorer.train.3"}
+    assert len(listed) == 4 and all(shelf.resolve(entry["id"]) == entry["scorer"] for entry in listed)
+
+
+def test_a_scorer_answers_by_its_names_after_its_concept_was_removed(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    artifacts.write("scorer.train.1", {CONFIG: b'{"kind": "head", "concept": "removed"}', REPORT: b"{}"})
+    artifacts.store.put("scorers/removed/minilm.json", b'{"base": "minilm", "scorer": "scorer.train.1"}')
+    shelf = ScorerShelf(artifacts)
+    names = ("removed", "removed@minilm", shelf.listing()[0]["id"], "scorer.train.1")
+    assert [shelf.resolve(name) for name in names] == ["scorer.train.1"] * len(names)
+    with pytest.raises(UnknownConceptError, match="contrast"):
+        shelf.resolve("contrst")
+
+
+def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    shelf = ScorerShelf(Artifacts(store))
+    record_gate(store, "contrast", "scorer.train.1", "scorer.gate.1", passed=True, reason="")
+    assert shelf.gate("scorer.train.1", "contrast") == {"passed": True, "reason": None}
+    assert shelf.gate("scorer.train.2", "contrast") is None and shelf.gate("scorer.train.1", "hedging") is None
+    (record,) = store.list("scorers/contrast/gates/")
+    store.put(record.path, b"[]")
+    with pytest.raises(IntegrityError, match=r"contrast/gates/.* is damaged; remove it"):
+        shelf.gate("scorer.train.1", "contrast")
+
+
+def test_sensitive_scorers_are_not_served(
+    service: ScorerService,
+    client: TestClient,
+    artifacts: Artifacts,
+    minilm_training: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    artifacts.write("restricted.scorer", minilm_training.files)
+    artifacts.write_table("restricted.measures", minilm_training.measures)
+    outputs = {"scorer": "restricted.scorer", "measures": "restricted.measures"}
+    run(service, artifacts, "scorer.train", inputs={}, outputs=outputs, params={"concept": "toxicity"})
+    for scorer in ("toxicity", "restricted.scorer", "restricted.scorer.train.abc"):
+        answer = client.post("/score", json={"texts": ["anything"], "scorer": scorer})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "restricted")
+    monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
+    assert client.post("/score", json={"texts": ["anything"], "scorer": "restricted.scorer"}).status_code == 200

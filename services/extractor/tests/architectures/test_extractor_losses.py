@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from services.extractor.tests.test_extractor_recovered import KEEP, LOSS_RECOVERED, measured, plain_losses
+from services.extractor.tests.test_extractor_features import KEEP, LOSS_RECOVERED, measured, plain_losses
 
 from poolbench_extractor.features import coordinates
 from poolbench_extractor.models.decoder import Decoder

@@ -1,4 +1,4 @@
-"""The completions API, asked by the OpenAI client itself."""
+"""The completions API, asked by the OpenAI client itself: completions and chats, and what clients send beside them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.testclient import TestClient
+from pydantic import BaseModel, ValidationError
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from poolbench_steerer.http.completions.answer import ChatAnswer
+from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
+from poolbench_steerer.http.completions.errors import OpenAIRoute
+from poolbench_steerer.http.completions.run import Part
+from poolbench_steerer.tokens import Tokens
 
 PROMPT = "The river"
 STRONG = 60.0
@@ -215,3 +226,253 @@ def test_unknown_paths_and_wrong_methods_are_errors_of_the_api(http, method, pat
 def test_the_largest_seed_takes_several_samples(complete):
     made = complete(temperature=1.0, n=3, seed=2**63 - 1)
     assert len({choice.text for choice in made.choices}) == 3
+
+
+TALK = [
+    {"role": "user", "content": "Where does the river run?"},
+    {"role": "assistant", "content": "Past the mill."},
+    {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "then?"}]},
+]
+TALK_SAID = [TALK[0], TALK[1], {"role": "user", "content": "And then?"}]
+OPTIONS: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0}
+
+
+@pytest.fixture
+def ask(client: openai.OpenAI, tiny_model: Path) -> Any:
+    def chat(messages: Any = TALK, extra: Any = None, **options: Any) -> Any:
+        body = {"ignore_eos": True} | (extra or {})
+        return client.chat.completions.create(
+            model=str(tiny_model), messages=messages, extra_body=body, **OPTIONS | options
+        )
+
+    return chat
+
+
+def prompt_ids(folder: Path) -> list[int]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = tokenizer.apply_chat_template(TALK_SAID, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def test_a_chat_is_the_completion_of_the_models_own_template(ask, http, tiny_model):
+    ids = prompt_ids(tiny_model)
+    made = ask(logprobs=True, top_logprobs=2)
+    body = {"model": str(tiny_model), "prompt": ids, "ignore_eos": True, "logprobs": 2} | OPTIONS
+    (completed,) = http.post("/v1/completions", json=body).json()["choices"]
+    (choice,) = made.choices
+    assert (made.object, choice.message.role, choice.finish_reason) == ("chat.completion", "assistant", "length")
+    assert choice.message.content == completed["text"]
+    assert made.usage.prompt_tokens == len(ids) and made.usage.completion_tokens == 12
+    found = choice.logprobs.content
+    assert [token.token for token in found] == completed["logprobs"]["tokens"]
+    assert [token.logprob for token in found] == pytest.approx(completed["logprobs"]["token_logprobs"], abs=1e-4)
+    for token in found:
+        best, second = token.top_logprobs
+        assert best.logprob == token.logprob >= second.logprob  # greedy
+        assert bytes(best.bytes).decode(errors="replace") == best.token or best.token.startswith("token_id:")
+
+
+def test_a_stream_of_a_chat_says_what_the_whole_answer_says(ask):
+    options = {"n": 2, "temperature": 0.8, "seed": 5, "logprobs": True}
+    whole = ask(**options)
+    texts, logprobs, roles, usage = ["", ""], [[], []], ["", ""], None
+    for chunk in ask(stream=True, stream_options={"include_usage": True}, **options):
+        assert chunk.object == "chat.completion.chunk"
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content
+            roles[choice.index] += choice.delta.role or ""
+            logprobs[choice.index] += [token.logprob for token in choice.logprobs.content]
+    assert texts == [choice.message.content for choice in whole.choices] and texts[0] != texts[1]
+    assert roles == ["assistant"] * 2 and usage == whole.usage
+    for index, choice in enumerate(whole.choices):
+        assert logprobs[index] == pytest.approx([token.logprob for token in choice.logprobs.content], abs=1e-5)
+
+
+def test_a_steered_chat_has_its_receipt(ask, unit_vectors: np.ndarray):
+    steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "alpha": 60.0}
+    steered = ask(extra={"steering": steering}).choices[0]
+    assert steered.message.content != ask().choices[0].message.content
+    proof = steered.model_extra["steering_receipt"]
+    assert proof["positions_changed"] == proof["positions_expected"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, "refuses these messages: only users and assist"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "judge", "content": "a"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, "messages.0"),
+        ({"max_tokens": 1000}, "window"),
+        ({"messages": [{"role": "user", "content": "loaf " * 400}]}, "window"),
+        ({"top_logprobs": 2}, "top_logprobs is for logprobs: true"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_400_that_says_why(ask, change, said):
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(**change)
+    assert said in caught.value.message
+
+
+def test_a_model_without_a_template_says_what_to_do(tiny_model, model_ref):
+    from poolbench.errors import InputError
+    from poolbench_steerer.tokens import Tokens
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = None
+    with pytest.raises(InputError, match=r"no chat template; send a prompt to /v1/completions"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+    tokenizer.chat_template = "{{ nothing.at.all }}"
+    with pytest.raises(InputError, match="refuses these messages: 'nothing' is undefined"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+    tokenizer.chat_template = "{# #}"
+    with pytest.raises(InputError, match="empty prompt"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+
+
+ASKED = {"role": "user", "content": "What is a tide?"}
+SAID = {"role": "assistant", "content": "Water."}
+# An answer as openai.ChatCompletionMessage.model_dump() gives it, as api.openai.com writes it, and as LiteLLM keeps it.
+DUMPED = SAID | {"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": None}
+SENT = SAID | {"refusal": None, "annotations": []}
+LITELLM = SAID | {"tool_calls": None, "function_call": None, "provider_specific_fields": {"refusal": None}}
+
+
+@pytest.mark.parametrize("answer", [SAID, DUMPED, SENT, LITELLM, SAID | {"tool_calls": [], "name": None}])
+def test_an_answer_is_taken_back_in_the_form_that_a_client_keeps_it_in(answer: dict[str, Any]):
+    body = ChatBody.model_validate({"messages": [ASKED, answer, ASKED]})
+    assert body.conversation == [ASKED, SAID, ASKED]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store": False},
+        {"metadata": None},
+        {"metadata": {"run": "a"}},
+        {"service_tier": "auto"},
+        {"modalities": ["text"]},
+        {"prompt_cache_key": "k", "safety_identifier": "s", "user": "u"},
+        {"verbosity": "medium", "reasoning_effort": "none"},
+        {"tools": [], "tool_choice": "auto"},
+        {"functions": [], "function_call": "auto"},
+        {"response_format": {"type": "text"}, "logit_bias": {}},
+        {"stop": [], "logprobs": None, "top_logprobs": None},
+        {"add_generation_prompt": True, "chat_template_kwargs": {}, "add_special_tokens": False},
+        {"an_option_of_tomorrow": None},
+    ],
+)
+def test_options_that_change_nothing_are_taken(options: dict[str, Any]):
+    body = ChatBody.model_validate({"messages": [ASKED], "max_tokens": 8} | options)
+    assert body.conversation == [ASKED]
+    completion = body.completion([1, 2])
+    assert (completion.prompts, completion.max_tokens, completion.stops) == ([[1, 2]], 8, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"store": True}, "store"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ({"add_special_tokens": True}, "add_special_tokens"),
+        ({"an_option_of_tomorrow": 1}, "an_option_of_tomorrow"),
+    ],
+)
+def test_options_that_would_change_something_are_refused_by_name(options: dict[str, Any], named: str):
+    with pytest.raises(ValidationError) as refused:
+        ChatBody.model_validate({"messages": [ASKED]} | options)
+    assert [issue["loc"] for issue in refused.value.errors()] == [(named,)]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "tool", "tool_call_id": "a", "content": "42"}, "calls of tools"),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function"}]}, "calls of tools"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "f"}}, "calls of tools"),
+        ({"role": "assistant", "content": None}, "content"),
+        (SAID | {"refusal": "I cannot say."}, "refusal"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}, "image_url"),
+    ],
+)
+def test_messages_that_hold_more_than_text_are_refused_with_the_reason(message: dict[str, Any], reason: str):
+    with pytest.raises(ValidationError) as refused:
+        ChatBody.model_validate({"messages": [ASKED, message]})
+    assert reason in str(refused.value)
+
+
+def test_null_is_no_prompt():
+    with pytest.raises(ValidationError, match="prompt"):
+        CompletionBody.model_validate({"prompt": None})
+
+
+def byte_level() -> tuple[Tokens, list[int]]:
+    tokenizer = Tokenizer(models.BPE(vocab={**_letters(), "Ġa": 256}, merges=[("Ġ", "a")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _tokens(tokenizer)
+
+
+def sentencepiece() -> tuple[Tokens, list[int]]:
+    pieces = {"<unk>": 0, "▁": 1, "▁a": 2, "a": 300}
+    pieces |= {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=pieces, merges=[("▁", "a")], unk_token="<unk>", byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return _tokens(tokenizer)
+
+
+def _letters() -> dict[str, int]:
+    return {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+
+
+def _tokens(tokenizer: Tokenizer) -> tuple[Tokens, list[int]]:
+    tokens = Tokens(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    return tokens, list(tokens.encode_plain(TEXT))
+
+
+TEXT = " a \N{GRINNING FACE}é a"
+
+
+@pytest.mark.parametrize("kind", [byte_level, sentencepiece])
+def test_bytes_of_tokens_make_the_text_also_where_a_token_is_part_of_a_character(kind: Any):
+    tokens, ids = kind()
+    assert any("\ufffd" in tokens.decode([token]) for token in ids)
+    parts = Part(0, TEXT, tuple(ids), tuple({token: -1.0} for token in ids), "stop")
+    (choice,) = ChatAnswer("m", 1, [""], 1, tokens, True).whole([parts])["choices"]
+    content = choice["logprobs"]["content"]
+    assert b"".join(bytes(token["bytes"]) for token in content).decode().strip() == TEXT.strip()
+    partial = [token for token in content if token["token"].startswith("token_id:")]
+    assert len(partial) == 4 + 2 and all(len(token["bytes"]) == 1 for token in partial)
+
+
+class Body(BaseModel):
+    """A body with one field."""
+
+    prompt: str
+
+
+def test_a_body_without_its_type_names_the_header() -> None:
+    """As `curl -d` sends it."""
+    router, api = APIRouter(route_class=OpenAIRoute), FastAPI()
+
+    @router.post("/v1/completions")
+    def answer(body: Body) -> str:
+        return body.prompt
+
+    api.include_router(router)
+    client = TestClient(api)
+    refused = client.post("/v1/completions", content=b'{"prompt": "a"}')
+    assert refused.status_code == 400
+    assert "Content-Type: application/json" in refused.json()["error"]["message"]
+    assert client.post("/v1/completions", json={"prompt": "a"}).json() == "a"
