@@ -145,35 +145,56 @@ def is_constant(predicted: np.ndarray) -> bool:
     return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))
 
 
+#: Tolerance at which the probes of all C are compared on dev first, because large C are slow to fit; and how far below
+#: the best score one may be to be fitted fully. Scores of rough and full probes differ by less than half of that, where
+#: dev has instances enough that one more or less right does not matter.
+_ROUGH, _NEAR, _ENOUGH = 0.03, 0.01, 200
+
+
 def fit_converged(problem: Problem, c_values: Sequence[float]) -> Fitted:
     """Return the probe of the C that is best on dev, of equal ones the smallest.
 
+    Of several classes, rough probes of all C say which come near the best. These are fitted fully and compared again.
+
     Raises:
-        CellError: `one_class` if train has one, `not_converged` if the probe of any C did not converge.
+        CellError: `one_class` if train has one, `not_converged` if a probe that is fitted fully did not converge.
     """
-    train, dev = problem.rows["train"], problem.rows["dev"]
-    vectors, values, tolerance = problem.vectors_nD[train], problem.values[train], problem.params.tolerance
-    if problem.is_regression:
-        fits, classes = fit_regressions(vectors, values, c_values, tolerance), np.zeros(0, dtype=int)
-    else:
-        classes, codes = np.unique(values, return_inverse=True)  # a class that train lacks is never predicted
-        if len(classes) < 2:
-            raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
-        fits = fit_classifiers(vectors, codes, len(classes), c_values, tolerance)
-    predicted = {}
-    for c, linear in zip(c_values, fits, strict=True):
+    classes = np.zeros(0, dtype=int) if problem.is_regression else np.unique(problem.values[problem.rows["train"]])
+    if not problem.is_regression and len(classes) < 2:
+        raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
+    if len(classes) > 2 and len(c_values) > 1 and len(problem.rows["dev"]) >= _ENOUGH:
+        rough_scores = {c: dev_score for c, (_, _, dev_score) in _on_dev(problem, classes, c_values, _ROUGH).items()}
+        best = max(rough_scores.values())
+        c_values = [c for c in c_values if rough_scores[c] >= best - _NEAR]
+    probes = _on_dev(problem, classes, c_values, problem.params.tolerance)
+    for c, (linear, _, _) in probes.items():
         if not linear.converged:
             reason = f"gradient ratio {linear.gradient_ratio:.1e} above the tolerance, C = {c}"
             raise CellError(Status.NOT_CONVERGED, reason)
+    best_c = max(sorted(probes), key=lambda c: probes[c][2])
+    linear, predicted, _ = probes[best_c]
+    details = {"C": best_c, "gradient_ratio": linear.gradient_ratio, "num_iterations": linear.num_iterations}
+    return Fitted(predicted, details)
+
+
+def _on_dev(
+    problem: Problem, classes: np.ndarray, c_values: Sequence[float], tolerance: float
+) -> dict[float, tuple[Linear, np.ndarray, float]]:
+    """Return by C the probe, its predictions of all instances, and its score on dev (-inf if that has none).
+
+    Args:
+        classes: Classes that train has; one that it lacks is never predicted.
+    """
+    train, dev = problem.rows["train"], problem.rows["dev"]
+    vectors, values = problem.vectors_nD[train], problem.values[train]
+    if problem.is_regression:
+        fits = fit_regressions(vectors, values, c_values, tolerance)
+    else:
+        fits = fit_classifiers(vectors, np.searchsorted(classes, values), len(classes), c_values, tolerance)
+    by_c = {}
+    for c, linear in zip(c_values, fits, strict=True):
         scores_nK = linear.scores(problem.vectors_nD)
-        predicted[c] = scores_nK[:, 0] if problem.is_regression else classes[scores_nK.argmax(axis=1)]
-    best = c_values[0]
-    if len(c_values) > 1:
-        ones = np.ones((1, len(dev)))
-        on_dev = {
-            c: float(score(problem.is_regression, problem.values[dev], of[dev], ones)[0]) for c, of in predicted.items()
-        }
-        best = max(sorted(on_dev), key=lambda c: np.nan_to_num(on_dev[c], nan=-np.inf))
-    best_fit = fits[list(c_values).index(best)]
-    details = {"C": best, "gradient_ratio": best_fit.gradient_ratio, "num_iterations": best_fit.num_iterations}
-    return Fitted(predicted[best], details)
+        predicted = scores_nK[:, 0] if problem.is_regression else classes[scores_nK.argmax(axis=1)]
+        (dev_score,) = score(problem.is_regression, problem.values[dev], predicted[dev], np.ones((1, len(dev))))
+        by_c[c] = linear, predicted, float(np.nan_to_num(dev_score, nan=-np.inf))
+    return by_c

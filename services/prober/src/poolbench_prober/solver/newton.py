@@ -16,7 +16,7 @@ from poolbench_prober.solver.interface import Loss
 from poolbench_prober.solver.kernel import Kernel, RitzBasis
 
 MAX_NEWTON_STEPS = 100
-#: Largest relative error of the weights of a probe that counts as converged.
+#: Largest relative error of the weights of a probe that counts as converged, unless the tolerance is larger.
 ACCURACY = 1e-3
 #: Steps in float64 without progress after which a probe is given up.
 _MAX_STUCK = 8
@@ -71,7 +71,7 @@ class Newton:
         distance to the optimum. Where the weights are zero themselves, a gradient that much smaller must do.
         """
         small = norm_BP <= tolerance * self.start_norm
-        close = norm_BP <= ACCURACY * self.weight_norm
+        close = norm_BP <= max(ACCURACY, tolerance) * self.weight_norm
         tiny = norm_BP <= ACCURACY * tolerance * self.start_norm
         return self.backend.numpy(small & (close | tiny))
 
