@@ -5,6 +5,7 @@ float32 step does not improve continues in float64 with the whole spectrum of th
 C).
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +17,7 @@ from poolbench_prober.solver.interface import Loss
 from poolbench_prober.solver.kernel import Kernel, RitzBasis
 
 MAX_NEWTON_STEPS = 100
-#: Largest relative error of the weights of a probe that counts as converged, unless the tolerance is larger.
+#: Largest relative error of the weights of a probe that counts as converged.
 ACCURACY = 1e-3
 #: Steps in float64 without progress after which a probe is given up.
 _MAX_STUCK = 8
@@ -52,8 +53,12 @@ class Newton:
         self.num_steps, self.num_stuck = np.zeros(shape, dtype=int), np.zeros(shape, dtype=int)
         self.double, self.given_up = np.full(shape, not single), np.zeros(shape, dtype=bool)
 
-    def solve(self, tolerance: float) -> None:
-        """Take steps until every probe has converged, is given up, or the steps are spent."""
+    def solve(self, tolerance: float, hopeless: Callable[[], np.ndarray] | None = None) -> None:
+        """Take steps until every probe has converged, is given up, or the steps are spent.
+
+        Args:
+            hopeless: Called after each step; returns further probes to give up [B, P].
+        """
         for _ in range(MAX_NEWTON_STEPS):
             check_cancelled()
             active = ~self.converged(self.norm, tolerance) & ~self.given_up
@@ -63,6 +68,8 @@ class Newton:
                 probes = active & (self.double != single)
                 if probes.any():
                     self._step(probes, single)
+            if hopeless is not None:
+                self.given_up |= hopeless()
 
     def converged(self, norm_BP: Array, tolerance: float) -> np.ndarray:
         """Return whether gradients of these norms are small compared with the gradient at zero and the weights [B, P].
@@ -71,7 +78,7 @@ class Newton:
         distance to the optimum. Where the weights are zero themselves, a gradient that much smaller must do.
         """
         small = norm_BP <= tolerance * self.start_norm
-        close = norm_BP <= max(ACCURACY, tolerance) * self.weight_norm
+        close = norm_BP <= ACCURACY * self.weight_norm
         tiny = norm_BP <= ACCURACY * tolerance * self.start_norm
         return self.backend.numpy(small & (close | tiny))
 
