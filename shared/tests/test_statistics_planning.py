@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_test
+from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_size, mcnemar_test
 from poolbench.statistics.training_size import recommend_training_size, required_training_size, total_size
 
 
@@ -162,3 +162,26 @@ def test_mcnemar_is_the_exact_binomial_test():
     assert mcnemar_test(0, 0) == 1.0 and mcnemar_test(3, 3) == 1.0
     with pytest.raises(ValueError, match="negative"):
         mcnemar_test(-1, 3)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([(0.0225, 0.0025)], 503),
+        ([(0.0025, 0.0225)], 503),
+        ([(0.3, 0.0)], 25),
+        ([(0.2, 0.1), (0.1, 0.1)], None),  # half of the pilots have no power
+        ([(0.2, 0.1)] * 4 + [(0.1, 0.11)], None),  # one of five has another sign
+        ([(0.1001, 0.1)], None),  # more passages than are tried
+    ],
+)
+def test_the_smallest_number_of_passages_with_power(shares: list[tuple[float, float]], expected: int | None) -> None:
+    assert mcnemar_size(shares) == expected
+
+
+def test_the_power_of_several_pilots_is_the_mean_of_each() -> None:
+    shares = [(0.2, 0.1), (0.3, 0.1), (0.25, 0.2)]
+    n = mcnemar_size(shares, 0.6)
+    assert n is not None
+    before, after = (np.mean([mcnemar_power(*pair, count).power for pair in shares]) for count in (n - 1, n))
+    assert before < 0.6 <= after

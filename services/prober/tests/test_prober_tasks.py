@@ -15,10 +15,11 @@ from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.instances import instance_vectors
 from poolbench_prober.inputs.vectors import PooledVectors, joined
-from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
+from poolbench_prober.probing import Targets, TaskProbes, models, predictions_table, task_measures
 from poolbench_prober.probing.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
+C_VALUES = TaskParams().c_values
 
 
 def targets_table(labels=None, values=None, splits=None, groups=None, words=None):
@@ -137,6 +138,43 @@ def test_regularisation_is_chosen_on_dev():
     fits = fit_regressions(vectors[splits == "train"], values[splits == "train"], [1e-3, 1.0], 1e-6)
     better = int(np.argmax([np.corrcoef(f.scores(vectors[dev])[:, 0], values[dev])[0, 1] for f in fits]))
     assert rows["probe.pearson"].details["fits"][0]["C"] == (1e-3, 1.0)[better]
+
+
+def drawn_problem(num: int, width: int, num_classes: int, seed: int) -> models.Problem:
+    """Classes that a linear function of the vectors makes, with noise; a third of the instances is dev."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((num, width)) * np.arange(1, width + 1) ** -0.5
+    scores = vectors @ rng.standard_normal((width, num_classes))
+    values = (scores + 0.7 * scores.std() * rng.standard_normal(scores.shape)).argmax(axis=1)
+    rows = dict(zip(("train", "dev"), np.split(rng.permutation(num), [2 * num // 3]), strict=True))
+    return models.Problem(vectors, values, rows, num_classes, TaskParams(), seed)
+
+
+@pytest.mark.parametrize(("num", "width", "num_classes"), [(300, 20, 3), (900, 60, 8), (150, 200, 5)])
+def test_probes_that_are_left_behind_change_no_choice(
+    num: int, width: int, num_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = 0
+    for seed in range(6):
+        problem = drawn_problem(num, width, num_classes, seed)
+        raced = models.fit_converged(problem, C_VALUES)
+        with monkeypatch.context() as patch:
+            patch.setattr(models, "_MARGIN", np.inf)
+            all_fitted = models.fit_converged(problem, C_VALUES)
+        assert raced.details["C"] == all_fitted.details["C"]
+        assert np.array_equal(raced.predicted, all_fitted.predicted)
+        classes = np.unique(problem.values[problem.rows["train"]])
+        probes = models._on_dev(problem, classes, C_VALUES, models._Race(problem, classes))
+        left += sum(not probe.linear.converged for probe in probes.values())
+    assert left > 0
+
+
+def test_a_probe_that_was_left_behind_by_mistake_is_fitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = drawn_problem(300, 20, 3, 0)
+    expected = models.fit_converged(problem, C_VALUES)
+    monkeypatch.setattr(models._Race, "__call__", lambda self, weights, _: np.ones(weights.shape[1], dtype=bool))
+    found = models.fit_converged(problem, C_VALUES)
+    assert (found.details["C"], found.predicted.tolist()) == (expected.details["C"], expected.predicted.tolist())
 
 
 def test_a_drawn_split_keeps_groups_whole_in_the_shares_70_10_20():

@@ -1,6 +1,8 @@
 """McNemar's exact test of two classifiers on the same passages, its power, and its type-M and type-S errors."""
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,3 +104,37 @@ def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[
     tail = stats.binom.sf(critical - 1, pairs, share)
     fewer = stats.binom.sf(critical - 2, np.maximum(pairs - 1, 0), share)
     return tail, 2 * pairs * share * fewer - pairs * tail
+
+
+def mcnemar_size(
+    shares: Sequence[tuple[float, float]], power: float = 0.8, alpha: float = 0.05, most: int = 10**7
+) -> int | None:
+    """Return the smallest number of passages at which the mean power over several pilots is at least `power`.
+
+    Power rises with the number of passages, which a bisection relies on: the number of discordant pairs is random, so
+    the steps of the exact test are not seen.
+
+    Args:
+        shares: p01 and p10 of each pilot, as `mcnemar_power`. One whose difference is 0, or has another sign than that
+            of all together, has no power at any size.
+        most: Largest number to try.
+
+    Returns:
+        None if no number up to `most` is enough.
+    """
+    sign = np.sign(sum(p01 - p10 for p01, p10 in shares))
+    right = [(p01, p10) for p01, p10 in shares if (p01 - p10) * sign > 0]
+    if not 0 < power < 1:
+        raise ValueError(f"a power lies between 0 and 1, got {power}")
+    if len(right) <= power * len(shares):
+        return None
+
+    def is_enough(n: int) -> bool:
+        return sum(mcnemar_power(*pair, n, alpha).power for pair in right) >= power * len(shares)
+
+    enough = 1
+    while not is_enough(enough):
+        if enough >= most:
+            return None
+        enough = min(8 * enough, most)
+    return bisect_left(range(enough), True, lo=1, key=is_enough)

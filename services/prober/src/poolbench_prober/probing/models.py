@@ -11,7 +11,7 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.solver.fits import fit_probes, fit_ridge, fit_softmax
-from poolbench_prober.solver.interface import ProbeFit, SoftmaxFit
+from poolbench_prober.solver.interface import GiveUp, ProbeFit, SoftmaxFit
 
 
 class Problem(NamedTuple):
@@ -62,17 +62,23 @@ class Linear:
 
 
 def fit_classifiers(
-    vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, c_values: Sequence[float], tolerance: float
+    vectors_nD: np.ndarray,
+    codes: np.ndarray,
+    num_classes: int,
+    c_values: Sequence[float],
+    tolerance: float,
+    give_up: GiveUp | None = None,
 ) -> list[Linear]:
     """Return one L2-logistic classifier for each C.
 
     Args:
         codes: Class numbers [n]; all `num_classes` of them occur.
         tolerance: Gradient norm over its value at zero weights that counts as converged.
+        give_up: As in `Problem` of the solver; of two classes, which are quick, none is given up.
     """
     labels_nC, c_C = _repeated(codes, c_values)
     if num_classes > 2:
-        many = fit_softmax(vectors_nD, labels_nC, num_classes, c_C, tolerance)
+        many = fit_softmax(vectors_nD, labels_nC, num_classes, c_C, tolerance, give_up=give_up)
         return [_linear(many, p, many.weights_DPk[:, p], many.intercepts_Pk[p]) for p in range(len(c_C))]
     fit = fit_probes(vectors_nD, labels_nC.astype(np.float64), c_C, tolerance)
     zero_D = np.zeros(len(fit.weights_DK))
@@ -145,35 +151,87 @@ def is_constant(predicted: np.ndarray) -> bool:
     return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))
 
 
+#: How far below the best score on dev a probe is left behind: this, or so many instances.
+_MARGIN, _FEWEST = 0.01, 3
+
+
+class _Race:
+    """Says which probes of several C cannot be the best on dev any more, because large C are slow to fit.
+
+    A probe is left behind if its score lies below the best one by more than the margin, and by three times what both
+    changed in the last step.
+    """
+
+    def __init__(self, problem: Problem, classes: np.ndarray) -> None:
+        dev = problem.rows["dev"]
+        self._vectors_mD, self._truth, self._classes = problem.vectors_nD[dev], problem.values[dev], classes
+        self.margin = max(_MARGIN, _FEWEST / len(dev))
+        self._scores: np.ndarray | None = None
+
+    def __call__(self, weights_DPk: np.ndarray, intercepts_Pk: np.ndarray) -> np.ndarray:
+        """Return the probes [P] that are left behind, from weights [D, P, k] and intercepts [P, k]."""
+        scores_mPk = np.tensordot(self._vectors_mD, weights_DPk, axes=1) + intercepts_Pk
+        predicted_mP, ones = self._classes[scores_mPk.argmax(axis=-1)], np.ones((1, len(self._truth)))
+        scores = np.array([macro_f1(self._truth, predicted, ones)[0] for predicted in predicted_mP.T])
+        before, self._scores = self._scores, scores
+        if before is None:
+            return np.zeros(len(scores), dtype=bool)
+        change, best = np.abs(scores - before), scores.argmax()
+        return np.asarray(scores[best] - scores > self.margin + 3 * (change + change[best]))
+
+
+class _OnDev(NamedTuple):
+    """The probe of one C."""
+
+    linear: Linear
+    predicted: np.ndarray  # of all instances [n]
+    score: float  # on dev; -inf if it has none
+
+
 def fit_converged(problem: Problem, c_values: Sequence[float]) -> Fitted:
     """Return the probe of the C that is best on dev, of equal ones the smallest.
 
     Raises:
-        CellError: `one_class` if train has one, `not_converged` if the probe of any C did not converge.
+        CellError: `one_class` if train has one, `not_converged` if a probe did not converge that could be the best.
     """
-    train, dev = problem.rows["train"], problem.rows["dev"]
-    vectors, values, tolerance = problem.vectors_nD[train], problem.values[train], problem.params.tolerance
-    if problem.is_regression:
-        fits, classes = fit_regressions(vectors, values, c_values, tolerance), np.zeros(0, dtype=int)
-    else:
-        classes, codes = np.unique(values, return_inverse=True)  # a class that train lacks is never predicted
-        if len(classes) < 2:
-            raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
-        fits = fit_classifiers(vectors, codes, len(classes), c_values, tolerance)
-    predicted = {}
-    for c, linear in zip(c_values, fits, strict=True):
+    classes = np.zeros(0, dtype=int) if problem.is_regression else np.unique(problem.values[problem.rows["train"]])
+    if not problem.is_regression and len(classes) < 2:
+        raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
+    race = _Race(problem, classes) if len(classes) > 2 and len(c_values) > 1 else None
+    probes = _on_dev(problem, classes, c_values, race)
+    if race is not None:
+        lowest = max(probe.score for probe in probes.values()) - race.margin
+        near = [c for c, probe in probes.items() if probe.score >= lowest]
+        left_behind = any(not probes[c].linear.converged for c in near)  # one that came near the best after all
+        probes = _on_dev(problem, classes, near) if left_behind else {c: probes[c] for c in near}
+    for c, (linear, _, _) in probes.items():
         if not linear.converged:
             reason = f"gradient ratio {linear.gradient_ratio:.1e} above the tolerance, C = {c}"
             raise CellError(Status.NOT_CONVERGED, reason)
+    best_c = max(sorted(probes), key=lambda c: probes[c].score)
+    linear, predicted, _ = probes[best_c]
+    details = {"C": best_c, "gradient_ratio": linear.gradient_ratio, "num_iterations": linear.num_iterations}
+    return Fitted(predicted, details)
+
+
+def _on_dev(
+    problem: Problem, classes: np.ndarray, c_values: Sequence[float], race: _Race | None = None
+) -> dict[float, _OnDev]:
+    """Return the probe of each C.
+
+    Args:
+        classes: Classes that train has; one that it lacks is never predicted.
+    """
+    train, dev, tolerance = problem.rows["train"], problem.rows["dev"], problem.params.tolerance
+    vectors, values = problem.vectors_nD[train], problem.values[train]
+    if problem.is_regression:
+        fits = fit_regressions(vectors, values, c_values, tolerance)
+    else:
+        fits = fit_classifiers(vectors, np.searchsorted(classes, values), len(classes), c_values, tolerance, race)
+    probes = {}
+    for c, linear in zip(c_values, fits, strict=True):
         scores_nK = linear.scores(problem.vectors_nD)
-        predicted[c] = scores_nK[:, 0] if problem.is_regression else classes[scores_nK.argmax(axis=1)]
-    best = c_values[0]
-    if len(c_values) > 1:
-        ones = np.ones((1, len(dev)))
-        on_dev = {
-            c: float(score(problem.is_regression, problem.values[dev], of[dev], ones)[0]) for c, of in predicted.items()
-        }
-        best = max(sorted(on_dev), key=lambda c: np.nan_to_num(on_dev[c], nan=-np.inf))
-    best_fit = fits[list(c_values).index(best)]
-    details = {"C": best, "gradient_ratio": best_fit.gradient_ratio, "num_iterations": best_fit.num_iterations}
-    return Fitted(predicted[best], details)
+        predicted = scores_nK[:, 0] if problem.is_regression else classes[scores_nK.argmax(axis=1)]
+        (on_dev,) = score(problem.is_regression, problem.values[dev], predicted[dev], np.ones((1, len(dev))))
+        probes[c] = _OnDev(linear, predicted, float(np.nan_to_num(on_dev, nan=-np.inf)))
+    return probes

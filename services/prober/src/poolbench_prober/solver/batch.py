@@ -58,7 +58,14 @@ def solve_batch(problems: Sequence[Problem], tolerance: float, backend: Backend,
     standardised = Standardised(problems, backend)
     mask_Bn = backend.array(standardised.mask)
     newton = Newton(Kernel.of(standardised), _loss(problems, mask_Bn, backend), mask_Bn, backend, single)
-    newton.solve(tolerance)
+
+    def hopeless() -> np.ndarray:
+        weights_BDPk, intercepts_BPk, _ = _in_columns(standardised, newton, backend)
+        fits = zip(problems, backend.numpy(weights_BDPk), backend.numpy(intercepts_BPk), strict=True)
+        none_P = np.zeros(newton.num_probes, dtype=bool)
+        return np.stack([problem.give_up(*probes) if problem.give_up else none_P for problem, *probes in fits])
+
+    newton.solve(tolerance, hopeless if any(problem.give_up for problem in problems) else None)
     weights_BDPk, intercepts_BPk, gradient_BP = _in_columns(standardised, newton, backend)
     ratio_BP, converged_BP = backend.numpy(gradient_BP / newton.start_norm), newton.converged(gradient_BP, tolerance)
     weights, intercepts = backend.numpy(weights_BDPk), backend.numpy(intercepts_BPk)

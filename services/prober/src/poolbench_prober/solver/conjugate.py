@@ -165,7 +165,12 @@ class NewtonSystem:
     def _precondition(self, residual: Dual) -> Dual:
         rows, image = self._preconditioner.apply(columns(residual.rows), columns(residual.image))
         shape = residual.rows.shape
-        return Dual(rows.reshape(shape), image.reshape(shape), residual.intercept / self._intercept)
+        scaled = rows.reshape(shape), image.reshape(shape), residual.intercept / self._intercept
+        if self._num_outputs > 1:
+            # A change that all classes share changes no probability, and no gradient has such a part. The
+            # preconditioner, which takes the classes one by one, would bring it in, and its curvature is far smaller.
+            scaled = tuple(part - part.mean(-1)[..., None] for part in scaled)
+        return Dual(*scaled)
 
     def _times(self, towards: Dual) -> Dual:
         """Return the Hessian times `towards`."""

@@ -8,7 +8,7 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench_prober.solver.batch import choose_solver
-from poolbench_prober.solver.interface import TOLERANCE, LossName, ProbeFit, Problem, SoftmaxFit, Solver
+from poolbench_prober.solver.interface import TOLERANCE, GiveUp, LossName, ProbeFit, Problem, SoftmaxFit, Solver
 
 
 def fit_probes(
@@ -106,6 +106,7 @@ def fit_softmax(
     c_P: np.ndarray,
     tolerance: float = TOLERANCE,
     *,
+    give_up: GiveUp | None = None,
     solver: Solver | None = None,
 ) -> SoftmaxFit:
     """Fit P multinomial probes: minimise C times the cross-entropy + |W|^2 / 2, intercepts unpenalised.
@@ -115,6 +116,7 @@ def fit_softmax(
 
     Args:
         classes_nP: Class numbers, one column per probe.
+        give_up: As in `Problem`, where all columns have the same classes.
 
     Raises:
         CellError: `non_finite` where a vector is; `one_class` where a column has a single class.
@@ -135,7 +137,7 @@ def fit_softmax(
     for pattern in np.unique(present_Pk, axis=0):
         probes, present_classes = np.flatnonzero((present_Pk == pattern).all(axis=1)), np.flatnonzero(pattern)
         one_hot = (classes_nP[:, probes, None] == present_classes).astype(np.float64)
-        problem = Problem(vectors, np.arange(len(vectors)), one_hot, c_P[probes], "softmax")
+        problem = Problem(vectors, np.arange(len(vectors)), one_hot, c_P[probes], "softmax", give_up)
         (solution,) = (solver or choose_solver([problem])).solve([problem], tolerance)
         weights[:, probes[:, None], present_classes] = solution.weights_DPk
         intercepts[probes[:, None], present_classes] = solution.intercepts_Pk - solution.intercepts_Pk.mean(

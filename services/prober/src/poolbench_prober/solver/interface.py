@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from poolbench_prober.solver.backend import Array, Backend
 
 LossName = Literal["logistic", "softmax", "squared"]
+GiveUp = Callable[[np.ndarray, np.ndarray], np.ndarray]
 #: Gradient norm over its norm at zero weights at which a probe has converged.
 TOLERANCE = 1e-6
 
@@ -27,6 +28,8 @@ class Problem:
         targets_nPk: Targets of those rows: 0 or 1 (logistic, k = 1), one-hot (softmax), any number (squared, k = 1).
         c_P: Inverse regularisation of each probe.
         loss: Logistic log(1 + exp(-y m)); softmax cross-entropy, every class with weights; squared (m - y)^2 / 2.
+        give_up: Called after each step with weights [D, P, k] and intercepts [P, k] in the coordinates of the vectors;
+            says which probes [P] need not be fitted any further. They are marked as not converged.
     """
 
     vectors_ND: np.ndarray
@@ -34,6 +37,7 @@ class Problem:
     targets_nPk: np.ndarray
     c_P: np.ndarray
     loss: LossName = "logistic"
+    give_up: GiveUp | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ float32 step does not improve continues in float64 with the whole spectrum of th
 C).
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -52,8 +53,12 @@ class Newton:
         self.num_steps, self.num_stuck = np.zeros(shape, dtype=int), np.zeros(shape, dtype=int)
         self.double, self.given_up = np.full(shape, not single), np.zeros(shape, dtype=bool)
 
-    def solve(self, tolerance: float) -> None:
-        """Take steps until every probe has converged, is given up, or the steps are spent."""
+    def solve(self, tolerance: float, hopeless: Callable[[], np.ndarray] | None = None) -> None:
+        """Take steps until every probe has converged, is given up, or the steps are spent.
+
+        Args:
+            hopeless: Called after each step; returns further probes to give up [B, P].
+        """
         for _ in range(MAX_NEWTON_STEPS):
             check_cancelled()
             active = ~self.converged(self.norm, tolerance) & ~self.given_up
@@ -63,6 +68,8 @@ class Newton:
                 probes = active & (self.double != single)
                 if probes.any():
                     self._step(probes, single)
+            if hopeless is not None:
+                self.given_up |= hopeless()
 
     def converged(self, norm_BP: Array, tolerance: float) -> np.ndarray:
         """Return whether gradients of these norms are small compared with the gradient at zero and the weights [B, P].
