@@ -1,14 +1,14 @@
-"""The parts of the page of the official tables that come from their cells: source, arithmetic, definitions."""
+"""The parts of the page of the published tables that come from their cells: source, arithmetic, definitions."""
 
 from collections.abc import Iterable
 from statistics import fmean
 
-from recipes.published.official import check_rows, check_table, d1_board, disagreement_rows, same_cells
 from recipes.published.stated import Check, Meaning, stated
+from recipes.published.table import check_rows, check_table, d1_board, disagreement_rows, same_cells
 
 from poolbench.concepts import CONCEPTS
 from poolbench_driver.pages.text import paragraph, table
-from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
+from poolbench_driver.suites.poolbench.published_table import PublishedTable, published_table
 
 #: The check whose disagreements have a table of their own, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"
@@ -16,8 +16,8 @@ _MANY = "p-values are those of the mean ranks beside them"
 
 def parts() -> dict[str, str]:
     """Return the parts of the page by name."""
-    official = official_table()
-    checks = check_table(official)
+    published = published_table()
+    checks = check_table(published)
     listed = [check for check in checks if check.meaning != Meaning.COPY and check.name != _MANY]
     many = next(check for check in checks if check.name == _MANY)
     compared = check_rows(checks)
@@ -31,38 +31,38 @@ def parts() -> dict[str, str]:
         f"{many.num_compared} p-values differ by more than 1 % from those that the mean ranks beside them give:"
     )
     return {
-        "source": _source(official),
+        "source": _source(published),
         "checks": table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
         "disagreements": f"{paragraph(blocks)}\n\n{_disagreements(listed, 'figure', 'theirs', 'recomputed', 'why')}",
         "p-values": f"{paragraph(ranks)}\n\n{_disagreements([many], 'figure', 'theirs', 'recomputed')}",
-        "ranks": _ranks(official),
-        "leads": _leads(official),
+        "ranks": _ranks(published),
+        "leads": _leads(published),
         "columns": table(
             ("figure", "definition", "published", "corrected", "what else differs"),
             (
                 (f"`{c.id}`", c.definition, _ours(c.ours, "published"), _ours(c.ours, "corrected"), c.differs)
-                for c in official.columns
+                for c in published.columns
             ),
         ),
         "models": table(
             ("model", "on the leaderboard", "layer", "layers measured"),
-            ((f"`{m.preset}`", m.label, str(m.best_layer), ", ".join(map(str, m.layers))) for m in official.models),
+            ((f"`{m.preset}`", m.label, str(m.best_layer), ", ".join(map(str, m.layers))) for m in published.models),
         ),
         "strategies": table(
             ("strategy of the table", "ours", "what differs"),
-            ((s.id, f"`{s.ours}`" if s.ours else "none", s.differs) for s in official.strategies),
+            ((s.id, f"`{s.ours}`" if s.ours else "none", s.differs) for s in published.strategies),
         ),
     }
 
 
-def _source(official: OfficialTable) -> str:
-    source, values = official.source, sum(cell.value is not None for cell in official.cells)
+def _source(published: PublishedTable) -> str:
+    source, values = published.source, sum(cell.value is not None for cell in published.cells)
     return paragraph(
         f"The repository holds the cells of {source['title']} (version {source['version']}, {source['date']}): "
-        f"{values:,} figures of {len(official.models)} models, {len(official.strategies)} strategies and "
-        f"{len(official.concepts)} concepts. They come from {source['repository']}, commit "
+        f"{values:,} figures of {len(published.models)} models, {len(published.strategies)} strategies and "
+        f"{len(published.concepts)} concepts. They come from {source['repository']}, commit "
         f"`{source['commit'][:7]}`, under its licence ({source['licence']}). They lie in "
-        "`driver/src/poolbench_driver/suites/poolbench/official/data/`, with the files that each of them comes from."
+        "`driver/src/poolbench_driver/suites/poolbench/published_table/data/`, with the files that each comes from."
     )
 
 
@@ -70,8 +70,8 @@ def _disagreements(checks: Iterable[Check], *names: str) -> str:
     return table(names, ([row[name] for name in names] for row in disagreement_rows(checks)))
 
 
-def _ranks(official: OfficialTable) -> str:
-    board, lines = d1_board(official), {line.strategy: line for line in stated().leaderboard}
+def _ranks(published: PublishedTable) -> str:
+    board, lines = d1_board(published), {line.strategy: line for line in stated().leaderboard}
     sentence = paragraph(
         "The leaderboard orders strategies by their mean D1 over concepts and models. We rank them within each concept "
         f"([why](../metrics.md#ranks)). The critical difference of {board.summary['num_blocks']} concepts is "
@@ -91,16 +91,16 @@ def _ranks(official: OfficialTable) -> str:
             for name, measure in zip(board.entrants, board.measures, strict=True)
         ),
     )
-    equal = ", ".join(f"{first} and {second} ({model})" for model, first, second in same_cells(official))
+    equal = ", ".join(f"{first} and {second} ({model})" for model, first, second in same_cells(published))
     return "\n\n".join([sentence, ranks, paragraph(f"All figures of these strategies are equal: {equal}.")])
 
 
-def _leads(official: OfficialTable) -> str:
-    leads = {name: _lead(official, name) for name in official.concepts}
-    matched = {name: CONCEPTS.get(name).matched_pairs for name in official.concepts}
+def _leads(published: PublishedTable) -> str:
+    leads = {name: _lead(published, name) for name in published.concepts}
+    matched = {name: CONCEPTS.get(name).matched_pairs for name in published.concepts}
     rows = []
-    for name in sorted(official.concepts, key=lambda name: -leads[name]):
-        values = _d1(official, name)
+    for name in sorted(published.concepts, key=lambda name: -leads[name]):
+        values = _d1(published, name)
         below = f"{sum(value < 0.5 for value in values)} of {len(values)}"
         rows.append((name, "yes" if matched[name] else "", f"{fmean(values):.3f}", below, f"{leads[name]:+.4f}"))
     share = sum(leads[name] for name in leads if matched[name]) / sum(leads.values())
@@ -110,17 +110,17 @@ def _leads(official: OfficialTable) -> str:
     return f"{table(('concept', 'matched pairs', 'mean D1', 'cells below .5', 'lead'), rows)}\n\n{paragraph(sentence)}"
 
 
-def _d1(official: OfficialTable, concept: str, strategy: str | None = None) -> list[float]:
+def _d1(published: PublishedTable, concept: str, strategy: str | None = None) -> list[float]:
     return [
         cell.value
-        for cell in official.cells
+        for cell in published.cells
         if cell.column == "D1_auroc" and cell.concept == concept and cell.strategy == (strategy or cell.strategy)
         if cell.value is not None
     ]
 
 
-def _lead(official: OfficialTable, concept: str) -> float:
-    return fmean(_d1(official, concept, "W4_hierarchical")) - fmean(_d1(official, concept, "A1_mean"))
+def _lead(published: PublishedTable, concept: str) -> float:
+    return fmean(_d1(published, concept, "W4_hierarchical")) - fmean(_d1(published, concept, "A1_mean"))
 
 
 def _ours(metrics: dict[str, str], protocol: str) -> str:

@@ -9,9 +9,9 @@ import torch
 from common import turns
 from transformers.utils import logging as transformers_logging
 
-from poolbench.models.bases import find_base
-from poolbench_scorer.models.scorer import Head, Scorer, load_classifier, pick_device, read_tokens, shared_encoder
-from poolbench_scorer.models.scoring import score_texts
+from poolbench.model_folders.bases import find_base
+from poolbench_scorer.classifiers.scorer import Head, Scorer, load_classifier, pick_device, read_tokens, shared_encoder
+from poolbench_scorer.classifiers.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)
 

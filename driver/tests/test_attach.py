@@ -26,7 +26,7 @@ from poolbench_driver import load
 from poolbench_driver.cli.upkeep import needed_by, unneeded
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import Publisher, RunFolder, RunRecords, Runs
+from poolbench_driver.records import RunFolder, RunRecords, Runs, RunWriter
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 
@@ -48,8 +48,8 @@ def elsewhere(tmp_path: Path) -> str:
 def write_record(tmp_path: Path, state: str, keys: tuple[str, ...] = ("a.b.1",), **fields: Any) -> RunFolder:
     """Leaves the record of a run whose driver works on another machine, and its folder there."""
     folder = RunFolder.create(tmp_path / "there", CONFIG)
-    with Publisher(FolderStore(tmp_path / "store"), folder, print) as published:
-        published.publish_plan(CONFIG, keys)
+    with RunWriter(FolderStore(tmp_path / "store"), folder, print) as published:
+        published.write_plan(CONFIG, keys)
         published.write_state(state, **fields)  # type: ignore[arg-type]
     return folder
 
@@ -141,8 +141,8 @@ def test_the_record_of_a_run_holds_no_text(
             made.artifacts.write(key, {"x": b"1"})
     bench.artifacts = made.artifacts
     folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
-    with Publisher(made.artifacts.store, folder, print) as published:
-        published.publish_plan(made.plan.scope.config, made.plan.keys)
+    with RunWriter(made.artifacts.store, folder, print) as published:
+        published.write_plan(made.plan.scope.config, made.plan.keys)
         published.write_state("running", tasks=1)  # type: ignore[arg-type]
     store = made.artifacts.store
     files = {info.path.rpartition("/")[2]: store.get(info.path) for info in store.list("runs/")}

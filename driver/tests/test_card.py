@@ -15,9 +15,9 @@ from poolbench.config import MODEL_PRESETS
 from poolbench.pooling.registry import strategies_of
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.stages.scope import resolve_names
-from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench.published_table import published_table
 
-MODELS = official_table("official").models
+MODELS = published_table("official").models
 SCORERS = ("bert", "published", "minilm")
 
 

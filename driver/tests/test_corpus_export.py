@@ -31,7 +31,7 @@ from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, re
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cli.corpus import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
-from poolbench_driver.corpora.publishing import CROISSANT, FIELDS, export_folder
+from poolbench_driver.corpora.dataset_card import CROISSANT, FIELDS, export_folder
 from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision, passages_step
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS
 

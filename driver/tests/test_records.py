@@ -23,7 +23,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import Publisher, Rhythm, RunFolder, RunRecords, Runs, record
+from poolbench_driver.records import Rhythm, RunFolder, RunRecords, Runs, RunWriter, record
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
@@ -57,9 +57,9 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere"
 
 
-def publisher(store: ObjectStore, folder: RunFolder, notes: list[str] | None = None) -> Publisher:
-    made = Publisher(store, folder, (notes if notes is not None else []).append, QUICK)
-    made.publish_plan(CONFIG, ["b.c.2", "a.b.1"])
+def writer(store: ObjectStore, folder: RunFolder, notes: list[str] | None = None) -> RunWriter:
+    made = RunWriter(store, folder, (notes if notes is not None else []).append, QUICK)
+    made.write_plan(CONFIG, ["b.c.2", "a.b.1"])
     return made
 
 
@@ -70,7 +70,7 @@ def state_of(store: ObjectStore, run_id: str) -> Any:
 
 def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: RunFolder, elsewhere: Path) -> None:
     assert RunRecords(store).all() == [] and RunRecords(store).get(folder.id) is None
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("running", tasks=5)
         wait_until(lambda: state_of(store, folder.id) == "running")
         published.write_state("running", tasks=5, tasks_done=3, failures=1)
@@ -88,7 +88,7 @@ def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: 
 def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: RunFolder) -> None:
     records = RunRecords(store)
     records.cancel(folder.id)
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("running")
         wait_until(lambda: state_of(store, folder.id) == "running")
         assert not published.cancelled()
@@ -99,7 +99,7 @@ def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore
 def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
     store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("running", tasks=5)
         first = wait_until(lambda: RunRecords(store).all() and RunRecords(store).all()[0].modified_s)
         wait_until(lambda: RunRecords(store).all()[0].modified_s > first + 1)  # S3 counts whole seconds
@@ -108,7 +108,7 @@ def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
     wait_until(lambda: state_of(store, folder.id) == "died")
     assert Runs(folder.path.parent, RunRecords(store)).find(folder.id).state["state"] == "running"  # this process lives
     assert Runs(elsewhere, RunRecords(store)).find(folder.id).state["state"] == "died"
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("done")
     assert state_of(store, folder.id) == "done"
 
@@ -119,7 +119,7 @@ def test_clocks_of_the_machines_play_no_part(
 ) -> None:
     """The reader's clock is wrong by an hour, then the driver's."""
     true_time = time.time
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("running")
         wait_until(lambda: state_of(store, folder.id) == "running")
         with monkeypatch.context() as patched:
@@ -146,7 +146,7 @@ def test_the_time_of_the_store_counts_not_of_the_reader(tmp_path: Path, folder: 
             return super()._file_system_s() - AN_HOUR_S
 
     store = Behind(tmp_path / "store")
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("running")
         wait_until(lambda: store.exists(run_path(folder.id, "state.json")))
         assert state_of(store, folder.id) == "running"
@@ -168,7 +168,7 @@ class Away(FolderStore):
 
 def test_a_store_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, folder: RunFolder) -> None:
     store, notes = Away(tmp_path / "store"), list[str]()
-    with publisher(store, folder, notes) as published:
+    with writer(store, folder, notes) as published:
         published.write_state("running", tasks=7)
         wait_until(lambda: notes)
         store.away = False
@@ -187,7 +187,7 @@ def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, folder: Run
         def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
             return bool(released.wait(60))
 
-    with Publisher(Hanging(tmp_path / "s"), folder, print, Rhythm(0.01, 0.1, end_s=0.2)) as published:
+    with RunWriter(Hanging(tmp_path / "s"), folder, print, Rhythm(0.01, 0.1, end_s=0.2)) as published:
         published.write_state("running")
         time.sleep(0.1)
         published.write_state("done")
@@ -204,7 +204,7 @@ def test_folder_and_record_are_one_run(
     with monkeypatch.context() as patched:
         patched.setattr(socket, "gethostname", lambda: "other-machine")
         other = RunFolder.create(elsewhere, CONFIG)
-        with publisher(store, other) as published:
+        with writer(store, other) as published:
             published.write_state("running", tasks=9, tasks_done=4)
             wait_until(lambda: state_of(store, folder.id) == "running")
     (run,) = runs.all()
@@ -222,7 +222,7 @@ def test_folder_and_record_are_one_run(
 
 
 def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: RunFolder) -> None:
-    with publisher(store, folder):
+    with writer(store, folder):
         pass
     found = RunRecords(store).config(folder.id)
     assert (found.model, found.concepts) == (CONFIG.model, CONFIG.concepts)
@@ -239,7 +239,7 @@ def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder:
         store.put(run_path("hurt", name), raw)
     store.put("runs/stray", b"x")
     store.put("runs/\x1b[2J/state.json" if isinstance(store, FolderStore) else "runs/@/state.json", b"{}")
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("done")
     records = RunRecords(store)
     assert {found.id: found.state["state"] for found in records.all()} == {"hurt": "damaged", folder.id: "done"}
@@ -257,7 +257,7 @@ def test_a_hostile_state_is_safe_to_print(store: ObjectStore) -> None:
 def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
     store: ObjectStore, folder: RunFolder
 ) -> None:
-    with publisher(store, folder) as published:
+    with writer(store, folder) as published:
         published.write_state("done")
     records = RunRecords(store)
     store.delete(run_path(folder.id, "state.json"))

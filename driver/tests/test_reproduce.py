@@ -1,4 +1,4 @@
-"""reproduce: cells of an official table beside a run made by hand, and the run that makes them."""
+"""reproduce: cells of a published table beside a run made by hand, and the run that makes them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from poolbench_driver.cli import app
 from poolbench_driver.config import SCORERS
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.presets import other_settings
+from poolbench_driver.suites.poolbench.published_table import published_table
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell, RunRows, compare_cells
 from poolbench_driver.suites.poolbench.reproduction.command import num_steered_texts, published_settings
 
-TABLE = official_table()
+TABLE = published_table()
 MODEL = TABLE.model("llama-3.1-8b")
 STEERED = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
 
@@ -256,7 +256,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_a_table_of_ones_own_is_read(table: Path) -> None:
-    found = official_table(str(table))
+    found = published_table(str(table))
     assert found.concepts == ("contrast", "hedging") and found.values["demo", "A1_mean", "hedging", "D1_auroc"] is None
 
 
@@ -277,13 +277,13 @@ def test_a_malformed_table_is_one_line(table: Path, source: str, cells: str | No
     if cells is not None:
         (table / "cells-demo.csv").write_text(cells)
     with pytest.raises(ConfigError, match=said):
-        official_table(str(table))
+        published_table(str(table))
 
 
 def test_models_of_a_table_are_presets(table: Path) -> None:
     (table / "source.yaml").write_text(SOURCE.replace("preset: demo", "preset: demos"))
     with pytest.raises(UnknownModelError, match="did you mean demo"):
-        official_table(str(table))
+        published_table(str(table))
 
 
 def dry_run(*arguments: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from recipes.real_text.steps import measure, ready
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench_driver.records import RunFolder
 
 MODELS = ("smollm2-135m", "demo")

@@ -1,1 +1,1 @@
-"""Questions about published tables that were asked once: claims of papers, and arithmetic of the official tables."""
+"""Questions about published tables that were asked once: claims of papers, and arithmetic of the published tables."""

@@ -4,7 +4,7 @@ holmes TABLE          which claims of the paper on Holmes a table of the public 
 flash WHOLE SHARE     how far the table of a share of the training data keeps the order of the whole one
 ce-bench FOLDER       which claims about sparse autoencoders a tree of recorded results supports
 saebench TABLE        how scores of recorded autoencoders agree with those of SAEBench
-official              whether the official tables of PoolBench v1 agree with their own means, ranks and tests
+official              whether the published tables of PoolBench v1 agree with their own means, ranks and tests
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recipes.published import ce_bench, flash, holmes, official, saebench
+from recipes.published import ce_bench, flash, holmes, saebench, table
 
 from poolbench.errors import PoolbenchError
 from poolbench_driver.suites.ce_bench.recorded import read_tree
@@ -25,7 +25,7 @@ QUESTIONS: dict[str, tuple[int, Callable[..., str]]] = {
     "flash": (2, lambda whole, share: flash.flash_markdown(read_scores(whole), read_scores(share))),
     "ce-bench": (1, lambda folder: ce_bench.claims_markdown(read_tree(folder).entries)),
     "saebench": (1, saebench.agreement),
-    "official": (0, official.checks_markdown),
+    "official": (0, table.checks_markdown),
 }
 
 

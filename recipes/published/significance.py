@@ -10,7 +10,7 @@ from recipes.published.stated import Check, Disagreement, Meaning, Significance
 
 from poolbench.statistics.ranks import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.pages.boards.ranking import LEVEL
-from poolbench_driver.suites.poolbench.official import OfficialTable
+from poolbench_driver.suites.poolbench.published_table import PublishedTable
 
 #: The cells have five decimals, and the source tested unrounded ones: ties at .99998 move a p-value by about this much.
 LARGEST_RATIO = 4.0
@@ -20,7 +20,7 @@ SAME_P = 1.01
 SMALLEST_P = 1e-9
 
 
-def significance_checks(table: OfficialTable, tests: Significance) -> list[Check]:
+def significance_checks(table: PublishedTable, tests: Significance) -> list[Check]:
     """Return the checks of the mean ranks, the tests and the tiers."""
     names = [strategy.id for strategy in table.strategies]
     values = block_values(table, tests.concepts)
@@ -35,7 +35,7 @@ def significance_checks(table: OfficialTable, tests: Significance) -> list[Check
     ]
 
 
-def block_values(table: OfficialTable, concepts: tuple[str, ...]) -> np.ndarray:
+def block_values(table: PublishedTable, concepts: tuple[str, ...]) -> np.ndarray:
     """Return D1 as [blocks, strategies]: one block per model and concept."""
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""What the source of the official tables says of their cells, and what a check of it found."""
+"""What the source of the published tables says of their cells, and what a check of it found."""
 
 from __future__ import annotations
 

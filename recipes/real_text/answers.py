@@ -9,7 +9,7 @@ from poolbench.statuses import Status
 from poolbench_driver.comparison import compare_runs
 from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.pages.boards.ranks import rank_agreements
-from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench.published_table import published_table
 
 PROBING = "d1.auroc"
 #: Columns of the published table that measure what a metric of ours measures, at least by its name.
@@ -20,7 +20,7 @@ MOVED = 2.0
 
 def published_orders(rows: Sequence[Row]) -> Iterator[str]:
     """Yield how our order of the strategies agrees with that of the published table, by metric."""
-    table = official_table()
+    table = published_table()
     ours = {strategy.id: strategy.ours for strategy in table.strategies if strategy.ours is not None}
     for metric, column in PUBLISHED.items():
         theirs = rank_board(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from poolbench.config import ModelRef
-from poolbench.models.unreadable import unreadable
+from poolbench.model_folders.unreadable import unreadable
 
 HUB = ModelRef("someone/model", "someone/model", "main", "float32", "")
 ABSENT = OSError("We couldn't connect to 'https://host' and couldn't find them in the cached files.\nCheck it.")

@@ -41,7 +41,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus

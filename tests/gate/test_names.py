@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from poolbench.config import resolve_model
 from poolbench.errors import ModelError, UnknownModelError
 from poolbench.http.api import build_api
-from poolbench.models.folders import MODEL_FOLDERS, list_folder, requested_model
+from poolbench.model_folders.folders import MODEL_FOLDERS, list_folder, requested_model
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.service import create as extractor

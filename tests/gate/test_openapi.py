@@ -20,7 +20,7 @@ import poolbench_extractor.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.library import Library
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.queue import Broker, TaskQueue
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore

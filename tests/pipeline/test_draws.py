@@ -136,8 +136,8 @@ MAKES = {
     "poolbench_driver.suites.poolbench.measures.response:with_direction_spread",
     "poolbench_extractor.features:random_twin", "poolbench_extractor.models.changes:shuffled",
     "poolbench_prober.solver.kernel:RitzBasis.leading", "poolbench_scorer.gate:cut_passages",
-    "poolbench_scorer.models.windows:loop_words", "poolbench_scorer.models.windows:shuffle_words",
-    "poolbench_scorer.models.windows:training_windows", "poolbench_steerer.engine.selftest:_vectors",
+    "poolbench_scorer.classifiers.windows:loop_words", "poolbench_scorer.classifiers.windows:shuffle_words",
+    "poolbench_scorer.classifiers.windows:training_windows", "poolbench_steerer.engine.selftest:_vectors",
 }  # fmt: skip
 
 

@@ -25,8 +25,8 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.release.scorers import export_scorers
 from poolbench_driver.suites.poolbench.release.source import Export
-from poolbench_scorer.models.scorer import load_scorer
-from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.classifiers.scorer import load_scorer
+from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer
 from poolbench_scorer.training.train import Trained, train_scorer
 

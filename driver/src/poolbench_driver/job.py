@@ -23,7 +23,7 @@ from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, 
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
-from poolbench_driver.records import Publisher, RunFolder
+from poolbench_driver.records import RunFolder, RunWriter
 from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.stage import Plan, committed_keys
 
@@ -77,12 +77,12 @@ class Job:
         start_tracing("driver")
         with (
             identified(run_id=folder.id),
-            Publisher(self.session.artifacts.store, folder, display.note) as publisher,
+            RunWriter(self.session.artifacts.store, folder, display.note) as writer,
         ):
             job = self
             try:
                 while True:
-                    attempt = _Attempt(job, folder, publisher, display, max_failures)
+                    attempt = _Attempt(job, folder, writer, display, max_failures)
                     try:
                         tables = attempt.tables()
                         break
@@ -98,13 +98,13 @@ class _Attempt:
     """One plan of a run on its way to tables."""
 
     def __init__(
-        self, job: Job, folder: RunFolder, publisher: Publisher, display: Display, max_failures: int | None
+        self, job: Job, folder: RunFolder, writer: RunWriter, display: Display, max_failures: int | None
     ) -> None:
         plan, session = ordered(job.plan), job.session
-        self.plan, self.artifacts, self.folder, self.publisher = plan, session.artifacts, folder, publisher
+        self.plan, self.artifacts, self.folder, self.writer = plan, session.artifacts, folder, writer
         folder.write_model(plan.facts.model)
-        publisher.publish_plan(plan.config, plan.keys)
-        publisher.write_state(RunState.RUNNING, tasks=len(plan.tasks))
+        writer.write_plan(plan.config, plan.keys)
+        writer.write_state(RunState.RUNNING, tasks=len(plan.tasks))
         for note in plan.facts.notes:
             display.note(note)
         self.loop = RunLoop(
@@ -112,9 +112,9 @@ class _Attempt:
             session.artifacts,
             session.queue,
             session.leases,
-            Recording(display, publisher.write_state, len(plan.tasks)),
+            Recording(display, writer.write_state, len(plan.tasks)),
             max_failures=max_failures,
-            cancelled=publisher.cancelled,
+            cancelled=writer.cancelled,
             run_id=folder.id,
         )
 
@@ -123,7 +123,7 @@ class _Attempt:
         try:
             failures = self.loop.run()
             while not self.loop.unfinished:
-                self.publisher.write_state(RunState.ASSEMBLING, **_counts(self.loop))
+                self.writer.write_state(RunState.ASSEMBLING, **_counts(self.loop))
                 try:
                     return assemble(self.plan, self.artifacts, failures, self.folder.id)
                 except FoundDamageError as error:
@@ -134,14 +134,14 @@ class _Attempt:
         except BaseException as error:
             self.folder.write_failures(list(self.loop.failures.values()))
             interrupted = isinstance(error, KeyboardInterrupt)
-            self.publisher.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(self.loop))
+            self.writer.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(self.loop))
             raise
 
     def outcome(self, tables: Mapping[str, pa.Table] | None) -> Outcome:
         """Write the run's folder and record, and return what it came to."""
         folder, config, failures = self.folder, self.plan.config, tuple(self.loop.failures.values())
         if tables is None:
-            self.publisher.write_state(RunState.CANCELLED, **_counts(self.loop))
+            self.writer.write_state(RunState.CANCELLED, **_counts(self.loop))
             return Outcome(folder, RunState.CANCELLED, failures)
         suite = SUITES.get(config.suite)
         empty = why_empty(tables["results"], suite.board.ranked)
@@ -153,11 +153,11 @@ class _Attempt:
         folder.write_failures(list(failures))
         digest = results_digest(tables["results"])
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
-        self.publisher.write_state(state, **_counts(self.loop), results_digest=digest)
+        self.writer.write_state(state, **_counts(self.loop), results_digest=digest)
         page = page_of(folder)
         report = write_page(folder, page)
         folder.write_manifest(config_hash=config.config_hash(), results_digest=digest)
-        self.publisher.publish_files()
+        self.writer.write_files()
         return Outcome(folder, state, failures, tables, empty, conclusion, ending_of(page), report, digest)
 
 

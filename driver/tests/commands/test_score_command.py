@@ -13,7 +13,7 @@ import torch
 from tests.servers.services import cluster_environment, serving
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import record_gate

@@ -24,7 +24,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from poolbench.models.folders import MODEL_FOLDERS
+from poolbench.model_folders.folders import MODEL_FOLDERS
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 torch.set_num_threads(1)  # the models are too small to share

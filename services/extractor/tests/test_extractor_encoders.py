@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from poolbench.config import ModelRef
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.pooling.batch import Request
 from poolbench.statuses import Status
 from poolbench_extractor.core import extract

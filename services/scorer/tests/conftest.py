@@ -16,14 +16,14 @@ from transformers.utils import logging as transformers_logging
 
 from poolbench.contracts.tasks import Task
 from poolbench.http.api import build_api
-from poolbench.models.bases import find_base
-from poolbench.models.folders import MODEL_FOLDERS
+from poolbench.model_folders.bases import find_base
+from poolbench.model_folders.folders import MODEL_FOLDERS
 from poolbench.steps.scorer import TrainParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.planted import build_planted
-from poolbench_scorer.models.scorer import Scorer, load_scorer
+from poolbench_scorer.classifiers.scorer import Scorer, load_scorer
 from poolbench_scorer.service import ScorerService
 from poolbench_scorer.training.train import Trained, train_scorer
 

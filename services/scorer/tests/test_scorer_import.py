@@ -21,11 +21,11 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.scorer import Scorer, load_scorer
-from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.classifiers.scorer import Scorer, load_scorer
+from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import LabelNeededError, import_scorer
 from poolbench_scorer.training.train import Trained
 

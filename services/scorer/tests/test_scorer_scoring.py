@@ -16,11 +16,11 @@ from safetensors.torch import load as load_tensors
 from scipy.special import expit
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.steps.scorer import ScoreParams, TrainParams
-from poolbench_scorer.models.scorer import Encoder, Head, Scorer, load_classifier, load_scorer, read_tokens
-from poolbench_scorer.models.scoring import score_texts, scores_table
-from poolbench_scorer.models.windows import (
+from poolbench_scorer.classifiers.scorer import Encoder, Head, Scorer, load_classifier, load_scorer, read_tokens
+from poolbench_scorer.classifiers.scoring import score_texts, scores_table
+from poolbench_scorer.classifiers.windows import (
     BaseTokenizer,
     draw,
     length_batches,

@@ -16,8 +16,8 @@ from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import name_scorer, named_scorers, record_gate
+from poolbench_scorer.classifiers.shelf import ScorerShelf
 from poolbench_scorer.http.requests import ScoreRequest
-from poolbench_scorer.models.shelf import ScorerShelf
 from poolbench_scorer.service import ScorerService, create
 from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.training.train import Trained

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
-from poolbench.models.bases import find_base
+from poolbench.model_folders.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
-from poolbench_scorer.models.scorer import Scorer, cut_model, load_classifier, load_scorer, read_tokens
-from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.classifiers.scorer import Scorer, cut_model, load_classifier, load_scorer, read_tokens
+from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.examples import (
     build_examples,
     couple_passages,

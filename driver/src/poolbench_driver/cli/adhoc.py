@@ -48,7 +48,7 @@ def embed(
     columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,id=key.")] = "",
 ) -> int:
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
-    from poolbench.models.folders import list_folder
+    from poolbench.model_folders.folders import list_folder
     from poolbench.pooling.registry import STRATEGIES
     from poolbench_corpora.own import parse_columns
     from poolbench_driver.adhoc.embedding import Embedder, replacing, writer_of

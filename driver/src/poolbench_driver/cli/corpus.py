@@ -97,7 +97,7 @@ def export(
     """Write a corpus in the published layout, with card, Croissant metadata and checksums; never sensitive concepts."""
     from poolbench_corpora.folders.building import build_folder
     from poolbench_corpora.folders.importing import writable_concepts
-    from poolbench_driver.corpora.publishing import describe_folder, export_folder
+    from poolbench_driver.corpora.dataset_card import describe_folder, export_folder
 
     if corpus != "planted":
         export_folder(Path(corpus), output, concepts)

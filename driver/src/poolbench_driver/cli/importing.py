@@ -60,7 +60,7 @@ def scorers(
     ] = None,
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
-    from poolbench.models.folders import list_folder
+    from poolbench.model_folders.folders import list_folder
     from poolbench_driver.cluster.session import open_services
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 

@@ -150,7 +150,7 @@ def _directions(_: Path) -> Rows:
 
 def _activations(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.imports.record import list_imports
+    from poolbench_driver.imports.imported_states import list_imports
 
     columns = ("name", "revision", "layers", "width", "concepts")
     return [

@@ -64,7 +64,7 @@ def steer(
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
-    from poolbench.models.folders import list_folder
+    from poolbench.model_folders.folders import list_folder
     from poolbench_driver.cluster.session import open_services
     from poolbench_driver.models import obtain
 

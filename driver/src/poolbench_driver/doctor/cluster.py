@@ -12,7 +12,7 @@ from typing import Any
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
-from poolbench.models.folders import list_folder
+from poolbench.model_folders.folders import list_folder
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.broker import require_owner
 from poolbench.settings import ClusterSettings

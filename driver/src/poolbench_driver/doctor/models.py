@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import PoolbenchError
-from poolbench.models.folders import list_folder
+from poolbench.model_folders.folders import list_folder
 from poolbench.texts import load_calibration
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.doctor.finding import Finding, Level

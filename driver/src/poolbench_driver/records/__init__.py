@@ -1,7 +1,7 @@
 """Runs: the folder of each, its record in the object store, by which other machines know it, and both as one list."""
 
 from poolbench_driver.records.folder import RunFolder, list_runs, now, run_id
-from poolbench_driver.records.publisher import Publisher, Rhythm, find_run
 from poolbench_driver.records.record import Run, RunRecords, Runs
+from poolbench_driver.records.writer import Rhythm, RunWriter, find_run
 
-__all__ = ["Publisher", "Rhythm", "Run", "RunFolder", "RunRecords", "Runs", "find_run", "list_runs", "now", "run_id"]
+__all__ = ["Rhythm", "Run", "RunFolder", "RunRecords", "RunWriter", "Runs", "find_run", "list_runs", "now", "run_id"]

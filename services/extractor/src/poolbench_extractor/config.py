@@ -6,7 +6,7 @@ from pydantic import Field
 
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
-from poolbench.models.folders import requested_model
+from poolbench.model_folders.folders import requested_model
 from poolbench.steps.base import SinkParams
 from poolbench.steps.extractor import ReadingParams
 

@@ -21,7 +21,7 @@ from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError, shown
 from poolbench.http.openapi import BINARY, Responses, errors, example
-from poolbench.models.folders import requested_model
+from poolbench.model_folders.folders import requested_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench.settings import ExtractorSettings

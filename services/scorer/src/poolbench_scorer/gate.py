@@ -23,9 +23,9 @@ from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
-from poolbench_scorer.models.scorer import Scorer
-from poolbench_scorer.models.scoring import score_texts
-from poolbench_scorer.models.windows import BaseTokenizer, draw, loop_words, shuffle_words
+from poolbench_scorer.classifiers.scorer import Scorer
+from poolbench_scorer.classifiers.scoring import score_texts
+from poolbench_scorer.classifiers.windows import BaseTokenizer, draw, loop_words, shuffle_words
 from poolbench_scorer.training.examples import LabelledPassages, read_passages
 from poolbench_scorer.training.report import CI_METHOD, brier_score, expected_calibration_error, grouped_auroc
 

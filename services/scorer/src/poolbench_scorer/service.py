@@ -27,7 +27,7 @@ from poolbench_scorer.http.requests import (
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from poolbench_scorer.models.shelf import ScorerShelf
+    from poolbench_scorer.classifiers.shelf import ScorerShelf
 
 
 #: GPU memory of a first task: a base of BERT's size in training. Later the measured peak is used.
@@ -50,7 +50,7 @@ class ScorerService:
     @cached_property
     def shelf(self) -> "ScorerShelf":
         """Return the store's scorers; opened on first use."""
-        from poolbench_scorer.models.shelf import ScorerShelf
+        from poolbench_scorer.classifiers.shelf import ScorerShelf
 
         return ScorerShelf(self._open())
 
@@ -77,8 +77,8 @@ class ScorerService:
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
         """Return P(concept) of each text by one scorer or by several."""
-        from poolbench_scorer.models.scoring import score_texts
-        from poolbench_scorer.models.shelf import generator_kept
+        from poolbench_scorer.classifiers.scoring import score_texts
+        from poolbench_scorer.classifiers.shelf import generator_kept
 
         cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
@@ -121,7 +121,7 @@ class ScorerService:
 
     def release_memory(self) -> None:
         """Unload all scorers and bases; the next task or request loads what it needs."""
-        from poolbench_scorer.models.scorer import release_encoders
+        from poolbench_scorer.classifiers.scorer import release_encoders
         from poolbench_scorer.tasks import release_scorers
 
         with self._turns.request():

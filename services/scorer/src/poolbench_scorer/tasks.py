@@ -13,9 +13,9 @@ from poolbench.storage.base import ObjectStore
 from poolbench.storage.scorers import name_scorer, record_gate
 from poolbench.worker.taskio import TaskIO
 from poolbench_scorer import cost
+from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device
+from poolbench_scorer.classifiers.scoring import score_texts, scores_table
 from poolbench_scorer.gate import judge_scorer
-from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
-from poolbench_scorer.models.scoring import score_texts, scores_table
 from poolbench_scorer.training.imported import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.

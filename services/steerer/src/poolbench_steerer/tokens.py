@@ -14,7 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
-from poolbench.models.unreadable import unreadable
+from poolbench.model_folders.unreadable import unreadable
 from poolbench.settings import SteererSettings
 from poolbench.steps.base import bos_to_add
 

@@ -54,7 +54,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
-        from poolbench_driver.imports.record import is_imported
+        from poolbench_driver.imports.imported_states import is_imported
         from poolbench_driver.suites.poolbench.needs import needs_of
 
         if is_imported(config.model):  # an import has everything

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTextEncod
 from poolbench.config import ModelRef, require_unchanged
 from poolbench.errors import ModelError
 from poolbench.machine.gpu import wait_for_room
-from poolbench.models.unreadable import unreadable
+from poolbench.model_folders.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import ChangeParams, RandomWeights
 from poolbench_extractor.models.changes import apply_change

@@ -14,7 +14,14 @@ from poolbench.errors import CellError, InputError
 from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.windows import BaseTokenizer, Window, draw, loop_words, shuffle_words, training_windows
+from poolbench_scorer.classifiers.windows import (
+    BaseTokenizer,
+    Window,
+    draw,
+    loop_words,
+    shuffle_words,
+    training_windows,
+)
 from poolbench_scorer.training.fit import Examples
 
 MIN_CLASS = 10

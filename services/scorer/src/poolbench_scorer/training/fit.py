@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from poolbench.cancellation import check_cancelled
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.windows import Window, length_batches, pad_ids, pad_states
+from poolbench_scorer.classifiers.windows import Window, length_batches, pad_ids, pad_states
 
 #: Couples are sorted by length in chunks of this many batches, so that batches pad little yet stay random.
 _CHUNK_BATCHES = 8

@@ -14,13 +14,13 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, InputError, ModelError
-from poolbench.models.bases import Base, locate, locate_tokenizer, weight_files
+from poolbench.model_folders.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
-from poolbench_scorer.models import scorer as checkpoints
-from poolbench_scorer.models.scorer import load_classifier, pick_device
-from poolbench_scorer.models.scoring import Progress
-from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.classifiers import scorer as checkpoints
+from poolbench_scorer.classifiers.scorer import load_classifier, pick_device
+from poolbench_scorer.classifiers.scoring import Progress
+from poolbench_scorer.classifiers.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, read_passages
 from poolbench_scorer.training.fit import margins, trained_batcher
 from poolbench_scorer.training.report import Report, build_validation, fit_temperature, report_on, to_json

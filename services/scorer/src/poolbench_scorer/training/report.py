@@ -13,7 +13,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.windows import BaseTokenizer, draw, training_windows
+from poolbench_scorer.classifiers.windows import BaseTokenizer, draw, training_windows
 from poolbench_scorer.training.examples import LabelledPassages
 
 

@@ -13,12 +13,12 @@ from scipy.special import log_expit
 from poolbench.contracts.measures import to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
-from poolbench.models.bases import Base, find_base
+from poolbench.model_folders.bases import Base, find_base
 from poolbench.statistics.auroc import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
-from poolbench_scorer.models.scorer import Head, cut_model, load_classifier, read_tokens
-from poolbench_scorer.models.scoring import Progress
-from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.classifiers.scorer import Head, cut_model, load_classifier, read_tokens
+from poolbench_scorer.classifiers.scoring import Progress
+from poolbench_scorer.classifiers.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation
 from poolbench_scorer.training.fit import Batcher, Epoch, best_epoch, fit, frozen_batcher, margins, trained_batcher
 from poolbench_scorer.training.report import Validation, build_validation, fit_temperature, report_on, to_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 from poolbench.machine.gpu import SharedGpu, engine_share, shared_gpu
-from poolbench.models.unreadable import unreadable
+from poolbench.model_folders.unreadable import unreadable
 from poolbench.settings import ProcessSettings, SteererSettings
 from poolbench.telemetry.logs import as_json
 from poolbench_steerer.plugin import WIRE_KEY

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from poolbench.config import ModelRef, resolve_model
-from poolbench.models.folders import requested_model
+from poolbench.model_folders.folders import requested_model
 from poolbench.storage import Artifacts
 from poolbench.storage.directions import NamedDirection, NamedDirections
 from poolbench_steerer.engine import SteeringEngine

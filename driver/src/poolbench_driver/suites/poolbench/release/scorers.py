@@ -17,7 +17,7 @@ from safetensors.numpy import load, load_file, save_file
 
 from poolbench.concepts import refuse_restricted
 from poolbench.errors import InputError, ModelError, NotFoundError
-from poolbench.models.bases import Base, find_base, weight_files
+from poolbench.model_folders.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
 from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.suites.poolbench.release.source import Export

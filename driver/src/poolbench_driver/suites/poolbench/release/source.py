@@ -16,8 +16,8 @@ from poolbench_driver.dataset_folder import hub_header, render_card, replacing, 
 from poolbench_driver.records import RunFolder
 from poolbench_driver.release import origin, release_facts
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.official import official_table
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.published_table import published_table
 
 #: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
 MODEL_LICENCES = {
@@ -96,6 +96,6 @@ def licence_of(what: str, config: ConceptsConfig) -> str:
 
 def model_folder(model: str) -> str:
     """Return the name that the published layouts have for a model, for others one made of its id."""
-    folder_names = {official_model.preset: official_model.name for official_model in official_table().models}
+    folder_names = {official_model.preset: official_model.name for official_model in published_table().models}
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
     return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)

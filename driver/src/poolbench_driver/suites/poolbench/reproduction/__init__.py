@@ -1,1 +1,1 @@
-"""An official table beside a run: its cells paired with ours, and the settings of the run that repeats it."""
+"""A published table beside a run: its cells paired with ours, and the settings of the run that repeats it."""

@@ -1,4 +1,4 @@
-"""Each figure of an official table beside ours; a figure without a counterpart is null, with the reason."""
+"""Each figure of a published table beside ours; a figure without a counterpart is null, with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import groupby
 from statistics import fmean, median
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.poolbench.official import Column, OfficialModel, OfficialStrategy, OfficialTable
+from poolbench_driver.suites.poolbench.published_table import Column, OfficialModel, OfficialStrategy, PublishedTable
 
 #: How the source steered; figures made otherwise are other quantities.
 STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
@@ -64,7 +64,7 @@ class RunRows:
 
 
 def compare_cells(
-    table: OfficialTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
+    table: PublishedTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
 ) -> list[ComparedCell]:
     """Return the table's figures of a model beside ours, published definitions first.
 
@@ -82,7 +82,7 @@ def compare_cells(
 
 
 def _compared(
-    table: OfficialTable,
+    table: PublishedTable,
     model: OfficialModel,
     run: RunRows,
     column: Column,

@@ -1,4 +1,4 @@
-"""reproduce: run the cells of an official result table and set them beside ours."""
+"""reproduce: run the cells of a published result table and set them beside ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.cli.tables import Show, show_tables
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
+from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
 
-def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
+def published_settings(table: PublishedTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
     """Return the settings of a run that measures the cells of a model's table.
 
     Args:
@@ -83,21 +83,21 @@ def reproduce(
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Say what the run of the cells needs, and stop.")] = False,
 ) -> int:
-    """Set the cells of an official table beside a run's: theirs, ours, difference and interval.
+    """Set the cells of a published table beside a run's: theirs, ours, difference and interval.
 
     Without a finished run of the model, the run of the table's cells is made first.
     """
-    from poolbench_driver.suites.poolbench.official import official_table
+    from poolbench_driver.suites.poolbench.published_table import published_table
 
     show = show_tables(display)
-    official = official_table(table)
-    _require_columns(official, column or [])
+    published = published_table(table)
+    _require_columns(published, column or [])
     changed = bool(start or dry_run or scorers or sets)
     if run is not None and changed:
         raise ConfigError("--run compares a finished run; --start, --dry-run, --scorers and --set are for a new one")
     if settings is not None:
-        _write_settings(official, model, corpus, settings, sets)
-    folder, code = None if changed else _run_of(official, model, run, output), int(Exit.DONE)
+        _write_settings(published, model, corpus, settings, sets)
+    folder, code = None if changed else _run_of(published, model, run, output), int(Exit.DONE)
     if folder is None:
         cells = _cells(table, model, corpus, scorers, sets)
         if dry_run or settings or any(need.stops and not need.found for need in cells.needs):
@@ -106,17 +106,17 @@ def reproduce(
         for line in cells.left_out:
             typer.echo(line, err=True)
         folder, code = _run_cells(cells.config, output, display)
-    return max(code, _compare(official, folder, column or [], everything, show))
+    return max(code, _compare(published, folder, column or [], everything, show))
 
 
-def _require_columns(table: OfficialTable, columns: list[str]) -> None:
+def _require_columns(table: PublishedTable, columns: list[str]) -> None:
     column_ids = [column.id for column in table.columns]
     for name in columns:
         if name not in column_ids:
             raise UnknownNameError("column", name, column_ids)
 
 
-def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
+def _run_of(table: PublishedTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
     """Return the run to compare: the named one, or the newest of the model; None if there is none of the model."""
     from poolbench_driver.records import find_run, list_runs
 
@@ -135,18 +135,18 @@ def _run_of(table: OfficialTable, model: str | None, run: str | None, output: Pa
     return None
 
 
-def _is_of(table: OfficialTable, folder: RunFolder, official_model: OfficialModel) -> bool:
+def _is_of(table: PublishedTable, folder: RunFolder, official_model: OfficialModel) -> bool:
     try:
         return table.model(folder.config().model) == official_model
     except ConfigError:  # another model, or settings of another version
         return False
 
 
-def _models(table: OfficialTable) -> str:
+def _models(table: PublishedTable) -> str:
     return ", ".join(model.preset for model in table.models)
 
 
-def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
+def _compare(table: PublishedTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
     from poolbench_driver.suites.poolbench.presets import other_settings
@@ -187,13 +187,13 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     from poolbench_driver.config import of_concepts, read_assignments, scorer_settings
     from poolbench_driver.contract.load import load_run_config
     from poolbench_driver.suites.poolbench.needs import needs_of
-    from poolbench_driver.suites.poolbench.official import TABLES, official_table
+    from poolbench_driver.suites.poolbench.published_table import TABLES, published_table
 
-    official = official_table(table)
+    published = published_table(table)
     if name is None:
-        raise ConfigError(f"give --model ({_models(official)})")
-    model = official.model(name)
-    settings = {**published_settings(official, model, corpus), **scorer_settings(scorers)}
+        raise ConfigError(f"give --model ({_models(published)})")
+    model = published.model(name)
+    settings = {**published_settings(published, model, corpus), **scorer_settings(scorers)}
     config = of_concepts(load_run_config(None, settings, read_assignments(sets or [])))
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
@@ -250,7 +250,7 @@ def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, 
     show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)
 
 
-def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
+def _write_settings(table: PublishedTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
     import yaml
 
     if model is None:

@@ -23,9 +23,9 @@ from transformers import (
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 from poolbench.errors import InputError, ModelError
-from poolbench.models.bases import Base, find_base, weight_files
+from poolbench.model_folders.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, WEIGHTS
-from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.classifiers.windows import BaseTokenizer
 
 #: What is trained where a checkpoint lacks it.
 _TRAINED = re.compile(r"^classifier\.|\.pooler\.")

@@ -1,4 +1,4 @@
-"""The arithmetic of an official table: its means, ranks and tests again from its own cells."""
+"""The arithmetic of a published table: its means, ranks and tests again from its own cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 from poolbench_driver.pages.text import table
-from poolbench_driver.suites.poolbench.official import OfficialTable, official_table
+from poolbench_driver.suites.poolbench.published_table import PublishedTable, published_table
 
 #: Half a unit of the last decimal of all means, with the rounding of a sum of floats.
 ROUNDING = 0.5e-5 + 1e-9
@@ -24,8 +24,8 @@ ROUNDING = 0.5e-5 + 1e-9
 MIN_GAIN = 0.01
 
 
-def check_table(table: OfficialTable) -> list[Check]:
-    """Return every check of the official table, in the order in which they build on one another."""
+def check_table(table: PublishedTable) -> list[Check]:
+    """Return every check of the published table, in the order in which they build on one another."""
     source = stated()
     return [
         _bounds(table),
@@ -39,8 +39,8 @@ def check_table(table: OfficialTable) -> list[Check]:
 
 
 def checks_markdown() -> str:
-    """Return the checks of the official table, and every disagreement, as text."""
-    checks = check_table(official_table())
+    """Return the checks of the published table, and every disagreement, as text."""
+    checks = check_table(published_table())
     tables = [rows for rows in (check_rows(checks), disagreement_rows(checks)) if rows]
     return "\n\n".join(table(list(rows[0]), ([str(cell) for cell in row.values()] for row in rows)) for rows in tables)
 
@@ -78,7 +78,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def d1_board(table: OfficialTable) -> RankBoard:
+def d1_board(table: PublishedTable) -> RankBoard:
     """Return our ranking of the table's D1: concepts are the blocks, after a mean over the models."""
     rows = [
         {"strategy": c.strategy, "concept": c.concept, "model": c.model, "metric": "d1.auroc"}
@@ -91,7 +91,7 @@ def d1_board(table: OfficialTable) -> RankBoard:
     return board
 
 
-def same_cells(table: OfficialTable) -> list[tuple[str, str, str]]:
+def same_cells(table: PublishedTable) -> list[tuple[str, str, str]]:
     """Return model and two strategies wherever all figures of two strategies are equal."""
     figures = defaultdict(list)
     for cell in table.cells:
@@ -105,7 +105,7 @@ def same_cells(table: OfficialTable) -> list[tuple[str, str, str]]:
     ]
 
 
-def _bounds(table: OfficialTable) -> Check:
+def _bounds(table: PublishedTable) -> Check:
     limits = {column.id: (column.low, column.high) for column in table.columns}
     disagreements, compared = [], 0
     for cell in table.cells:
@@ -120,7 +120,7 @@ def _bounds(table: OfficialTable) -> Check:
     return Check("every figure lies in its bounds", compared, tuple(disagreements), meaning=Meaning.COPY)
 
 
-def _means(table: OfficialTable, means: Iterable[Mean], over: str, of: Callable[..., str]) -> Check:
+def _means(table: PublishedTable, means: Iterable[Mean], over: str, of: Callable[..., str]) -> Check:
     values = defaultdict(list)
     for cell in table.cells:
         if cell.value is not None:
@@ -143,7 +143,7 @@ def _model_means(source: Stated) -> Check:
     return Check("means over the models", len(pairs), tuple(_apart(pairs)), meaning=Meaning.COPY)
 
 
-def _nulls(table: OfficialTable) -> Check:
+def _nulls(table: PublishedTable) -> Check:
     disagreements, compared = [], 0
     for cell in table.cells:
         if not cell.column.startswith("D3_"):

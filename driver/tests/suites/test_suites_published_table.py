@@ -1,4 +1,4 @@
-"""The official tables as they ship: whole, and with a counterpart of each name."""
+"""The published tables as they ship: whole, and with a counterpart of each name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.metrics import all_metrics
-from poolbench_driver.suites.poolbench import official
-from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench import published_table as tables
+from poolbench_driver.suites.poolbench.published_table import published_table
 
-DATA = Path(official.__file__).parent / "data"
-TABLE = official_table()
+DATA = Path(tables.__file__).parent / "data"
+TABLE = published_table()
 
 #: Llama's A1 on D1, from the card's specification and not from the files.
 A1_OF_LLAMA = {
@@ -56,7 +56,7 @@ def test_counterparts_exist() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="official"):
-        official_table("offical")
+        published_table("offical")
     with pytest.raises(UnknownModelError, match=r"llama-3\.1-8b"):
         TABLE.model("llama-3.1-9b")
 

@@ -30,7 +30,7 @@ from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, RunReco
 _MANIFEST, _STATE = "manifest.json", "state.json"
 
 
-def publish_files(store: ObjectStore, folder: RunFolder) -> None:
+def write_files(store: ObjectStore, folder: RunFolder) -> None:
     """Write the files of a run's manifest into the store, and the manifest last."""
     for name in manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST)):
         if _is_published(name):
@@ -115,7 +115,7 @@ class Rhythm:
     end_s: float = 30.0  # how long the end of a run waits for a store that does not answer
 
 
-class Publisher:
+class RunWriter:
     """The record of one run in the object store, for as long as the `with` block lasts."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Publisher:
         if not self._thread.is_alive():
             self._tick()
 
-    def publish_plan(self, config: RunConfig, keys: Iterable[str]) -> None:
+    def write_plan(self, config: RunConfig, keys: Iterable[str]) -> None:
         """Publish the configuration, and the keys of the artifacts that the run needs."""
         settings = json.dumps(config.model_dump(mode="json"), indent=1).encode()
         with self._lock:
@@ -156,10 +156,10 @@ class Publisher:
             self._state = content | {"folder": str(self._folder.path.resolve())}
             self._changed = True
 
-    def publish_files(self) -> None:
+    def write_files(self) -> None:
         """Write the tables of the run into the store, for other machines. A store that is away fails no run."""
         try:
-            publish_files(self._store, self._folder)
+            write_files(self._store, self._folder)
         except PoolbenchError as error:
             self._note(f"the tables of this run could not be written into the object store: {error}")
 

@@ -16,7 +16,7 @@ from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.scorers import NamedScorer, defaults, gate_of, meant, named_scorers
-from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
+from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: Beginnings of artifact keys; no concept or base begins so.

@@ -1,4 +1,4 @@
-"""The official result tables as typed rows, with their source and our counterpart of each figure."""
+"""The published result tables as typed rows, with their source and our counterpart of each figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from poolbench_corpora.reading import SentFile, is_missing, records
 #: Tables that ship with this package.
 TABLES = ("official",)
 
-_DATA = files("poolbench_driver.suites.poolbench.official").joinpath("data")
+_DATA = files("poolbench_driver.suites.poolbench.published_table").joinpath("data")
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class OfficialTable:
-    """One official table; `source` says where it comes from."""
+class PublishedTable:
+    """One published table; `source` says where it comes from."""
 
     source: Mapping[str, Any] = field(hash=False)
     columns: tuple[Column, ...]
@@ -94,7 +94,7 @@ class OfficialTable:
         raise UnknownModelError(name, [model.preset for model in self.models])
 
 
-def official_table(name: str = "official") -> OfficialTable:
+def published_table(name: str = "official") -> PublishedTable:
     """Return a table by name, or of a folder with files of the same format.
 
     A folder needs `source.yaml` and `cells-<model>.csv`.
@@ -115,17 +115,17 @@ def official_table(name: str = "official") -> OfficialTable:
 
 
 @lru_cache(maxsize=len(TABLES))
-def _shipped(name: str) -> OfficialTable:
+def _shipped(name: str) -> PublishedTable:
     return _read(_DATA)
 
 
-def _read(folder: Traversable) -> OfficialTable:
+def _read(folder: Traversable) -> PublishedTable:
     source = yaml.safe_load(folder.joinpath("source.yaml").read_text("utf-8"))
     columns = tuple(Column(**column) for column in source.pop("columns"))
     models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
     if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
         raise UnknownModelError(unknown[0], MODEL_PRESETS)
-    return OfficialTable(
+    return PublishedTable(
         columns=columns,
         models=models,
         strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),

@@ -1,4 +1,4 @@
-"""The official tables: the copy against every mean of the source, and what the source's own arithmetic says."""
+"""The published tables: the copy against every mean of the source, and what the source's own arithmetic says."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recipes.published.__main__ import main
-from recipes.published.official import check_table, d1_board, same_cells
 from recipes.published.significance import block_values, rank_bounds
 from recipes.published.stated import DATA, Meaning, stated
+from recipes.published.table import check_table, d1_board, same_cells
 
-from poolbench_driver.suites.poolbench import official
-from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench import published_table as tables
+from poolbench_driver.suites.poolbench.published_table import published_table
 
-CELLS = Path(official.__file__).parent / "data"
-TABLE = official_table()
+CELLS = Path(tables.__file__).parent / "data"
+TABLE = published_table()
 STATED = stated()
 
 

@@ -12,8 +12,8 @@ from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import SCORES
 from poolbench.steps.scorer import ScoreParams
 from poolbench.telemetry.catalog import BATCH_SIZE
-from poolbench_scorer.models.scorer import Scorer
-from poolbench_scorer.models.windows import Window, length_batches, pad_ids, scoring_windows
+from poolbench_scorer.classifiers.scorer import Scorer
+from poolbench_scorer.classifiers.windows import Window, length_batches, pad_ids, scoring_windows
 
 Progress = Callable[[int, int, str], None]
 
