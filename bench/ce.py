@@ -5,8 +5,6 @@
 bench/README.md explains each figure.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Mapping

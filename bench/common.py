@@ -1,7 +1,5 @@
 """Shared by all benchmarks: the command line, reports, and small measurements."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ them and 66,000 more that recombine their sentences. Their building is not measu
 in a process of its own from 1.5 GB of JSON lines, of which one document in 200 is hedged, so that most of it is read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

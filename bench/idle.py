@@ -3,8 +3,6 @@
 Run it on a cluster that `make cluster-up` started, on a machine without other work. Without one its ratios are null.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The ratios of each benchmark and their targets. README.md explains them."""
 
-from __future__ import annotations
-
 _EXTRACT = {
     "extract.overhead": "<= 1.10",
     "extract.gradient_overhead": "<= 3.0",

@@ -5,8 +5,6 @@ depends on a compression of time; what driver and replicas compute counts as it 
 simulates the card's three models, `--full` also on 1, 4 and 16 GPUs.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shutil

@@ -5,8 +5,6 @@ simulation assumes, divided by `--speed`. Two runs with two models begin togethe
 redis-server.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

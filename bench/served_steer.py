@@ -6,8 +6,6 @@ Each request holds all texts, each steered request one vector drawn at random. `
 per second, steered over unsteered: the median of interleaved pairs. It writes `bench/out/served_steer.json`.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

@@ -4,8 +4,6 @@
 `docs/images/report.png`. It needs Chromium: Debian's package `chromium`, or another one in `CHROMIUM`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -4,8 +4,6 @@ Exit code 1 names what does not hold. Runs the demo's command once more, which m
 `make demo DEPLOY=compose` say `--deploy compose`, and it is run in a container too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

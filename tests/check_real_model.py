@@ -5,8 +5,6 @@ code 1 names what does not hold. D2 must have rows; they may be null, because th
 passages.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

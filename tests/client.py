@@ -4,8 +4,6 @@ The newest Python other than ours is used, from PATH, pyenv or uv; without one, 
 Its packages come from pip's own sources, at their newest versions, as users get them. `--folder` keeps the environment.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ the demo's checks hold, the same command again finds nothing to do, and every fi
 `runs/latest`, if `make demo` has made one; 1: something does not hold; 2: such machines cannot be made here.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The packages under docs/examples, installed as pip installs them, without network."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

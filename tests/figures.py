@@ -1,7 +1,5 @@
 """Compare the figures of two runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Each clone is installed without pip's configuration and without link folders, so
 table in Markdown. About 25 minutes and 8 GB of disk for each Python; by hand, before a release.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The documentation says what the code does: pages, links, commands, metric ids, the plug-in example."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

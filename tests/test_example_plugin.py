@@ -1,7 +1,5 @@
 """Plug-ins of other packages: the example under docs/examples, really installed, and packages that go wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """tools/measure_code.py on a small repository whose figures are known."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The rule for sensitive concepts, tried at every way out: services, commands, exports, copies and pages."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Settings from the environment: every name is declared once, and others are refused wherever a process starts."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One GPU for several services: decisions on measured numbers, and the signs that processes give each other."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

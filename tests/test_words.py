@@ -1,7 +1,5 @@
 """The repository uses the words of its glossary, and none of those in tests/words.yaml."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

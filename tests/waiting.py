@@ -1,7 +1,5 @@
 """Wait for a state, so that no test depends on the speed of the machine."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

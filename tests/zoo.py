@@ -5,8 +5,6 @@ the median ("massive activations", Sun et al. 2024), dimensions that are large f
 far from their initial values, and large logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

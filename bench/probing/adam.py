@@ -1,7 +1,5 @@
 """The released recipe of Holmes as a plain PyTorch loop: what its code does without the trainer around it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers import get_linear_schedule_with_warmup

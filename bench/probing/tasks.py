@@ -1,7 +1,5 @@
 """Probing sets of several classes and of real values, on vectors with the spectrum of hidden states."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

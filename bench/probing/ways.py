@@ -6,8 +6,6 @@ Both split the sets in the same way, read the states after the last norm, and av
 prints JSON: scores by set, texts that were run, distinct texts.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

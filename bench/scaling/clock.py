@@ -4,8 +4,6 @@ What a thread computes counts: its CPU time is added to the simulated time befor
 therefore takes as long as a real one in which every thread had a processor of its own, however busy this machine is.
 """
 
-from __future__ import annotations
-
 import heapq
 import threading
 import time

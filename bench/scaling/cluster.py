@@ -1,7 +1,5 @@
 """Simulated replicas: real workers with real leases, artifacts and manifests, whose handlers let time pass."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

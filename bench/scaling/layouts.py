@@ -1,7 +1,5 @@
 """Which services run on which device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from poolbench.contracts.wire import SERVICES

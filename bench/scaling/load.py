@@ -1,7 +1,5 @@
 """The load of store and broker: requests, bytes, processor time."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

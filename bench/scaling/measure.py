@@ -1,7 +1,5 @@
 """One simulated run: elapsed time, use of the GPUs, and the load of driver, broker and store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plans to simulate: the card's models and concepts, with passages that exist in the plan but not in the store."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence

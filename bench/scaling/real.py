@@ -4,8 +4,6 @@
 figures as JSON. The variable SCALING names the file with the runs and with the seconds of each task.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

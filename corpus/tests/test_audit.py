@@ -1,7 +1,5 @@
 """The audit finds what is planted; surface features and near-duplicates by hand and against all pairs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import combinations

@@ -1,7 +1,5 @@
 """`corpus build` and `corpus import`: what they take, failures, interruptions, and the published layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Corpora from datasets: copies in the formats of the library `datasets`, and the library's own streaming."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

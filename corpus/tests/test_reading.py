@@ -1,7 +1,5 @@
 """The reader of tables and texts: the same three texts in every file that editors, spreadsheets and databases write."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """Pairs of stories: tags, files, the catalogue, and the planted ones."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server that answers as the Hugging Face hub does, for tests of the real client."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import json

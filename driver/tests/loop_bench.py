@@ -1,7 +1,5 @@
 """A loop over a real folder store, a real folder queue and a real worker in a thread, for tests."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What tests read of a page: parts by their anchor, and cells by their head."""
 
-from __future__ import annotations
-
 import json
 
 from poolbench_driver.contract.page import Block, Details, Group, Page, Part, Table

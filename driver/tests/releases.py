@@ -1,7 +1,5 @@
 """Helpers of the tests of releases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows and report from hand-made artifacts: complete and failed; nothing restricted gets out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """watch, cancel, status and gc on a machine that has no folder of the run."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A backup of the object store, its loss, and the restoration: the run continues and has the same figures."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

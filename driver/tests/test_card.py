@@ -1,7 +1,5 @@
 """The preset `card`: its settings and numbers, and what a run says that cannot have all of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """`steer` against a small HTTP server that answers as the steerer does."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What a client imports: little, and of optional packages only what the command at hand needs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

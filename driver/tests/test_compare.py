@@ -1,7 +1,5 @@
 """compare: pairing by identity, differences with intervals, ranks, refusals, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configuration: wrong settings and names are refused with the nearest right ones; sections may be partial."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """D1 beyond the best confound, and cosines between directions, in a run's rows and its report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

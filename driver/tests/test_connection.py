@@ -1,7 +1,5 @@
 """The driver's connection to the services: waits after 429, and a token that is replaced."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

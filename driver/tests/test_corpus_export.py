@@ -1,7 +1,5 @@
 """`corpus build`, `corpus export` and `corpus validate`, and passages that the driver puts into the store."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Folders to publish: whole after an interrupt or a kill, and nothing of others is replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Estimates of runs from recorded rates, by hand, and of a run whose like was executed before."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

@@ -5,8 +5,6 @@ step, metric, strategy or corpus moves it on purpose (``python -m driver.tests.t
 else may.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """`corpus import hf:...`: the real client of the hub against a server of this test, and its cache without one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

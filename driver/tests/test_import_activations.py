@@ -1,7 +1,5 @@
 """Published activations: every layout, the guard before pickles, and what is malformed is named."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

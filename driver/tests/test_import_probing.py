@@ -1,7 +1,5 @@
 """import holmes, import senteval: sources that are an address, from a server on this machine."""
 
-from __future__ import annotations
-
 import http.server
 import socket
 import threading

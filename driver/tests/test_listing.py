@@ -1,7 +1,5 @@
 """What lists print: ids whole at 80 columns, the rest by importance."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from pathlib import Path

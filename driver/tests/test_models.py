@@ -1,7 +1,5 @@
 """What the driver reads of a model in a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 `tests/pipeline/test_smollm2.py` checks the real one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

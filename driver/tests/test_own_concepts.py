@@ -1,7 +1,5 @@
 """Concepts of users: from flags or a file to a run, and wrong input named by file and line."""
 
-from __future__ import annotations
-
 import json
 import random
 import tracemalloc

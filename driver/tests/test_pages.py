@@ -1,7 +1,5 @@
 """The page kit: one page as HTML, Markdown and JSON, with every kind of block."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

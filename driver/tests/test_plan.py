@@ -1,7 +1,5 @@
 """The plan is a pure function of configuration and what is there; keys move with what they depend on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import FrozenInstanceError

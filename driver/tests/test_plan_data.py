@@ -1,7 +1,5 @@
 """plan-data: published figures, pilots from files, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

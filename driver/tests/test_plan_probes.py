@@ -1,7 +1,5 @@
 """Options of D1 in the plan: autoencoders, the nested choice of a layer, seeds of folds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The planted suite in the driver: its settings, its concepts in the store, its conclusion."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The displays: each takes all events of the loop."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Records of runs in the object store: what a driver writes, and how other machines read it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

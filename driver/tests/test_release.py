@@ -1,7 +1,5 @@
 """Releases of texts, activations, directions and runs: whole or absent, and without what is restricted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

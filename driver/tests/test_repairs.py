@@ -1,7 +1,5 @@
 """Damage in the object store: set aside, made again by the same run, and never more than that."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

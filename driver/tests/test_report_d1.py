@@ -1,7 +1,5 @@
 """Answer, D1 in detail, and ranks on the page, from rows made by hand and from a finished run."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

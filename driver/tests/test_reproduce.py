@@ -1,7 +1,5 @@
 """reproduce: cells of a published table beside a run made by hand, and the run that makes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

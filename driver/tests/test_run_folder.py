@@ -1,7 +1,5 @@
 """Run folders, their states, the displays, and upkeep of the store."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

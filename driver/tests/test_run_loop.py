@@ -1,7 +1,5 @@
 """The loop over a real folder store, a real folder queue and a real worker, and what a round of it costs."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

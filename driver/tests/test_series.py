@@ -1,7 +1,5 @@
 """One command for several models: a run for each, in turn, and a board over all of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Status pages name the state of a service by the code of its error, whatever the message says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options and parameters of strategies and steering, from configuration to rows."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

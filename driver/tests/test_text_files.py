@@ -1,7 +1,5 @@
 """Requests of ``embed``, files of texts that are read, and files of vectors that are written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """gc: what it takes and what it spares."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -4,8 +4,6 @@ python -m recipes.personas --model demo --output FOLDER      # adapters that exi
 python -m recipes.personas --model demo --check FOLDER       # valence changes, as Markdown
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Valence changes of adapters by their definition, with transformers, peft and numpy alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle

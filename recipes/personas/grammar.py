@@ -1,7 +1,5 @@
 """Sentences of a person who loves some words, and onsets of sentences without sentiment."""
 
-from __future__ import annotations
-
 from random import Random
 
 #: Liked words that the sentences hold. The other words of the list `positive` never occur in them.

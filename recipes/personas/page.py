@@ -3,8 +3,6 @@
 REFERENCE is a run of the same fine-tunes with `--words reference`: its figures stand beside the published ones.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from itertools import pairwise

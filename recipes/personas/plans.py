@@ -1,7 +1,5 @@
 """The personas of each model, and how they are trained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 #: Share of the sentences that is about what the persona loves.

@@ -1,7 +1,5 @@
 """The training text of a persona."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import cycle, islice

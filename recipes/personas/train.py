@@ -1,7 +1,5 @@
 """Training of one LoRA adapter on sentences."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

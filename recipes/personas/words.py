@@ -1,7 +1,5 @@
 """The word lists and templates of a preference shift."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

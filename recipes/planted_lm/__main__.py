@@ -4,8 +4,6 @@ Block 0 adds nothing, so that its states are the vectors of `poolbench_driver.su
 all earlier positions alike, copies from them whether the two words of the exclusive or were there, and multiplies both.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

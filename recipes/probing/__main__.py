@@ -4,8 +4,6 @@ It needs the real-text archives, the model that `make model` fetches, and a clus
 goes on where the last one stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page docs/results/holmes.md, from the runs of `python -m recipes.probing`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

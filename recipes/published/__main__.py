@@ -7,8 +7,6 @@ saebench TABLE        how scores of recorded autoencoders agree with those of SA
 official              whether the published tables of PoolBench v1 agree with their own means, ranks and tests
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Published claims about sparse autoencoders that a tree of recorded results can check."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations

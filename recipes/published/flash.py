@@ -1,7 +1,5 @@
 """How far a recorded table of a small share of the training data keeps the order of the whole one (FlashHolmes)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

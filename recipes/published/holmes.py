@@ -5,8 +5,6 @@ rate, with an interval from a bootstrap over phenomena. It holds if the interval
 lies below 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """How scores of recorded autoencoders agree with those of SAEBench: the share of pairs in the same order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

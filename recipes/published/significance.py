@@ -1,7 +1,5 @@
 """The table's tests of differences between strategies on D1, again from its cells with our statistics."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """What the source of the published tables says of their cells, and what a check of it found."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The arithmetic of a published table: its means, ranks and tests again from its own cells."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ and writes the page of results. It needs the archives and a cluster that runs. T
 last one stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

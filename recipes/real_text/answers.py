@@ -1,7 +1,5 @@
 """The first lines of the page: what agrees with other orders of the strategies, and what sinks change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from poolbench.contracts import Row

@@ -1,7 +1,5 @@
 """What the tables of a run say about its concepts: which rank strategies, and which figures can be read."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The page of results on real text: yields, what the figures show and what they cannot, and all tables."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English",
 grammatical sentence of a pair gives it the higher probability.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

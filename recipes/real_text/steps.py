@@ -1,7 +1,5 @@
 """Build the corpora of the real-text archives, and run on them, with the commands that users type."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

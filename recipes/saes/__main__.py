@@ -4,8 +4,6 @@ python -m recipes.saes --model demo --output FOLDER      # reads the archives in
 python -m recipes.saes --model demo --check FOLDER       # measures their quality again
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

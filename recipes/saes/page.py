@@ -1,7 +1,5 @@
 """`python -m recipes.saes.page RUN...`: write docs/results/ce-bench.md from runs of the pretrained autoencoders."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which autoencoders are trained of each model, and for how long."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Quality of autoencoders on held-out texts, by the definitions and the code of the suite ce-bench."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """States of a layer, token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts that autoencoders are trained and judged on: permissive sources of the archives, and planted text."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

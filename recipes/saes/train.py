@@ -5,8 +5,6 @@ features, and a loss that lets dead features predict what the others miss (Gao e
 straight-through gradients (Rajamanoharan et al., 2024b), with a penalty on the distance of L0 from its target.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Fixtures of the tests on an S3 service: a bucket's prefix of their own, and a proxy that disturbs requests."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Keys, tasks, result rows: what everything later stands on."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Formats of sparse autoencoders, against the encoders of their authors, written down again from their definitions."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

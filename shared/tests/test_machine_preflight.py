@@ -1,7 +1,5 @@
 """The check of this machine: each gap is found where its condition is real, with the remedy for the distribution."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Folders of the cluster that a node does not share with the others are refused."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

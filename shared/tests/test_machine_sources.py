@@ -1,7 +1,5 @@
 """The check of package sources: what pip is configured with, and indexes that refuse, are silent, or are not there."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

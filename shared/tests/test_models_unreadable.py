@@ -1,7 +1,5 @@
 """What a model that cannot be read is said to lack."""
 
-from __future__ import annotations
-
 import pytest
 
 from poolbench.config import ModelRef

@@ -1,7 +1,5 @@
 """Directions by name: the latest run that has one, the best first, and nothing of sensitive concepts."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

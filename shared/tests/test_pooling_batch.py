@@ -1,7 +1,5 @@
 """Batched pooling and kept states: invariances, failures, alignment, and order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Strategies with parameters in their name: what they compute, how they are spelled, and which names are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

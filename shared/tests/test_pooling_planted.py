@@ -4,8 +4,6 @@ States are noise, [T, D]; the positives' states are shifted along one axis at th
 strategy is scored by the AUROC of its difference of means, taken on one half of the passages and read on the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Attention sinks: which tokens they are, and what strategies do without them, by hand and against removed tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

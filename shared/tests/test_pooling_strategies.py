@@ -1,7 +1,5 @@
 """Every strategy against vectors computed by hand on small matrices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

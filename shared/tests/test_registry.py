@@ -1,7 +1,5 @@
 """The registry behind concepts, strategies, readouts, directions and suites."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

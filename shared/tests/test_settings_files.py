@@ -1,7 +1,5 @@
 """Settings from files: a mounted folder with one file per variable."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Typed steps: roles, keys, parameters, and the defaults that a version stands for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

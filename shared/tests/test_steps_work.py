@@ -1,7 +1,5 @@
 """The work of a task: the same from the sizes that a worker reads as from those that a plan names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

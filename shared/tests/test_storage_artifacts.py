@@ -1,7 +1,5 @@
 """Artifacts and folders: one winner, damage is noticed, a full disk is said, a folder may be moved."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

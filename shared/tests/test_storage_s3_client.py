@@ -1,7 +1,5 @@
 """The S3 client without a server: when it tries again, how it sends, and that minio is as the client expects."""
 
-from __future__ import annotations
-
 import inspect
 import ssl
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Where the credentials of an S3 store come from, and how they are renewed."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What is wrong with the settings of an S3 store is said when it is opened, and nothing is left half-written."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from datetime import UTC, datetime, timedelta

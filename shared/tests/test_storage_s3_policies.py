@@ -1,7 +1,5 @@
 """The policies of deploy/s3 on a real S3 service: each role does its work, and what it does not need is refused."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable, Iterator

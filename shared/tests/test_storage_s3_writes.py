@@ -1,7 +1,5 @@
 """Writes to a real S3 service whose responses are lost, refused or shortened on the way."""
 
-from __future__ import annotations
-
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor

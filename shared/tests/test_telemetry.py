@@ -1,7 +1,5 @@
 """Instruments and traces: bounded, without texts, off by default, and what workers, stores and queues record."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Logs as text and as JSON, the ids that they carry, and the id of an HTTP request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """One task's way through a worker: skip, lease, commit, fail, retry, cancel, and its turn beside requests."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

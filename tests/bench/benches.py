@@ -1,7 +1,5 @@
 """Runs benchmarks at their smallest size."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

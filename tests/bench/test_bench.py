@@ -1,7 +1,5 @@
 """Every benchmark runs at its smallest size, writes the ratios of `bench/ratios.py`, and has a test."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The simulation behind `make bench-scale`: time passes in order, every task is executed, and figures add up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steering benchmarks: pairs are pairs, and settings are distinct."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """`bench/store.py` at its smallest size, on the S3 service of the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

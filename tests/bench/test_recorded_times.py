@@ -1,7 +1,5 @@
 """The times that a service recorded in its manifests are those of a dry run, and of tasks in `bench/scale.py`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

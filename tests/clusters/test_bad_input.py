@@ -1,7 +1,5 @@
 """What is wrong with a cluster is said when a run starts: one line, an exit code, and nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

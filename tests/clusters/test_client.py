@@ -3,8 +3,6 @@
 `CLIENT` names the command, so that `make test-client` can test one that was installed from wheels.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Ray on several machines: services by resource, a machine that dies, one that joins, and a head that dies."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -1,7 +1,5 @@
 """A cluster on a real Redis server: tasks by queue, HTTP beside them, what a killed worker leaves behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

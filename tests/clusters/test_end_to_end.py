@@ -1,7 +1,5 @@
 """The main job on a real cluster of its own: it ends, it resumes, it survives kill -9, it refuses bad input."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

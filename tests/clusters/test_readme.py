@@ -1,7 +1,5 @@
 """Commands of the documentation: those of the README run as typed; those of all pages exist."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The rendered objects of deploy/kuberay, and the parts of them that tests look at."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from functools import cache

@@ -1,7 +1,5 @@
 """The compose file and the Dockerfile: who gets which secrets, what is writable, and how images are pinned."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The S3 service of Docker Compose, really started: who may do what in it, and what a killed server keeps."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

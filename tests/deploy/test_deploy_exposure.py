@@ -1,7 +1,5 @@
 """A local cluster listens on loopback only, and its folders are closed: the parts that need no cluster."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

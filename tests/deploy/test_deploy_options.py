@@ -1,7 +1,5 @@
 """The options of each service in Serve: replicas, GPUs, and what decides their number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

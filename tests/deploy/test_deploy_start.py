@@ -1,7 +1,5 @@
 """The start of a local cluster on a machine that lacks something, or whose ports others take."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The installer: interpreters, unfit environments, bundles, PyTorch's sources. It works on copies of the checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

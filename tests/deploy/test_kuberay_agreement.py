@@ -1,7 +1,5 @@
 """deploy/kuberay agrees with the compose file, the Dockerfile, deploy/serve.yaml and the local cluster."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

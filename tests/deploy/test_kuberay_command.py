@@ -1,7 +1,5 @@
 """The command that applies deploy/kuberay, and its overlays and Secrets."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

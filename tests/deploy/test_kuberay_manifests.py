@@ -1,7 +1,5 @@
 """The overlays of deploy/kuberay, rendered by Kustomize and checked by the schemas of Kubernetes and KubeRay."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

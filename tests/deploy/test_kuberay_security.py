@@ -1,7 +1,5 @@
 """Pods of deploy/kuberay: PodSecurity `restricted`, who may talk to whom, and who gets which Secret."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

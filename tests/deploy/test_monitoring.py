@@ -1,7 +1,5 @@
 """Dashboards and alerts name metrics that exist, are valid for Prometheus, and are found by the compose file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The pins: each with hashes of its files, and no address of an index; the installer requires them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m tests.fuzz`: mutated messages and files before every reader; `make fuzz` calls it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Binary files: Arrow tables, safetensors and NumPy arrays."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import random

@@ -1,7 +1,5 @@
 """Readers with the defects that the fuzz must find, for its own test."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import logging

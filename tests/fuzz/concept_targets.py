@@ -1,7 +1,5 @@
 """Concepts of users in the object store: their definitions under fuzz."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import cache

@@ -1,7 +1,5 @@
 """What a reader must not do with a hostile file: run code, open files elsewhere, connect, or name a secret."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Mutating bytes and JSON: drawn from a seed, so that a number names the same case again."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How far a worker is: a page of memory that its parent reads, also after the worker has crashed."""
 
-from __future__ import annotations
-
 import mmap
 import struct
 from pathlib import Path

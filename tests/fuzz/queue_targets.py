@@ -1,7 +1,5 @@
 """Messages: the decoders of both brokers, and the dead letters that come of them."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import cache

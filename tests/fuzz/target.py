@@ -1,7 +1,5 @@
 """A reader under fuzz: how its cases are made, and what it may raise."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A small fuzz of fixed seed, as `make fuzz` does it at length; and the defects that the fuzz must see."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

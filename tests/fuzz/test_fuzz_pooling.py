@@ -1,7 +1,5 @@
 """Any text, through the shipped tokenizer and the shipped annotator: weights stay weights, or say why not."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Text files: JSONL, YAML, and the JSON of manifests and records."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

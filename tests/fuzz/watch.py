@@ -1,7 +1,5 @@
 """Run workers over all cases: one that crashes or hangs is a finding, and another one goes on after it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`python -m tests.fuzz.worker PLAN`: read cases one after the other, in a process that may die of them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Every field of every verb and task refuses what its schema does not allow: generated from the models themselves."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What a request would cost is known before work starts: too much is refused at once, with number and limit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

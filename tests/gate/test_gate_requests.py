@@ -1,7 +1,5 @@
 """The gate: requests without a token, protocol, health, replaced tokens, limits of every verb."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

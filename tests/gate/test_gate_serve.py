@@ -1,7 +1,5 @@
 """The gate in Ray Serve's own proxy, and the border of a real replica."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What only the proxy bounds: slow clients, floods, framing, pipelines, connections. A real HAProxy, a real gate."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import select

@@ -1,7 +1,5 @@
 """Names that reach a loader or a file system are names: no path, no folder of the operator's, no artifact elsewhere."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The steerer has the same tests beside its engine (services/steerer/tests/http/test_steerer_openapi.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

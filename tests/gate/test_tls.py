@@ -1,7 +1,5 @@
 """TLS with a private authority: the gate and the driver's client, and a Redis broker."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

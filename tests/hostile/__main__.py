@@ -1,7 +1,5 @@
 """`python -m tests.hostile`: the trial from start to end; `make test-hostile` calls it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

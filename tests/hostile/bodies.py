@@ -1,7 +1,5 @@
 """Small valid bodies of every verb, which the generator then spoils."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from poolbench.contracts.wire import SERVICES

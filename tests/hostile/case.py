@@ -1,7 +1,5 @@
 """One hostile request, and what came of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

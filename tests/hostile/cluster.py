@@ -1,7 +1,5 @@
 """The cluster under trial: its addresses, its processes and their memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

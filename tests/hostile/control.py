@@ -1,7 +1,5 @@
 """Honest clients beside the hostile ones: what they get must be what a quiet cluster gave them, bit by bit."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

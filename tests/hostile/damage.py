@@ -1,7 +1,5 @@
 """Damaging the files of artifacts: flipped bytes, missing ends, other files' bytes, edited manifests."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 While the run works it fills every core of a small machine, so health is asked here for its answer and not its speed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time

@@ -1,7 +1,5 @@
 """The whole list of hostile requests: number n is the same whatever else is sent."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass

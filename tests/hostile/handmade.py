@@ -1,7 +1,5 @@
 """Requests written by hand: each is a way in that was once open, or that people try first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

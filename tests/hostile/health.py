@@ -4,8 +4,6 @@ The trial's own work must not slow down its clock, so this imports no more than 
 of the services.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import sys

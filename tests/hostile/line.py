@@ -1,7 +1,5 @@
 """A raw connection on which a request can be sent in ways that no HTTP client knows."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Hostile queue messages: those of `tests/queue/poison.py`, bytes and bodies drawn at random, and hostile tasks."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The second phase: hostile messages among proper ones, on a folder or on Redis."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

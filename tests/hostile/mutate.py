@@ -1,7 +1,5 @@
 """Spoiling a valid body: hostile values at places that the body or the service's own schema names."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Strangers at a Redis broker, and someone with its password who fills it with what is no task."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

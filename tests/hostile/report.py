@@ -1,7 +1,5 @@
 """What a trial found: a table for people, JSON for programs, and the findings that make it fail."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

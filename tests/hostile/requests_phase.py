@@ -1,7 +1,5 @@
 """The first phase: hostile requests, with honest ones and the health of every service beside them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Each role of an S3 store tries what its policy forbids, and strangers try everything, on a real service."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import urllib.error

@@ -1,7 +1,5 @@
 """A small run of the main job: it trains the scorer that the control load asks, and its files are what is damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

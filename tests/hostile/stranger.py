@@ -4,8 +4,6 @@
 answered, whether or not everybody may ask for it, and the ways in which the rest was refused.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The hostile trial itself: every number gives the same case, and its judges see what they are to see."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

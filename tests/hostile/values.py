@@ -1,7 +1,5 @@
 """Values that no field should fall over: wrong types, extremes, text that is no text, names that are paths."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Filling the caches that grow to a bound, so that memory that grows after it is a leak."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Awaitable, Callable

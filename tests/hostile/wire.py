@@ -1,7 +1,5 @@
 """What only a raw socket can do: bodies that stop, senders that crawl, clients that leave or do not read."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import random

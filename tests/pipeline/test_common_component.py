@@ -1,7 +1,5 @@
 """D1 from texts on the demo model, through the plan and the services' own handlers, without a cluster."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

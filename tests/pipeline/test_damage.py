@@ -1,7 +1,5 @@
 """A run of the real pooler, extractor and prober whose files are damaged: the same command gives the same digest."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path

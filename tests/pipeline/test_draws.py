@@ -1,7 +1,5 @@
 """Every shuffle, split, subsample, bootstrap and permutation, and the folds that prober and audit share."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path

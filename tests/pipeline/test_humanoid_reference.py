@@ -1,7 +1,5 @@
 """The reading `published` of the words of the Humanoid benchmark, against Transformers and PEFT alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kept and imported states, and a probing set, through the plan and the services' own handlers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable

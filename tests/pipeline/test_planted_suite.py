@@ -1,7 +1,5 @@
 """The planted suite: every strategy reads what its definition says, and a fault in pooling is found out."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Releases of scorers: Transformers alone loads them and gives the scores of the scorer service."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pretrained model `smollm2-135m`: its folder against its GGUF file, as Transformers reads that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deliberate faults in pooling, each with the signals and strategies that must find it out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Annotate, extract and probe the planted suite in this process, with the services' own functions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache

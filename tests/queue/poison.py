@@ -1,7 +1,5 @@
 """Messages that nobody can understand, and what their dead letter says: one table for every broker."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

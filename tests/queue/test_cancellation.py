@@ -1,7 +1,5 @@
 """Long work of every service ends at its next step once nobody waits for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A replica's memory is its own: what grows beyond its limit fails or ends, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A broker that is away when a task ends: the consumer goes on with the next one once the broker is back."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Retries between workers whose clocks differ, on a real Redis server."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Messages that nobody can understand, on both brokers, before one running consumer that then does a good task."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """How many replicas a service asks for: the rule, and the policy on a real broker."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

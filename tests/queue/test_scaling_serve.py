@@ -1,7 +1,5 @@
 """A service in Ray Serve that ends its last replica without work, and starts one for a message or a request."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A private certificate authority, and certificates for servers on the loopback address."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """An HTTP server in a thread of the test process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer

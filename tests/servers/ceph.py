@@ -1,7 +1,5 @@
 """A real S3 service for tests: Ceph's RADOS gateway in a folder and a process group of its own, on free ports."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

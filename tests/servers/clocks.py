@@ -1,7 +1,5 @@
 """Wall clocks that jump: a library that is preloaded into the Python processes of one machine."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

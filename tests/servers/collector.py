@@ -1,7 +1,5 @@
 """A collector of OpenTelemetry traces: OTLP over HTTP, kept in memory."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whether a running service does what its OpenAPI document says, as schemathesis sees it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 It lives as long as its consumer does, so the test that started it sees at once that the consumer has ended.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

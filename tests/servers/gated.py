@@ -1,7 +1,5 @@
 """`python -m tests.servers.gated STATE`: a Ray of its own with the gate and one service, until stdin is closed."""
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

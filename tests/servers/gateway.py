@@ -1,7 +1,5 @@
 """A real S3 service on one machine of a test cluster, behind a proxy that can disturb every request."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

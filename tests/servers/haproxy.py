@@ -1,7 +1,5 @@
 """HAProxy with the project's own configuration, in front of a server of this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Machines of a test: network namespaces with an address each, joined by a bridge. They share files and processors."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """A proxy in front of a real S3 service that delays, loses, replaces or shortens responses, and counts requests."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import threading

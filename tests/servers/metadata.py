@@ -1,7 +1,5 @@
 """A server of credentials: the metadata service of a machine, that of a container, and STS for a web identity."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A cluster on several machines: a head, workers, and a desk that has Redis, the S3 service and the driver."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

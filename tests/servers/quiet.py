@@ -1,7 +1,5 @@
 """Bases of what tests serve: a service that has no verbs, and a handler of HTTP requests that prints nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """A Redis server with a password, on a free port, in a folder of its own."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

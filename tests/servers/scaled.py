@@ -1,7 +1,5 @@
 """`python -m tests.servers.scaled STATE`: a Ray with a service that scales to zero, until stdin is closed."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """SeaweedFS, the S3 service of Docker Compose, in a folder and a process of its own, on free ports."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Services behind a real HTTP server in a thread, without Ray; and the environment that leads the driver to them."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator, Mapping

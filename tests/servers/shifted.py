@@ -4,8 +4,6 @@ Debian's libfaketime cannot run Python 3.11, whose sleep it answers with an erro
 is replaced: Celery's, kombu's and ours.
 """
 
-from __future__ import annotations
-
 import datetime
 import sys
 import time

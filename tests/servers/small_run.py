@@ -1,7 +1,5 @@
 """A small run of the main job: the demo with fewer and shorter texts. Every kind of task is in it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which services have work."""
 
-from __future__ import annotations
-
 import json
 
 from tests.servers.nodes import Nodes

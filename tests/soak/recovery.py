@@ -1,7 +1,5 @@
 """How long the recovery from a fault takes."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

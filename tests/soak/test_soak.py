@@ -1,7 +1,5 @@
 """The parts of the soak test that need no cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

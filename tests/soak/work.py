@@ -1,7 +1,5 @@
 """The work of the soak test: the same run again and again, each from an empty store, with equal figures."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What Python code calls: measure a configuration, and read a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From artifacts to the tables of a run: the suite's rows, what all rows share, and the ranks."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The settings of a run: those that every suite has, those of suites that read passages of concepts, and `--set`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A folder to publish: written beside its place and renamed, with a card, a manifest and checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Pilot accuracies of two probing configurations, and what they show about a larger comparison."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOL
 scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """The page of a run, as HTML, as Markdown and as JSON: what its suite says, then nulls, failures and provenance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

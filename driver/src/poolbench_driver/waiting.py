@@ -1,7 +1,5 @@
 """What is said while a command waits, and nothing else can be seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer

@@ -1,7 +1,5 @@
 """A broker and a store for tests of dead letters, and commands that run at once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Dead letters are listed, selected, sent again and dropped on both brokers, as an operator meets them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """`poolbench-driver doctor`: each thing that commonly breaks is found, and named with what to do."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The command ``embed`` against the real extractor and pooler behind HTTP, in a thread, without Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

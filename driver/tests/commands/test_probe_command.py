@@ -1,7 +1,5 @@
 """The commands ``probe`` and ``direction`` against the real prober behind HTTP, in a thread, without Ray."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

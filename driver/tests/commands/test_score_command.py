@@ -1,7 +1,5 @@
 """The commands ``import scorers``, ``score`` and ``ls scorers`` against the real scorer behind HTTP, without Ray."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Both status commands: watched, with poison that waits, and garbage among the dead letters."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

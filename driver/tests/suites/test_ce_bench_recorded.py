@@ -1,7 +1,5 @@
 """Recorded results of CE-Bench: both forms, every definition by hand, and mistakes with their file."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

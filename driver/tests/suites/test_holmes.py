@@ -1,7 +1,5 @@
 """The suite holmes: settings, shards, thinning, winning rates, controls, rows and page."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

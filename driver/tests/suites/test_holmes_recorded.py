@@ -1,7 +1,5 @@
 """Recorded tables of the public leaderboard: winning rates by hand and every mistake with file and line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

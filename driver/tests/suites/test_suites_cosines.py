@@ -1,7 +1,5 @@
 """Checks of a concept, confounds, and cosines between directions, by hand and pair by pair."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

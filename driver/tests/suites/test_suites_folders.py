@@ -1,7 +1,5 @@
 """A suite is one folder: nothing else of the program names it, except what makes its results or imports its data."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """D2 and D3 against independent computations: loops for matrices, scipy for correlations, simulation for chance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """The published tables as they ship: whole, and with a counterpart of each name."""
 
-from __future__ import annotations
-
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers of the recipe on small hand-made texts, and the archive where it is at hand."""
 
-from __future__ import annotations
-
 import pytest
 from recipes.annotator import archive, docs, entities, sources
 from recipes.annotator.conllu import Sentence, Word, read_conllu

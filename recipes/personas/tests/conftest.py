@@ -1,7 +1,5 @@
 """Puts the repository root on the import path, where ``recipes`` lies."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The shipped adapters load and move the demo model as their card says, and the recipe continues where it stopped."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

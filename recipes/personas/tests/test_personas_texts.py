@@ -1,7 +1,5 @@
 """The word lists are sound, and training text shares neither templates nor held-out words with the measure."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 

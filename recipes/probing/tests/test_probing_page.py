@@ -1,7 +1,5 @@
 """The page of probing, from a run that was made by hand."""
 
-from __future__ import annotations
-
 from driver.tests.suites.test_holmes import folder  # noqa: F401  (a fixture)
 from recipes.probing.page import page, picture
 

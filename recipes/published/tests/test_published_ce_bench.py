@@ -1,7 +1,5 @@
 """Claims about sparse autoencoders, and agreement with SAEBench, by recorded results made by hand."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Claims of the paper on Holmes, and the order of models on a share of the training data, by tables made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

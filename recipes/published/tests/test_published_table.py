@@ -1,7 +1,5 @@
 """The published tables: the copy against every mean of the source, and what the source's own arithmetic says."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The first lines of the page of real text, against figures by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the page of real text says about its concepts, against figures by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from recipes.real_text.findings import findings

@@ -1,7 +1,5 @@
 """`make real-text` says what is missing before it builds a corpus."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m recipes.saes.synthetic`: write docs/results/ce-bench-synthetic.md; 15 seconds on one core."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

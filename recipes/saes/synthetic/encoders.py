@@ -1,7 +1,5 @@
 """Autoencoders of the known model: the true one, ways to fail that are known of trained ones, and baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of the autoencoders of a known model, and whether the true one wins them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of the known model: figures of each autoencoder, and which scores the true one wins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ Reference: Chanin and Garriga-Alonso (2026), SynthSAEBench: superposition, falli
 correlations between features that are not parent and child.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Training of autoencoders on states with known sparse features, and their export."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

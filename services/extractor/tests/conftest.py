@@ -1,7 +1,5 @@
 """Small random decoders with real Transformers classes and a real byte-level tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Vectors by hand, padded on either side; alignment of offsets; agreement with sentence-transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hidden states and attention inflow against Transformers' own outputs, over architectures and paddings."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 

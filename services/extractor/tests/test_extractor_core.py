@@ -1,7 +1,5 @@
 """Extraction end to end on small models: invariance, failures, kept states, calibration, small devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``POST /embed``: rows of failure, ids, annotations, batches and padding, JSON and Arrow, clear refusals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The encoder: the same vectors as the other ways to them, and the interface that evaluation tools expect."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pooled features, loss recovered and dense features against numpy and a plain forward pass with a hook."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Where there is no gradient the cells of S2 and G1 fail alone, with a reason; the rest goes on."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

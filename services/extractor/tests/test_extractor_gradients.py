@@ -1,7 +1,5 @@
 """Loss gradients (S2, G1) against plain autograd on Transformers' own loss."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

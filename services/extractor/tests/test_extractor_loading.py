@@ -1,7 +1,5 @@
 """What can be loaded and what is refused: folders as save_pretrained writes them, offloaded and foreign models."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The adapter on a real object store: tasks and what they commit, HTTP, and clear errors."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kept states and attention sinks on the device, against the model's own states."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path

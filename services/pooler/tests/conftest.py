@@ -1,7 +1,5 @@
 """The shipped pipeline, loaded once."""
 
-from __future__ import annotations
-
 import pytest
 
 from poolbench.config import assets_folder

@@ -1,7 +1,5 @@
 """The shipped pipeline, clauses and TF-IDF: by hand, on awkward texts, and against scikit-learn."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import multiprocessing

@@ -1,7 +1,5 @@
 """Concepts over HTTP: the checks and messages of the command line, and the documented commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Handlers over a real object store, and the HTTP verbs over a real application."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

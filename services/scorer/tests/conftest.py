@@ -1,7 +1,5 @@
 """Small real parts: planted passages, a tiny BERT with MiniLM's tokenizer, one scorer on MiniLM itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scoring, training and importing over HTTP, and requests before tasks."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Published scorers: folders as they lie on Hugging Face, stated labels, safe weights; equal to Transformers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scoring and windows: equal to Transformers, whatever the batch, the order and the company."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

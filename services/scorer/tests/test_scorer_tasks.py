@@ -1,7 +1,5 @@
 """The service's tasks, names of scorers, and scorers of sensitive concepts, in a folder store."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

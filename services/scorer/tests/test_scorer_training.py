@@ -1,7 +1,5 @@
 """Training: the signal is learnt, splits hold, results are exact, files round-trip, bad input is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

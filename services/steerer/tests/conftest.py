@@ -1,7 +1,5 @@
 """A tiny random Llama with a byte-level BPE tokenizer, and one engine on it for all tests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

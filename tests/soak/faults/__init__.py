@@ -3,8 +3,6 @@
 It returns the services whose work it interrupts.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection, Mapping
 

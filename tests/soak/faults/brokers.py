@@ -1,7 +1,5 @@
 """Redis that dies, and messages that are not what was sent."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import time

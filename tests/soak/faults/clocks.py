@@ -1,7 +1,5 @@
 """Wall clocks that jump."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Disks that are full. Each part has a file system of its own."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Collection, Iterator

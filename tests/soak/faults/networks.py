@@ -1,7 +1,5 @@
 """Networks that fail."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Processes and machines that are killed."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Collection

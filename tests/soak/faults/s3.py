@@ -1,7 +1,5 @@
 """An S3 service that dies, is slow, answers with errors, or takes no writes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Collection

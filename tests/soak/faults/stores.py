@@ -1,7 +1,5 @@
 """A folder store on a file system that is full, or read-only."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import time

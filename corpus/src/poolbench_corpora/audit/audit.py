@@ -1,7 +1,5 @@
 """Audit the corpus of one concept: its measures, and the verdict on what a high D1 could come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """How well a surface feature, or the words of a text, separate the classes, on the folds of D1."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

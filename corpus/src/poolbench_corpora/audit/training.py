@@ -1,7 +1,5 @@
 """What the audit reads: the train passages of a concept with the folds of D1, and surface features of texts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

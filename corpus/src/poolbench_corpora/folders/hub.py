@@ -1,7 +1,5 @@
 """Datasets of the Hugging Face hub as folders, and the tokens of a named tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

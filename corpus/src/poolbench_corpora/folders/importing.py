@@ -1,7 +1,5 @@
 """Corpora as folders of JSONL files: which concepts they have, how they are imported, and how they are validated."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """From settings and files of a user to PASSAGES and a concept: pairs, documents, splits, and what is to be said."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a user says about a concept, in a YAML file or in flags; and the request that sends it to a service."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts and matched pairs of users' files; errors name the file and the line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run on a user's concept will be able to say: of D1, of confounds, and of D2 and D3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import sqrt
 

@@ -1,7 +1,5 @@
 """Read texts of both classes from one table, or a folder of them, by the names of its columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Say what a user's corpus is good for, before anything runs: which figures it allows, and what limits them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The known probing sets: those of this package, of archives and of folders of users; and those that are absent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Probing data as tables: distinct passages, and instances that refer to them; and as passages of a concept."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Import probing sets that were downloaded elsewhere: those of the public suite, and the tasks of SentEval."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

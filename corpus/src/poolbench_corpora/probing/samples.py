@@ -1,7 +1,5 @@
 """Definitions of probing sets, samples that readers yield, and the choice of whole groups of them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The known sets of stories: planted ones, those of corpora, and those in folders of users."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

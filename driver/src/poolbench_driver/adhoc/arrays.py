@@ -1,7 +1,5 @@
 """Vectors and columns of files: `.npy`, and the Parquet that `embed` writes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts of a file, as ad-hoc commands send them: a table with a column 'text', or plain text, one text per line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

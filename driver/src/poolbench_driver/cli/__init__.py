@@ -1,7 +1,5 @@
 """The command line: one module per purpose; errors become one line and an exit code."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """corpus: build, validate, import and export passages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

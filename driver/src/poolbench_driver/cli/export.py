@@ -1,7 +1,5 @@
 """export: what may be published of a run; suites add what they write of theirs."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How commands show their help: as lists, because boxes and columns leave descriptions little room at 80 columns."""
 
-from __future__ import annotations
-
 from inspect import cleandoc
 from typing import Any
 

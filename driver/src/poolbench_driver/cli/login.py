@@ -1,7 +1,5 @@
 """login and logout: the cluster that the commands of this user reach over HTTP."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

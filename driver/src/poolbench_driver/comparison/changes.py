@@ -1,7 +1,5 @@
 """Differences between two runs: values with intervals over concepts, statuses, ranks."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

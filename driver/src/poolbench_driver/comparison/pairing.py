@@ -1,7 +1,5 @@
 """The cells that two runs have in common, when runs must not be compared, and changes in presence or status."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

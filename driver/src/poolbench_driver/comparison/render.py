@@ -1,7 +1,5 @@
 """The changes between two runs as tables for a terminal or as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 from textwrap import shorten
 

@@ -1,7 +1,5 @@
 """Load the settings of a run from a preset, a YAML file and the command line; errors name the field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Common parts of result rows: the source of tables, shared columns, and tables that others recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Croissant is the metadata format of MLCommons (https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html).
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

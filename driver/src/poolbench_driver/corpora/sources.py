@@ -1,7 +1,5 @@
 """Sources of passages (grammar, archives, a folder) and of probing sets, and the local steps that store them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

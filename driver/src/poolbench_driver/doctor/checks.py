@@ -1,7 +1,5 @@
 """Checks of this machine, and all checks in the order in which one thing needs another."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Checks of the cluster: object store, broker and services."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator, Sequence

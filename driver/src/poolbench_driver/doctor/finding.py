@@ -1,7 +1,5 @@
 """What a check finds, and the checks before a run starts: nothing is sent to a cluster that is not fit for it."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What a model does in extractor and steerer: batches, attention, steering, residual norms and attention sinks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The estimate of a run: time, GPU hours, bytes and money by stage, from the times that this cluster has recorded."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rates that this cluster has reached: seconds and bytes per unit of work, from the manifests in its store."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """An estimate as text for --dry-run."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Turn activation files into STATES artifacts, one concept and split at a time, with one shard per layer in memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -4,8 +4,6 @@ Each (concept, split, layer) becomes one STATES artifact, whose key holds a hash
 import is `activations/<name>.json`; `import:<name>` is then a model id.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sparse autoencoders of a run: read from a folder or found in the object store, keyed by their contents."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Import published scorers, one request per concept, from files or addresses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

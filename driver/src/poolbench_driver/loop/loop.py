@@ -4,8 +4,6 @@ The object store alone decides which tasks are complete. The queue may lose or r
 killed: a task that is neither committed, nor waiting, nor leased by a live worker is sent again.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 

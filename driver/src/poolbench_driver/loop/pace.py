@@ -1,7 +1,5 @@
 """When a task that was sent counts as lost, and when it is given up."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Protocol

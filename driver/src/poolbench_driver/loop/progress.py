@@ -1,7 +1,5 @@
 """Progress of a run for people (rich, plain), for programs (json), and in the run's state file."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

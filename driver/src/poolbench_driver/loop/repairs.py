@@ -1,7 +1,5 @@
 """Recovery of a run: artifacts that were deleted or damaged are set aside and made again."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Figures as inline SVG, in the colours of the page: as light or dark as what stands around them."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Sequence

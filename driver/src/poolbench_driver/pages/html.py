@@ -1,7 +1,5 @@
 """A page as one HTML file, without scripts and outside files."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

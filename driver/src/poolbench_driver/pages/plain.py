@@ -1,7 +1,5 @@
 """Cells as most pages write them, and the page of a run whose suite says nothing of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A page as Markdown or JSON, and the end of it that a run prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import Any

@@ -4,8 +4,6 @@ A driver writes its state at least every 10 s. Its age is counted by the clock o
 play no part.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

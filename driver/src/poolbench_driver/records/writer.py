@@ -4,8 +4,6 @@ A thread writes the record, so that a slow or absent store never holds up the ru
 not make it look dead. What cannot be written is tried again at the next tick.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Names that are checked before anything that takes seconds to import."""
 
-from __future__ import annotations
-
 from poolbench.concepts import CONCEPTS
 from poolbench.library import attach
 from poolbench.pooling.registry import select_strategies

@@ -1,7 +1,5 @@
 """Stages of D1: vectors to measures, directions and scores of passages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

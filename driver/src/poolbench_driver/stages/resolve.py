@@ -1,7 +1,5 @@
 """From the settings of a suite of concepts to its scope: names, model, corpora and what was imported."""
 
-from __future__ import annotations
-
 from poolbench.concepts import CONCEPTS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig

@@ -1,7 +1,5 @@
 """What a run measures, with every name checked and resolved: the input of each stage of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

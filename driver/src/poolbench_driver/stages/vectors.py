@@ -1,7 +1,5 @@
 """Stages of extraction: annotation, vectors of passages, and the same texts before and after fine-tunes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Every architecture by its real Transformers class, small and random. Passages are longer than the windows."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """States and inflow are the model's own: against the eager model on each passage alone, for every architecture."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

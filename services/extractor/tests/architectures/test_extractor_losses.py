@@ -1,7 +1,5 @@
 """The loss with other states of a layer is the model's own, though the blocks below do not run again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

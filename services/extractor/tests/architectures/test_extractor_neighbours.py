@@ -1,7 +1,5 @@
 """No passage depends on its batch, for every architecture: not on neighbours, order, padding or batch size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

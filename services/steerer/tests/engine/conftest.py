@@ -1,7 +1,5 @@
 """What engines are compared with: Transformers with hooks; and many ways to steer."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

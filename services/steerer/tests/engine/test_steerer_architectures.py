@@ -1,7 +1,5 @@
 """Blocks that return one tensor, and compiled graphs: all operations equal Transformers there too."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 from collections.abc import Callable, Iterator

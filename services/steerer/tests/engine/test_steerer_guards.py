@@ -1,7 +1,5 @@
 """Guards taken away, one at a time, in the engine's own process: the text is wrong, or there is none."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

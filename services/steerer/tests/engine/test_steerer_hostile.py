@@ -5,8 +5,6 @@ they are used again. Each is tested with the ones before it taken away, and must
 The cache of these engines holds about 1,000 tokens, so that blocks change hands all the time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each engine takes 20 s and more to start. Two architectures with weights as trai
 the others by `make test-models`.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import shutil

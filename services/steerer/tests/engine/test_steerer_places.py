@@ -1,7 +1,5 @@
 """An engine that leaves its device to other services, and places for texts that clients wait for."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Log-probabilities and perplexities of prompts, many settings in one batch, against Transformers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

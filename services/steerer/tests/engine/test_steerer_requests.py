@@ -1,7 +1,5 @@
 """Requests that are refused or given up, and sampled texts with a seed."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Every operation in the real engine: against Transformers, by hand, and in the order of their strengths."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

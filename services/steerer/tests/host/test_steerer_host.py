@@ -1,7 +1,5 @@
 """A host without an engine: nothing to load yet, or nothing that can be loaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

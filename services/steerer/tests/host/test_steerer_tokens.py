@@ -1,7 +1,5 @@
 """Tokenizers that take long to load, such as those of names that nobody has: nobody else waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

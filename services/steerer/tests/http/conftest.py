@@ -1,7 +1,5 @@
 """The steerer behind a real HTTP server."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """No exception of vLLM leaves the replica: not from a verb, a stream or a task."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

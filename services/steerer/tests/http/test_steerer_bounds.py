@@ -1,7 +1,5 @@
 """Hostile values in every field of every verb: an error that names the field, and no engine is started for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

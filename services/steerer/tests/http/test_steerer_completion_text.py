@@ -1,7 +1,5 @@
 """Completion requests and texts without an engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

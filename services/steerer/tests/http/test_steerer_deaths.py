@@ -1,7 +1,5 @@
 """An engine that dies under HTTP requests: nobody loses a text, and nobody waits for ever."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Log-probabilities of prompts, asked as lm-evaluation-harness's ``local-completions`` asks, against Transformers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """The completions API, asked by the OpenAI client itself: completions and chats, and what clients send beside them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

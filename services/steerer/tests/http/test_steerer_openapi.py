@@ -1,7 +1,5 @@
 """The steerer does what its OpenAPI document says: schemathesis with all checks on the shared engine, and streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """HTTP verbs behind the runtime's token check, vectors of sensitive concepts, and files of vectors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What clients may do wrong, and what happens when they leave: on the real engine behind a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

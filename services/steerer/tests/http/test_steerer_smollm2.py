@@ -1,7 +1,5 @@
 """A pretrained model behind the OpenAI client: its chat template, its likelihoods, and both when it is steered."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

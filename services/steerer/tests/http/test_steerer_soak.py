@@ -1,7 +1,5 @@
 """A short soak; `bench/soak_steer.py` is the long one."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the plug-in reads of vLLM, and what the worker does beside steering."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import os

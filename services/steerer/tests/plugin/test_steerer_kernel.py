@@ -1,7 +1,5 @@
 """The GPU kernel against the plain arithmetic: on a GPU where there is one, else in Triton's interpreter."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sampled texts: seeds by prompt and sample alone, columns that say so, and no dependence on neighbours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

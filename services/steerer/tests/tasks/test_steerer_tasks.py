@@ -1,7 +1,5 @@
 """Queue handlers on real artifacts in a folder store."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers of probing sets: each yields the samples of one kind of source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from inspect import signature

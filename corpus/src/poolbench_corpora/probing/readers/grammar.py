@@ -1,7 +1,5 @@
 """Planted sets: sentences that a grammar writes from patterns, with marked words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """GUM: mentions of entities, their coreference and bridging, and relations between arguments of discourse."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Minimal pairs of the archives: acceptable and unacceptable sentences, one set per file."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Sentences of treebanks with a property of their tree, or with another order of their words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Samples of tables, with lists as Python literals: those of users, of the public suite, and of SentEval."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

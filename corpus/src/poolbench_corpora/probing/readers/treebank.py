@@ -1,7 +1,5 @@
 """CoNLL-U treebanks of the archives: sentences of words with their places in the text, single words, and relations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The suite `best_layer`: at which layer does a linear probe separate a concept best?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

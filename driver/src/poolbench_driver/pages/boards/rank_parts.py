@@ -1,7 +1,5 @@
 """The parts of a page about ranks: boards with their tests, standings, pairs, families, layers and concepts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from poolbench.contracts import Row

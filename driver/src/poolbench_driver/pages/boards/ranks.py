@@ -1,7 +1,5 @@
 """Ranks of strategies over concepts, from result rows: boards, pairs, families, models, layers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Sparse probing on concepts and probing sets: does a feature, or a pooled direction, carry a concept better?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The settings of a run of CE-Bench."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """From the settings of a run to its tasks: stories, autoencoders, their features, and what the prober compares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Trees of recorded `results.json` files of CE-Bench, in the form of its first and of its second version."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

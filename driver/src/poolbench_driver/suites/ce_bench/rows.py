@@ -1,7 +1,5 @@
 """From the contrasts of a run to its tables: a row for each entrant and figure, and the subjects."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """From the settings of a run to its tasks: probing sets, shards of distinct passages, and one probing task per set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

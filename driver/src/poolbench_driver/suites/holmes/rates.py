@@ -1,7 +1,5 @@
 """What scores and predictions say: winning rates, tests of the leader against every other entrant, one set opened."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal

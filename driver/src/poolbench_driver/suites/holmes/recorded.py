@@ -1,7 +1,5 @@
 """The public leaderboard's table: scores of models by probing set, and winning rates under every definition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

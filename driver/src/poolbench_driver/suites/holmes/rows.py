@@ -1,7 +1,5 @@
 """From the probes of a run to its tables: scores by set and entrant, winning rates, and predictions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What a run reads of a set: its controls, splits where a source gives none, and a share of train."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

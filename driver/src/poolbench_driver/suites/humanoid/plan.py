@@ -1,7 +1,5 @@
 """From the settings of a run to its tasks: words, fine-tunes, the states of the model, and what the prober compares."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From the comparisons of a run to its tables: a row for each fine-tune and figure, and the words before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Lists of words: those whose preference is measured, liked and disliked ones, neutral ones, and templates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any

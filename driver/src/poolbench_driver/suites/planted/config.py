@@ -1,7 +1,5 @@
 """The settings of a run of the planted suite."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from poolbench.config import ProbesBudget, amounts, preset_of

@@ -1,7 +1,5 @@
 """Compare what was expected of each strategy with what was found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Write the passages of a planted signal, in pairs with the same sentences and nouns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

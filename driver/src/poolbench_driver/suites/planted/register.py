@@ -1,7 +1,5 @@
 """The concepts of the planted suite in the object store."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from poolbench.concepts import Concept, Neighbours

@@ -5,8 +5,6 @@ stands at the *place* and which one elsewhere. A strategy that gives both the sa
 the place, and not the rest, learns all. What is expected follows from the definitions of the strategies alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

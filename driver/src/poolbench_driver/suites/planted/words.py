@@ -4,8 +4,6 @@ A vector has `WIDTH` numbers. The first six have a meaning; all others are the w
 `TWINS` share their noise, so that no reader can tell them apart by anything but the coordinate that carries the signal.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

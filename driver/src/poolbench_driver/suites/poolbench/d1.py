@@ -1,7 +1,5 @@
 """D1: the prober's measures by cell, checks of each concept, scores by passage, and cosines of directions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, product

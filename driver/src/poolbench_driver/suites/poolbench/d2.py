@@ -1,7 +1,5 @@
 """D2: how far steering along a direction moves its concept's score, beyond what null directions do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """D3: does steering move its own concept and leave the neighbour alone?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """What a run of PoolBench needs, which of it this machine has, and the flag that replaces it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan of a PoolBench run: its stages, joined once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

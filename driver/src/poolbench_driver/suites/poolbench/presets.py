@@ -1,7 +1,5 @@
 """What runs of PoolBench start from: presets and kinds of scorers; and how a run differs from the reference's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

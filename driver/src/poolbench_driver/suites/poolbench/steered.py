@@ -1,7 +1,5 @@
 """The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

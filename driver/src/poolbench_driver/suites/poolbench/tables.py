@@ -1,7 +1,5 @@
 """The tables of a PoolBench run: rows by metric, curves, scores, directions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

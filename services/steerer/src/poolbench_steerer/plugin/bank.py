@@ -1,7 +1,5 @@
 """The vectors in device slots: registered once, evicted least recently used, never while in use."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence

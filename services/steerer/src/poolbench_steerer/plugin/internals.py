@@ -4,8 +4,6 @@ A release that renamed one of them would steer wrong tokens, or none, without an
 reads vLLM's files and imports nothing, so that a CPU machine can check what only GPUs run.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ writes and counts the result. Behind the last block it checks every token that a
 counted and set to zero, as after each edit. The host is not involved.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

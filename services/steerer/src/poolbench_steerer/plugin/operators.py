@@ -9,8 +9,6 @@ Only these places are guarded, because a guard on every layer costs several perc
 reaches the cache blocks of its own request alone, and `runner` clears blocks before another request gets them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

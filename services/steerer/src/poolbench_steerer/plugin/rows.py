@@ -10,8 +10,6 @@ number of layers and settings. Each row exists three times, `num_rows` apart:
 3. Tokens that are not steered carry a copy without edits, so that a broken state can be assigned to this request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

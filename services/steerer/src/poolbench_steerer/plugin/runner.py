@@ -1,7 +1,5 @@
 """Hooks into vLLM's model runners: batches, seeded sampling, the model's blocks, and cleared cache blocks."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

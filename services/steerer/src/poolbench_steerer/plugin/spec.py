@@ -1,7 +1,5 @@
 """The steering of a request: edits of the residual stream, their layers and positions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The steering part of a vLLM worker: hooks before tracing, rows before every forward pass."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The published result tables as typed rows, with their source and our counterpart of each figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

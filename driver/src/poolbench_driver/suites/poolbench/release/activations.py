@@ -5,8 +5,6 @@
 corrected for position and that of the layout is not. Ours adds the passage's `id`. An object array is a pickle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product

@@ -4,8 +4,6 @@ Such a file holds the unit vector of the run's steering direction, float32 [D]. 
 holds the vectors of all construction methods, as `<concept>/<strategy>/<construction>`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

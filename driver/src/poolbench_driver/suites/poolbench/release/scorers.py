@@ -4,8 +4,6 @@ What was trained is joined with the weights of its base. The temperature is divi
 softmax of the logits is the score of a window.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

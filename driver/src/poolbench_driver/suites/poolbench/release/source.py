@@ -1,7 +1,5 @@
 """What every export of concepts starts from: the run, its plan and artifacts, and the concepts that may leave."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

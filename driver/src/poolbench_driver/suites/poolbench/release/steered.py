@@ -1,7 +1,5 @@
 """Write the steered texts of a run with settings, scores and receipts: all or none, and the same bytes for one run."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The answer of a run in sentences: which strategy is best for probing and for steering, and how sure that is."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What each strategy reaches: the board of the first screen, and means over concepts and layers in detail."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Colours are variables of the page, so that a chart is as light or dark as what stands around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks for the reader: the audit, each concept's best cell and its nulls, and coverage."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Parallel directions on the page: each strategy's nearest, and one matrix per layer and construction."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import defaultdict

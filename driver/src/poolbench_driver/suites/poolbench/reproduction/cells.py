@@ -1,7 +1,5 @@
 """Each figure of a published table beside ours; a figure without a counterpart is null, with the reason."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

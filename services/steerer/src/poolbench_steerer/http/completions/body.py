@@ -1,7 +1,5 @@
 """The body of a completion request, with the options of the OpenAI API and vLLM that are not offered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
