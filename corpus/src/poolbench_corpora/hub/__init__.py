@@ -3,5 +3,3 @@
 from poolbench_corpora.hub.build import HUB_REVISION, build_hub
 from poolbench_corpora.hub.catalog import datasets, recipes
 from poolbench_corpora.hub.documents import reader_of
-
-__all__ = ["HUB_REVISION", "build_hub", "datasets", "reader_of", "recipes"]

@@ -5,21 +5,3 @@ from poolbench_corpora.own.definition import Definition, read_definition, templa
 from poolbench_corpora.own.files import Text, read_pairs, read_texts
 from poolbench_corpora.own.labelled import parse_columns, read_labelled
 from poolbench_corpora.own.review import review
-
-__all__ = [
-    "Definition",
-    "Made",
-    "OwnTexts",
-    "Text",
-    "TextFiles",
-    "build_own",
-    "make_concept",
-    "parse_columns",
-    "read_definition",
-    "read_labelled",
-    "read_pairs",
-    "read_texts",
-    "review",
-    "revision_of",
-    "template",
-]

@@ -6,12 +6,3 @@ that train Classifier B). They share the markers of the concepts, but no domain,
 
 from poolbench_corpora.planted.build import MISLABELLED, build_planted, lm_documents
 from poolbench_corpora.planted.signals import PLANTED_REVISION, planted_concepts, planted_revision
-
-__all__ = [
-    "MISLABELLED",
-    "PLANTED_REVISION",
-    "build_planted",
-    "lm_documents",
-    "planted_concepts",
-    "planted_revision",
-]

@@ -17,23 +17,3 @@ from poolbench_corpora.probing.data import (
 )
 from poolbench_corpora.probing.importing import import_senteval, import_suite
 from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
-
-__all__ = [
-    "PROBING_INSTANCES",
-    "PROBING_PASSAGES",
-    "PROBING_SETS",
-    "Note",
-    "ProbingData",
-    "ProbingSet",
-    "ProbingSets",
-    "Sample",
-    "Span",
-    "as_passages",
-    "import_senteval",
-    "import_suite",
-    "passage_id",
-    "passages_of",
-    "probing_data",
-    "shared_passages",
-    "suite_sets",
-]

@@ -10,15 +10,3 @@ from poolbench_corpora.real.documents import (
     get_source,
     read_documents,
 )
-
-__all__ = [
-    "ARCHIVES_VARIABLE",
-    "SOURCES",
-    "Document",
-    "archives_folder",
-    "build_real",
-    "get_source",
-    "read_documents",
-    "real_concepts",
-    "real_revision",
-]

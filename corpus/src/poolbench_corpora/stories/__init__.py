@@ -6,13 +6,3 @@ StoryCatalog(folder).all()      -> what is known, and whether it is at hand
 
 from poolbench_corpora.stories.catalog import StoryCatalog, import_stories, read_stories
 from poolbench_corpora.stories.data import STORY_PASSAGES, Protocol, StoriesData, parse_tags
-
-__all__ = [
-    "STORY_PASSAGES",
-    "Protocol",
-    "StoriesData",
-    "StoryCatalog",
-    "import_stories",
-    "parse_tags",
-    "read_stories",
-]

@@ -3,12 +3,3 @@
 from poolbench_driver.comparison.changes import compare_runs
 from poolbench_driver.comparison.pairing import join_rows, read_results
 from poolbench_driver.comparison.render import as_markdown, as_sentence, as_tables
-
-__all__ = [
-    "as_markdown",
-    "as_sentence",
-    "as_tables",
-    "compare_runs",
-    "join_rows",
-    "read_results",
-]

@@ -2,5 +2,3 @@
 
 from poolbench_driver.doctor.checks import examine
 from poolbench_driver.doctor.finding import Level
-
-__all__ = ["Level", "examine"]

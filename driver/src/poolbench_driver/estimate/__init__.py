@@ -2,5 +2,3 @@
 
 from poolbench_driver.estimate.estimate import Cluster, Estimate, as_json, estimate, joined
 from poolbench_driver.estimate.rates import read_rates
-
-__all__ = ["Cluster", "Estimate", "as_json", "estimate", "joined", "read_rates"]

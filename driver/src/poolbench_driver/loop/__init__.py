@@ -4,13 +4,3 @@ from poolbench_driver.loop.loop import RunLoop, TooManyFailuresError
 from poolbench_driver.loop.outcomes import Failure, remaining
 from poolbench_driver.loop.pace import Pace
 from poolbench_driver.loop.repairs import FoundDamageError, OutdatedPlanError
-
-__all__ = [
-    "Failure",
-    "FoundDamageError",
-    "OutdatedPlanError",
-    "Pace",
-    "RunLoop",
-    "TooManyFailuresError",
-    "remaining",
-]

@@ -5,5 +5,3 @@ Nothing here imports Transformers before a conversion begins.
 
 from poolbench_driver.models.describe import ModelInfo, annotator_version, describe_model
 from poolbench_driver.models.made import make_model, obtain
-
-__all__ = ["ModelInfo", "annotator_version", "describe_model", "make_model", "obtain"]

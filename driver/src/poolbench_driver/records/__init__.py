@@ -3,5 +3,3 @@
 from poolbench_driver.records.folder import RunFolder, list_runs, now, run_id
 from poolbench_driver.records.record import Run, RunRecords, Runs
 from poolbench_driver.records.writer import Rhythm, RunWriter, find_run
-
-__all__ = ["Rhythm", "Run", "RunFolder", "RunRecords", "RunWriter", "Runs", "find_run", "list_runs", "now", "run_id"]

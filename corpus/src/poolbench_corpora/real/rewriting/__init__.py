@@ -12,8 +12,6 @@ from poolbench_corpora.real.rewriting.hedging import HEDGING
 from poolbench_corpora.real.rewriting.legal import LEGAL_FORMALITY
 from poolbench_corpora.real.rewriting.negation import NEGATION_DENSITY
 
-__all__ = ["REWRITERS_REVISION", "REWRITES", "Rewrite"]
-
 REWRITERS_REVISION = "rewriters-2"
 """Changes whenever a rule changes the rewrite of any text."""
 
