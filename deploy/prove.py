@@ -6,6 +6,8 @@ It needs nothing but Python, and no network with a bundle. Each step has a time 
 with the end of its output, and the steps that can go on without it do.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os

@@ -17,7 +17,7 @@ from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_corpora.audit import audit

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from poolbench.statistics import auroc
-from poolbench.statistics.auroc import auroc_resamples
+from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import (
     bootstrap_counts,
     group_mean_resamples,

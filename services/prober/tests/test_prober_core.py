@@ -16,7 +16,7 @@ from poolbench.directions import Direction, DirectionContext, compute_direction
 from poolbench.errors import CellError, InputError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.statistics.folds import connected_groups, grouped_folds
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell

@@ -14,7 +14,7 @@ from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
 from poolbench.readouts.query import Standardised, learned_query, loss_and_gradient, softmax_mean
-from poolbench.statistics import auroc
+from poolbench.statistics.auroc import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design

@@ -4,6 +4,8 @@
 only, imports nothing of `poolbench`, and runs on Python 3.8.
 """
 
+from __future__ import annotations
+
 import argparse
 import base64
 import configparser
