@@ -46,6 +46,12 @@ MAX_WORDS = 500_000
 def segment_clauses(head: Sequence[int], dep: Sequence[str], upos: Sequence[str]) -> list[int]:
     """Number the clauses of a passage in order of their first word.
 
+    A word *heads a clause* when its relation is `root`, `advcl`, `acl` (relative clauses included), `ccomp`, `csubj`
+    or `parataxis`; or when it is a `conj` that is a predicate itself: a VERB or AUX, or a word with a subject or copula
+    of its own. Open complements (`xcomp`) share their subject and stay in the clause above. Every other word belongs to
+    the clause of its nearest ancestor that heads one, so a clause may be interrupted: *the man [who left] was old* is
+    two clauses, the first in two pieces.
+
     Args:
         head: Index of each word's head, [W]; a root points at itself.
         dep: Relation of each word to its head, UD or ClearNLP, [W].

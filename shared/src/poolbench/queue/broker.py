@@ -217,7 +217,7 @@ class Broker:
 
 
 class Owner(BaseModel):
-    """The store of the cluster that a broker belongs to."""
+    """The store of the cluster that a broker belongs to: that of the first process which worked with it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

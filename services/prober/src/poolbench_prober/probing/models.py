@@ -1,4 +1,8 @@
-"""Linear probes of every kind with one interface: two classes, several, or a real value; and how they converge."""
+"""Linear probes of every kind with one interface: two classes, several, or a real value; and the choice of their C.
+
+All are standardised on their training rows, leave the intercept unpenalised, and share the meaning of C: the loss
+summed over rows weighs C, the squared weights 1/2 (so a ridge's alpha is 1 / C).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -173,7 +173,12 @@ def max_change(dtype: str) -> float:
 
 
 def check_change(steering: Steering, entry_of: Callable[[str], Entry], dtype: str) -> None:
-    """Raise StrengthError, with the size and the bound, for edits that could make a state overflow."""
+    """Raise StrengthError, with the size and the bound, for edits that could make a state overflow.
+
+    A change that is not finite in the model's number type, or too large for its norms, would break the states of the
+    request. The bounds are far above any use: median residual norms are about 1 to 1,000, those of attention sinks up
+    to some 100,000.
+    """
     changes = {edit: _change(edit, entry_of(edit.vector_id)) for edit in steering.edits}
     # An addition that preserves the norm is computed in float32, and leaves the state as large as it was.
     stored = sum(change for edit, change in changes.items() if edit.operation != "add_preserving_norm")
