@@ -45,6 +45,12 @@ def test_published_sizes(effect: float, width: int, expected: int) -> None:
     assert (answer["num_train"], answer["status"], answer["protocol"]) == (expected, "ok", "published")
 
 
+@pytest.mark.parametrize(("width", "expected"), [(300, 94_003_295), (768, 95_879_257), (4096, 99_225_095)])
+def test_the_constants_of_the_published_bound(width: int, expected: int) -> None:
+    """Half of the effect is 1e-3, so that the size shows the numerator with six decimals."""
+    assert required_training_size(0.002, width, "published") == expected
+
+
 def test_of_two_widths_the_larger_counts() -> None:
     arguments = ("--effect", str(62 / 960), "--width", "300", "--width", "4096", "--protocol", "published")
     assert planned(*arguments)["num_train"] == 95156
@@ -195,8 +201,9 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
         (("--width", "8", "--effect", ".1", "--alpha", "nan"), "--alpha nan"),
         (("--effect", ".3", "--width", "8", "--p01", ".0225", "--p10", ".0025", "--n", "9"), "two comparisons"),
         (("--width", "8", "--effect", ".1", "--split", "1e-308:1e308"), "millionth"),
-        (("--width", "8", "--effect", "nan"), "from -1 to 1"),
-        (("--width", "8", "--p01", ".1", "--p10", ".2"), "need --n"),
+        (("--width", "8", "--effect", "nan"), "a number or a fraction"),
+        (("--width", "8", "--effect", "1/0"), "a number or a fraction"),
+        (("--width", "8", "--effect", "1e999"), "from -1 to 1"),
         (("--effect", ".1", "--width", "8", "--n", "500"), "which also needs --p01 and --p10"),
         (("only-one.csv", "--width", "8"), "two pilot files"),
         (("a.csv", "b.csv", "--width", "8", "--effect", ".1"), "not both"),
@@ -212,6 +219,33 @@ def test_missing_files_and_impossible_shares() -> None:
         planned("nowhere.csv", "nowhere.csv", "--width", "8")
     with pytest.raises(InputError, match="probabilities"):
         planned("--width", "8", "--p01", ".9", "--p10", ".2", "--n", "10")
+    with pytest.raises(InputError, match="probabilities"):
+        planned("--width", "8", "--p01", ".9", "--p10", ".2")
+
+
+def test_the_smallest_number_of_test_passages_follows_from_the_power(tmp_path: Path) -> None:
+    assert planned("--width", "8", "--p01", ".0225", "--p10", ".0025")["smallest_n"] == 503
+    assert planned("--width", "8", "--effect", ".1")["smallest_n"] is None
+    sides = [item_pilot(tmp_path / f"{name}.csv", right) for name, right in (("a", 60), ("b", 75))]
+    answer = planned(*map(str, sides), "--width", "8")
+    assert answer["power"]["p01"] == pytest.approx(0.15)
+    assert mcnemar_power(0.15, 0.0, answer["smallest_n"]).power >= 0.8
+    assert mcnemar_power(0.15, 0.0, answer["smallest_n"] - 1).power < 0.8
+
+
+def item_pilot(path: Path, num_right: int) -> Path:
+    path.write_text("seed,item,correct\n" + "".join(f"0,{item},{int(item < num_right)}\n" for item in range(100)))
+    return path
+
+
+def test_a_fraction_is_exact_and_a_rounded_difference_draws_a_warning() -> None:
+    arguments = ("--width", "768", "--protocol", "published", "--effect")
+    assert planned(*arguments, "42/320")["num_train"] == 22263
+    rounded = planned(*arguments, ".1313")
+    assert (rounded["num_train"], rounded["if_rounded"]) == (22246, [22229, 22263])
+    result = CliRunner().invoke(app, ["plan-data", *arguments, ".1313"])
+    assert "bounds of 22,229 to 22,263; write a fraction" in result.stderr
+    assert "if_rounded" not in planned(*arguments, ".13125") and "if_rounded" not in planned(*arguments, ".05")
 
 
 def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> None:

@@ -5,21 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from poolbench_driver.pilots import Comparison, Power
 
 #: Effects below this are 0 but for the rounding of a mean.
 _ROUNDING = 1e-12
+#: Half of the last digit of a number that is printed with four decimals.
+_HALF_A_DIGIT = Fraction(1, 2 * 10**4)
 #: Largest difference between an effect and the shares of discordant passages that rounding by hand explains.
 _BY_HAND = 5e-3
+
+
+def _fraction(text: str) -> Fraction:
+    try:
+        effect = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(f"--effect {text}: a number or a fraction such as 42/320 is needed") from None
+    if abs(effect) > 1:
+        raise ConfigError(f"--effect {text}: a difference of accuracies goes from -1 to 1")
+    return effect
 
 
 def plan_data(
@@ -31,7 +44,14 @@ def plan_data(
         list[int] | None,
         typer.Option(metavar="<int>", help="Width of the vectors; give it twice where the two differ."),
     ] = None,
-    effect: Annotated[float | None, typer.Option(help="Difference of mean accuracies, in place of pilots.")] = None,
+    effect: Annotated[
+        Fraction | None,
+        typer.Option(
+            metavar="<number>",
+            parser=_fraction,
+            help="Difference of mean accuracies, in place of pilots: a number, or a fraction such as 42/320.",
+        ),
+    ] = None,
     protocol: Annotated[str, typer.Option(help="published or corrected.")] = "corrected",
     split: Annotated[str, typer.Option(help="Shares of training, development and test passages.")] = "4:1:1",
     n: Annotated[int | None, typer.Option("--n", help="Test passages available, for the power.")] = None,
@@ -42,7 +62,7 @@ def plan_data(
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
     from poolbench.statistics.inputs import StatisticError
-    from poolbench.statistics.training_size import recommend_training_size
+    from poolbench.statistics.training_size import recommend_training_size, required_training_size
 
     if not width:
         raise ConfigError("--width is missing: the width of the vectors that the probes read")
@@ -53,14 +73,14 @@ def plan_data(
         raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
     compared = _compared(pilots, effect)
     power = _power(compared, p01, p10, n, alpha)
-    size = effect if compared is None else compared.effect
+    size = (None if effect is None else float(effect)) if compared is None else compared.effect
     if compared is None and p01 is not None and p10 is not None:
         shares = p01 - p10
-        if effect is not None and abs(abs(effect) - abs(shares)) > _BY_HAND:
+        if size is not None and abs(abs(size) - abs(shares)) > _BY_HAND:
             raise ConfigError(
-                f"--p01 and --p10 differ by {shares:.6g}, the effect is {effect:.6g}: they describe two comparisons"
+                f"--p01 and --p10 differ by {shares:.6g}, the effect is {size:.6g}: they describe two comparisons"
             )
-        size = shares if effect is None else effect
+        size = shares if size is None else size
     if size is None:
         raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
     interval = None if compared is None else compared.interval
@@ -72,7 +92,19 @@ def plan_data(
     answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **advice._asdict()}
     answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
     answer |= {"alpha": alpha, "power": power and asdict(power)}
+    answer["smallest_n"] = _smallest_n(compared, p01, p10, alpha)
+    if effect is not None and _may_be_rounded(effect):
+        ends = (abs(effect) + _HALF_A_DIGIT, abs(effect) - _HALF_A_DIGIT)
+        sizes = [required_training_size(float(end), largest, protocol) for end in ends]
+        answer["if_rounded"] = sizes
+        note = f"effects of {float(ends[1]):.5f} to {float(ends[0]):.5f} print as {float(effect):.4f}"
+        typer.echo(f"{note}: bounds of {sizes[0]:,} to {sizes[1]:,}; write a fraction such as 42/320", err=True)
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
+
+
+def _may_be_rounded(effect: Fraction) -> bool:
+    """Return whether an effect has exactly four decimals, as papers print them."""
+    return 10**4 % effect.denominator == 0 and 10**3 % effect.denominator != 0
 
 
 def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
@@ -97,7 +129,7 @@ def _undecided(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
 
 
-def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:
+def _compared(pilots: list[Path] | None, effect: Fraction | None) -> Comparison | None:
     from poolbench_driver.pilots import compare_pilots, read_pilot
 
     if not pilots:
@@ -118,13 +150,24 @@ def _power(
     if (p01 is None) != (p10 is None):
         raise ConfigError("--p01 and --p10 belong together")
     if p01 is not None and p10 is not None:
-        if n is None:
-            raise ConfigError("--p01 and --p10 need --n, the number of test passages")
-        return power_at(p01, p10, n, alpha)
+        return None if n is None else power_at(p01, p10, n, alpha)
     if compared is None and n is not None:
         raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
     passages = n if n is not None or compared is None else compared.num_items
     return None if compared is None or passages is None else compared.power(passages, alpha)
+
+
+def _smallest_n(compared: Comparison | None, p01: float | None, p10: float | None, alpha: float) -> int | None:
+    """Return the test passages with a power of .8, by given shares or pilots; None without either, or at no size."""
+    from poolbench.statistics.mcnemar import mcnemar_size
+
+    shares = list(compared.shares.values()) if compared is not None else []
+    if p01 is not None and p10 is not None:
+        shares = [(p01, p10)]
+    try:
+        return mcnemar_size(shares, alpha=alpha) if shares else None
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -138,12 +181,13 @@ def recommendation(answer: Mapping[str, Any]) -> str:
     """Return the answer in one sentence."""
     if answer["num_train"] is None:
         return f"No size is recommended: {answer['reason']}."
-    amount = f"{answer['num_train']:,} training passages, {answer['num_total']:,} in all"
+    amount, enough = f"{answer['num_train']:,} training passages, {answer['num_total']:,} in all", answer["smallest_n"]
     if answer["protocol"] == "published":
         return f"Take {amount}: the published bound. It counts fewer probes than there are, so it guarantees nothing."
     return (
         f"The bound is {amount}. It holds for any data, so that it is an upper bound that no data set meets: take what "
-        "there is, and judge the comparison by its power (--p01, --p10, --n, or two pilot files)."
+        "there is, and judge the comparison by its power"
+        + (f": {enough:,} test passages have a power of .8." if enough else " (--p01 and --p10, or two pilot files).")
     )
 
 
@@ -175,4 +219,6 @@ def _print(answer: dict[str, Any]) -> None:
         if power["type_m"] is not None:
             lines["type-M error (exaggeration if significant)"] = f"{power['type_m']:.4f}"
             lines["type-S error (wrong sign if significant)"] = f"{power['type_s']:.2g}"
+    if answer["smallest_n"] is not None:
+        lines["smallest number of test passages with a power of .8"] = f"{answer['smallest_n']:,}"
     print_table([{"quantity": name, "value": value} for name, value in lines.items()], ("quantity", "value"))
