@@ -5,14 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from poolbench.errors import ConfigError, InputError
-from poolbench.statistics.mcnemar import mcnemar_power
+from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statistics.training_size import required_training_size
+from poolbench.statuses import RunState
 from poolbench_driver.cli import app
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
+from poolbench_driver.records import RunFolder
 
 FIRST, SECOND = [0.70, 0.72, 0.71, 0.69, 0.73], [0.82, 0.85, 0.83, 0.80, 0.86]
 
@@ -265,3 +270,58 @@ def test_seeds_that_contradict_the_effect_do_not_support_it(tmp_path: Path) -> N
     assert answer["power"]["seeds"] == {"0": 1.0, "1": pytest.approx(mcnemar_power(1 / 3, 0, 50).power)}
     assert (answer["num_train"], answer["status"]) == (None, "collapsed")
     assert "the power is 0.50" in answer["reason"]
+
+
+def holmes_run(output: Path, seed: int, right: dict[str, int]) -> str:
+    """A finished run with one set of 100 instances, of which each entrant has the first ones right."""
+    folder = RunFolder.create(output, load_run_config(None, {"suite": "holmes", "preset": "demo", "seed": seed}))
+    folder.write_state(RunState.DONE)
+    rows = [
+        {"set": "pos", "entrant": entrant, "instance_id": f"i{item}", "truth": "a", "predicted": "ab"[item >= count]}
+        for entrant, count in right.items()
+        for item in range(100)
+    ]
+    folder.write_table("predictions", pa.Table.from_pylist(rows))
+    folder.write_table("sets", pa.Table.from_pylist([{"set": "pos", "task": "classes"}]))
+    return folder.id
+
+
+def test_runs_are_pilots(tmp_path: Path) -> None:
+    one, two = holmes_run(tmp_path, 0, {"mean": 60, "last": 75}), holmes_run(tmp_path, 1, {"mean": 90})
+    arguments = ("--output", str(tmp_path))
+    answer = planned(one, *arguments)
+    assert (answer["first"], answer["second"]) == (f"{one}: last", f"{one}: mean")
+    (row,) = answer["comparisons"]
+    assert (row["on"], row["n"], row["p01"], row["p10"]) == ("pos", 100, 0.0, 0.15)
+    assert row["power"] == pytest.approx(mcnemar_power(0.0, 0.15, 100).power)
+    assert row["smallest_n"] == mcnemar_size([(0.0, 0.15)])
+    of_two = planned(one, two, "--compare", "mean", *arguments)
+    assert (of_two["second"], of_two["comparisons"][0]["difference"]) == (f"{two}: mean", pytest.approx(0.3))
+    shown = CliRunner().invoke(app, ["plan-data", one, *arguments])
+    assert "has a power of .8 with the test items at hand on 1 of 1" in shown.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--with", "last"), "compared with itself"),
+        (("--compare", "maen"), "unknown entrant .*mean"),
+        (("--width", "8"), "--width: the answers of runs say this"),
+        (("latest", "latest"), "one run or two"),
+    ],
+)
+def test_what_cannot_be_compared_of_runs(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    run = holmes_run(tmp_path, 0, {"mean": 60, "last": 75})
+    with pytest.raises((ConfigError, UnknownNameError), match=message):
+        planned(run, *arguments, "--output", str(tmp_path))
+
+
+def test_concepts_are_compared_by_the_probe_scores_of_their_passages() -> None:
+    rows = [
+        {"concept": "hedging", "strategy": "A1_mean", "layer": 2, "passage_id": name, "label": label, "score": score}
+        for name, label, score in (("p", 1, 0.3), ("q", 0, -2.0), ("r", 0, 0.1))
+    ]
+    answers = SUITES.get("poolbench").answers({"passage_scores": pa.Table.from_pylist(rows)})
+    assert answers == {"hedging": {"A1_mean layer 2": {"p": True, "q": True, "r": False}}}
+    with pytest.raises(ConfigError, match="humanoid keep no answers"):
+        SUITES.get("humanoid").answers({})

@@ -142,6 +142,18 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
     )
 
 
+def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
+    """Return the comparison of two configurations on the test items that both answered, as pilots of one seed.
+
+    Raise InputError if there is none.
+    """
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        raise InputError("no test item in common")
+    sides = ({item: side[item] for item in shared} for side in (first, second))
+    return compare_pilots(*(Pilot({"0": fmean(side.values())}, {"0": side}) for side in sides))
+
+
 def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]], int] | None:
     """Return the discordant shares of each seed, and the fewest items of a seed; None without items."""
     if not first.correct or not second.correct:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from poolbench_driver.contract.suite import Answers
     from poolbench_driver.pilots import Comparison, Power
 
 #: Effects below this are 0 but for the rounding of a mean.
 _ROUNDING = 1e-12
+#: Power at which a comparison counts as decided; and that of two that differ as often one way as the other.
+_SUFFICIENT, _NO_POWER = 0.8, {"power": 0.0, "type_m": None, "type_s": None}
 #: Half of the last digit of a number that is printed with four decimals.
 _HALF_A_DIGIT = Fraction(1, 2 * 10**4)
 #: Largest difference between an effect and the shares of discordant passages that rounding by hand explains.
@@ -37,8 +40,11 @@ def _fraction(text: str) -> Fraction:
 
 def plan_data(
     pilots: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Two files with pilot accuracies: CSV or JSON with seed, accuracy or seed, item, correct."),
+        list[str] | None,
+        typer.Argument(
+            help="Two files with pilot accuracies (CSV or JSON with seed, accuracy or seed, item, correct); or one run "
+            "or two, whose answers are the pilots."
+        ),
     ] = None,
     width: Annotated[
         list[int] | None,
@@ -58,9 +64,29 @@ def plan_data(
     p01: Annotated[float | None, typer.Option("--p01", help="Share that only the second gets right.")] = None,
     p10: Annotated[float | None, typer.Option("--p10", help="Share that only the first gets right.")] = None,
     alpha: Annotated[float, typer.Option(help="Level of McNemar's test.")] = 0.05,
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Entrant of the run, or of the first; by default the one that is right most often."),
+    ] = None,
+    with_entrant: Annotated[
+        str | None,
+        typer.Option("--with", help="Entrant to compare it with; by default the next, or the second run's first."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
+    if pilots and not any(map(_is_file, pilots)):
+        beside_runs = {"--width": width, "--effect": effect, "--n": n, "--p01": p01, "--p10": p10}
+        if unread := [name for name, value in beside_runs.items() if value is not None]:
+            raise ConfigError(f"{', '.join(unread)}: the answers of runs say this; leave it out")
+        rows, pair = _of_runs(pilots, output, compare, with_entrant, alpha)
+        typer.echo(json.dumps({**pair, "alpha": alpha, "comparisons": rows}, indent=1)) if as_json else _print_runs(
+            pair, rows
+        )
+        return
+    if compare is not None or with_entrant is not None:
+        raise ConfigError("--compare and --with name entrants of runs: give a run, or two")
     from poolbench.statistics.inputs import StatisticError
     from poolbench.statistics.training_size import recommend_training_size, required_training_size
 
@@ -102,6 +128,88 @@ def plan_data(
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
 
 
+def _is_file(pilot: str) -> bool:
+    """Return whether a pilot is a file, there or not: names of runs have no ending."""
+    return Path(pilot).is_file() or (bool(Path(pilot).suffix) and "://" not in pilot)
+
+
+def _of_runs(
+    names: Sequence[str], output: Path, compare: str | None, with_entrant: str | None, alpha: float
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each probing set or concept that both entrants answered, and what is compared.
+
+    Raises:
+        ConfigError, UnknownNameError: For more than two runs, an entrant that is not there, or one with itself.
+        InputError: The two have no test item in common.
+    """
+    from poolbench.statistics.mcnemar import mcnemar_size
+    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.pilots import compare_answers
+    from poolbench_driver.records import find_run
+
+    if len(names) > 2:
+        raise ConfigError(f"a comparison is of one run or two, got {len(names)}")
+    runs = [find_run(output, name).finished() for name in names]
+    answers = [SUITES.get(run.config.suite).answers(run.tables) for run in runs]
+    first = _entrant(answers[0], runs[0].id, compare)
+    second = _entrant(answers[-1], runs[-1].id, with_entrant, {first} if len(runs) == 1 else set())
+    if len(runs) == 1 and first == second:
+        raise ConfigError(f"{first} is compared with itself; name another entrant by --with")
+    rows = list[dict[str, Any]]()
+    for block, by_entrant in answers[0].items():
+        one, other = by_entrant.get(first, {}), answers[-1].get(block, {}).get(second, {})
+        if not one.keys() & other.keys():
+            continue
+        compared = compare_answers(one, other)
+        (p01, p10), n = compared.shares["0"], compared.num_items or 0
+        power = compared.power(n, alpha)
+        rows.append(
+            {"on": block, "n": n, "difference": compared.effect, "p01": p01, "p10": p10}
+            | ({name: getattr(power, name) for name in _NO_POWER} if power else _NO_POWER)
+            | {"smallest_n": mcnemar_size([(p01, p10)], alpha=alpha)}
+        )
+    if not rows:
+        raise InputError(f"{first} and {second} have no test item in common: compare runs on the same sets and seed")
+    return rows, {"first": f"{runs[0].id}: {first}", "second": f"{runs[-1].id}: {second}"}
+
+
+def _entrant(answers: Answers, run: str, name: str | None, others: Collection[str] = ()) -> str:
+    """Return an entrant of a run by its name, or the one that is right most often, of all blocks, besides `others`."""
+    right: dict[str, list[float]] = {}
+    for by_entrant in answers.values():
+        for entrant, by_item in by_entrant.items():
+            right.setdefault(entrant, []).append(fmean(by_item.values()))
+    if name is not None:
+        if name not in right:
+            raise UnknownNameError(f"entrant of {run}", name, right)
+        return name
+    candidates = [entrant for entrant in right if entrant not in others]
+    if not candidates:
+        raise ConfigError(f"run {run} has no further entrant to compare; give two runs")
+    return max(candidates, key=lambda entrant: (len(right[entrant]), fmean(right[entrant])))
+
+
+def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many comparisons the items at hand decide, then each."""
+    from poolbench_driver.cli.tables import print_table
+
+    decided = sum((row["power"] or 0.0) >= _SUFFICIENT for row in rows)
+    typer.echo(
+        f"The difference between {pair['first']} and {pair['second']} has a power of .8 with the test items at hand on "
+        f"{decided} of {len(rows)}."
+    )
+    forms = {"difference": "+.4f", "p01": ".4f", "p10": ".4f", "power": ".3f", "type_m": ".3f", "type_s": ".2g"}
+    forms |= {"n": ",", "smallest_n": ","}
+    lines = [
+        {
+            name: format(value, forms[name]) if name in forms and value is not None else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+    print_table(lines, list(rows[0]))
+
+
 def _may_be_rounded(effect: Fraction) -> bool:
     """Return whether an effect has exactly four decimals, as papers print them."""
     return 10**4 % effect.denominator == 0 and 10**3 % effect.denominator != 0
@@ -129,7 +237,7 @@ def _undecided(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] <= 0 <= interval[1]
 
 
-def _compared(pilots: list[Path] | None, effect: Fraction | None) -> Comparison | None:
+def _compared(pilots: list[str] | None, effect: Fraction | None) -> Comparison | None:
     from poolbench_driver.pilots import compare_pilots, read_pilot
 
     if not pilots:
@@ -138,7 +246,7 @@ def _compared(pilots: list[Path] | None, effect: Fraction | None) -> Comparison 
         raise ConfigError("give pilot files or --effect, not both")
     if len(pilots) != 2:
         raise ConfigError(f"a comparison needs two pilot files, got {len(pilots)}")
-    return compare_pilots(*map(read_pilot, pilots))
+    return compare_pilots(*(read_pilot(Path(pilot)) for pilot in pilots))
 
 
 def _power(

@@ -101,6 +101,10 @@ class Tables:
     unranked: Mapping[str, list[Row]] = field(default_factory=dict)
 
 
+#: Whether entrants were right, by ranked block (set or concept), entrant and test item.
+Answers = dict[str, dict[str, dict[str, bool]]]
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """What a suite reads of a finished run."""
@@ -212,6 +216,14 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     def joined(self, runs: Sequence[FinishedRun]) -> Page | None:
         """Return the board of several runs; None for ranks alone. Raise ConfigError if none can be made."""
         return None
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return which test items each entrant had right, for the power of comparisons.
+
+        Raises:
+            ConfigError: The suite keeps no answer of single items.
+        """
+        raise ConfigError(f"runs of the suite {self.id} keep no answers of single items to compare")
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:
         """Return what does not hold in the tables of a run."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
+from poolbench_driver.contract.suite import Answers, Description, FinishedRun, Recorded, Suite, Tables
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
@@ -87,6 +87,16 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         from poolbench_driver.suites.holmes.report import joined
 
         return joined(runs)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""
+        classed = {row["set"] for row in tables["sets"].to_pylist() if row["task"] == "classes"}
+        right: Answers = {}
+        for row in tables["predictions"].to_pylist():
+            if row["set"] in classed and row["predicted"] is not None:
+                by_item = right.setdefault(row["set"], {}).setdefault(row["entrant"], {})
+                by_item[row["instance_id"]] = row["predicted"] == row["truth"]
+        return right
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Suite, Tables
+from poolbench_driver.contract.suite import Answers, Description, Suite, Tables
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
 from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
@@ -109,6 +109,15 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.report import report
 
         return report(tables)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
+        right: Answers = {}
+        for row in tables["passage_scores"].to_pylist():
+            entrant = f"{row['strategy']} layer {row['layer']}"
+            by_item = right.setdefault(row["concept"], {}).setdefault(entrant, {})
+            by_item[row["passage_id"]] = (row["score"] > 0) == (row["label"] == 1)
+        return right
 
     def commands(self) -> typer.Typer:
         """Return `reproduce`, and what `export` writes of concepts."""
