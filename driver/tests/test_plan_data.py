@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import RunState
@@ -298,7 +298,7 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
     of_two = planned(one, two, "--compare", "mean", *arguments)
     assert (of_two["second"], of_two["comparisons"][0]["difference"]) == (f"{two}: mean", pytest.approx(0.3))
     shown = CliRunner().invoke(app, ["plan-data", one, *arguments])
-    assert "has a power of .8 with the test items at hand on 1 of 1" in shown.stdout.replace("\n", " ")
+    assert "has a power of .8 or more with the test items at hand on 1 of 1" in shown.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -308,11 +308,12 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
         (("--compare", "maen"), "unknown entrant .*mean"),
         (("--width", "8"), "--width: the answers of runs say this"),
         (("latest", "latest"), "one run or two"),
+        (("v1.2-planted-0",), "no run 'v1.2-planted-0'"),
     ],
 )
 def test_what_cannot_be_compared_of_runs(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     run = holmes_run(tmp_path, 0, {"mean": 60, "last": 75})
-    with pytest.raises((ConfigError, UnknownNameError), match=message):
+    with pytest.raises((ConfigError, NotFoundError, UnknownNameError), match=message):
         planned(run, *arguments, "--output", str(tmp_path))
 
 

@@ -129,8 +129,8 @@ def plan_data(
 
 
 def _is_file(pilot: str) -> bool:
-    """Return whether a pilot is a file, there or not: names of runs have no ending."""
-    return Path(pilot).is_file() or (bool(Path(pilot).suffix) and "://" not in pilot)
+    """Return whether a pilot is a file, there or not: names of runs have no ending of letters and digits alone."""
+    return Path(pilot).is_file() or (Path(pilot).suffix[1:].isalnum() and "://" not in pilot)
 
 
 def _of_runs(
@@ -195,8 +195,8 @@ def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> N
 
     decided = sum((row["power"] or 0.0) >= _SUFFICIENT for row in rows)
     typer.echo(
-        f"The difference between {pair['first']} and {pair['second']} has a power of .8 with the test items at hand on "
-        f"{decided} of {len(rows)}."
+        f"The difference between {pair['first']} and {pair['second']} has a power of .8 or more with the test items at "
+        f"hand on {decided} of {len(rows)}."
     )
     forms = {"difference": "+.4f", "p01": ".4f", "p10": ".4f", "power": ".3f", "type_m": ".3f", "type_s": ".2g"}
     forms |= {"n": ",", "smallest_n": ","}
