@@ -6,7 +6,7 @@ import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
-from poolbench.steps.prober import ProbeParams, SparseParams, TaskParams
+from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
 from poolbench_prober.probing.published import RECIPES
 
 _GIB = 2**30
@@ -16,6 +16,8 @@ _RESAMPLED_BYTES = 40
 _LDA_BYTES = 17
 #: Blocks of the online code, each with a probe of its own.
 _BLOCKS = 10
+#: Passes over the rows that train a probe with a hidden layer, at most.
+_EPOCHS = 50
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,13 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
     # A score by class holds sums for each resample and class.
     resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
     return Cost(rows, width, probes, columns, resamples)
+
+
+def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
+    """Return the cost of pilots, whose probes are fitted on all sizes."""
+    columns = num_classes * len(params.c_values)
+    probes = len(params.seeds) * params.folds * (columns if params.hidden is None else _EPOCHS * params.hidden)
+    return Cost(sum(params.sizes), width, probes, columns, 0)
 
 
 def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:
