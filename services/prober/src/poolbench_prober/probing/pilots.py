@@ -131,7 +131,8 @@ def _predictions(
             Status.ONE_CLASS, f"all {len(rows['train'])} training instances of a fold have the label {only!r}"
         )
     chosen = np.concatenate(list(rows.values()))
-    local = dict(zip(rows, np.split(np.arange(len(chosen)), np.cumsum([len(part) for part in rows.values()])[:-1])))
+    ends = np.cumsum([len(part) for part in rows.values()])
+    local = dict(zip(rows, np.split(np.arange(len(chosen)), ends[:-1]), strict=True))
     fit_params = TaskParams(c_values=params.c_values, tolerance=params.tolerance)
     problem = Problem(vectors_nD[chosen], labels_n[chosen], local, len(targets.classes), fit_params, seed)
     if params.hidden is None:
