@@ -27,6 +27,8 @@ from poolbench_prober.probing.published import (
     train_probe,
 )
 
+pytestmark = pytest.mark.slow
+
 PARAMS = {name: TaskParams(protocol=name, compression=False, num_bootstrap=0) for name in RECIPES}
 
 
