@@ -126,7 +126,7 @@ MAKES = {
     "poolbench_corpora.probing.readers.sentences:read_next_sentences",
     "poolbench_corpora.stories.catalog:planted_stories",
     "poolbench_driver.cluster.services:PatientTransport.handle_request",
-    "poolbench_driver.suites.holmes.thinning:moved_span", "poolbench_driver.suites.planted.passages:_loud",
+    "poolbench_corpora.probing.word_order:moved_span", "poolbench_driver.suites.planted.passages:_loud",
     "poolbench_driver.suites.planted.passages:_one_of", "poolbench_driver.suites.planted.passages:_one_twin",
     "poolbench_driver.suites.planted.passages:_drawn", "poolbench_driver.suites.planted.passages:_xor",
     "poolbench_driver.suites.planted.passages:redrawn", "poolbench_driver.suites.planted.passages:write",
