@@ -15,6 +15,7 @@ from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.prober import PilotParams, TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing.mlp import fit_mlp
 from poolbench_prober.probing.models import Problem, fit_converged
 from poolbench_prober.probing.targets import Targets
 
@@ -136,12 +137,7 @@ def _predictions(
     local = dict(zip(rows, np.split(np.arange(len(fold_rows)), ends[:-1]), strict=True))
     fit_params = TaskParams(c_values=params.c_values, tolerance=params.tolerance)
     problem = Problem(vectors_nD[fold_rows], labels_n[fold_rows], local, len(targets.classes), fit_params, seed)
-    if params.hidden is None:
-        fitted = fit_converged(problem, params.c_values)
-    else:
-        from poolbench_prober.probing.mlp import fit_mlp
-
-        fitted = fit_mlp(problem, params.hidden)
+    fitted = fit_converged(problem, params.c_values) if params.hidden is None else fit_mlp(problem, params.hidden)
     predicted_n = np.full(len(labels_n), -1)
     predicted_n[fold_rows] = fitted.predicted
     return predicted_n
