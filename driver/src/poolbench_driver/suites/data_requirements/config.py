@@ -1,6 +1,7 @@
 """The settings of a run that asks how much data a comparison of two probes needs."""
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -74,21 +75,34 @@ class Configuration(StrictModel):
 _TEXTS = ("model", "adapter", "vectors", "strategy", "control")
 
 
-def display_name(columns: Mapping[str, Any], model: str) -> str:
-    """Return the name of a configuration on a page, from its columns; the model of the run goes without saying."""
+def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, Any] | None = None) -> str:
+    """Return the name of a configuration on a page, from its columns; the model of the run goes without saying.
+
+    Args:
+        beside: Columns of the configuration that it is compared with; the name then says only what differs.
+    """
+    first = beside or dict.fromkeys(columns)
+
+    def differs(*names: str) -> bool:
+        return any(columns[name] != first[name] for name in names)
+
+    parts = list[str]()
     if columns["vectors"]:
-        parts = [f"vectors {columns['vectors']}"]
-    else:
-        name = columns["model"] if columns["model"] != model else ""
-        adapter = f"adapter {columns['adapter'].rstrip('/').rpartition('/')[2]}" if columns["adapter"] else ""
+        parts = [f"vectors {columns['vectors']}"] if differs("vectors") else []
+    elif differs("model", "vectors") and (columns["model"] != model or (beside and not first["vectors"])):
+        parts.append(columns["model"])
+    if differs("adapter"):
+        parts.append(f"adapter {PurePath(columns['adapter']).name}" if columns["adapter"] else "no adapter")
+    if differs("strategy", "layer") and not columns["vectors"]:
         layer = "static words" if columns["layer"] == EMBEDDING else columns["layer"]
-        parts = list(filter(None, (name, adapter, f"{columns['strategy']} {layer}", columns["control"])))
-    if columns["hidden"]:
-        parts.append(f"MLP {columns['hidden']}")
-    if columns["noise"]:
-        parts.append(f"noise {columns['noise']:g}")
-    if columns["label_noise"]:
-        parts.append(f"label noise {columns['label_noise']:g}")
+        parts.append(f"{columns['strategy']} {layer}")
+    if differs("control"):
+        parts.append(columns["control"] or "no control")
+    if differs("hidden"):
+        parts.append(f"MLP {columns['hidden']}" if columns["hidden"] else "logistic regression")
+    for name, word in (("noise", "noise"), ("label_noise", "label noise")):
+        if columns[name] != (first[name] or 0.0):
+            parts.append(f"{word} {columns[name]:g}" if columns[name] else f"no {word}")
     return ", ".join(parts)
 
 
@@ -99,7 +113,11 @@ class DataRequirementsConfig(ReadingConfig):
     """Every row has the published bound beside the corrected one."""
     budget: NamedBudget = NamedBudget(name="demo")
     """Name of the preset, which sets seeds, folds and sizes; result rows hold it."""
-    sets: Annotated[tuple[str, ...], Field(min_length=1, max_length=1000)] = ("planted-bigram-shift", "planted-role")
+    sets: Annotated[tuple[str, ...], Field(min_length=1, max_length=1000)] = (
+        "planted-bigram-shift",
+        "planted-relation",
+        "planted-role",
+    )
     """Ids of probing sets or patterns such as `ewt-*`, and of concepts."""
     corpus: CorpusSource = CorpusSource()
     """Where sets and passages of concepts come from: `planted`, `real`, or a folder."""
@@ -107,7 +125,12 @@ class DataRequirementsConfig(ReadingConfig):
     """First configuration, with the keys model, adapter, vectors, strategy, layer, hidden, control, noise and
     label_noise; those that are left out keep their defaults."""
     against: Annotated[tuple[Configuration, ...], Field(min_length=1, max_length=100)] = Field(
-        default=(Configuration(control="word_order"), Configuration(hidden=20)),
+        default=(
+            Configuration(control="word_order"),
+            Configuration(strategy="P1_last_token"),
+            Configuration(hidden=20),
+            Configuration(noise=1.0),
+        ),
         json_schema_extra={"option": "--with", **_KEYS},
     )
     """Second configurations, each compared with the first; the option may come several times."""

@@ -12,6 +12,7 @@ from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.plain import figure, number, spans
+from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ _WHICH = (
 class Comparison:
     """A comparison on one set: its figures by metric, and its lines by size."""
 
-    name: str
-    second: str
+    name: str  # what sets the second configuration apart from the first
     set: str
     figures: Mapping[str, Row]
     sizes: Sequence[Row]
@@ -111,12 +111,12 @@ def _sentence(comparison: Comparison, first: str) -> str:
     recommended, power = comparison.value(metrics.RECOMMENDED), comparison.value(metrics.POWER)
     if recommended is None:
         return (
-            f"{comparison.second} and {first} cannot be told apart on {comparison.set} at any size at hand "
+            f"{comparison.name} and {first} cannot be told apart on {comparison.set} at any size at hand "
             f"({comparison.available:,} examples, power {power:.2f})."
         )
     at_hand = f"the {comparison.available:,} at hand have a power of {power:.2f}"
     return (
-        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they tell {comparison.second} "
+        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they tell {comparison.name} "
         f"from {first} with a power of {SUFFICIENT:g}; {at_hand}."
     )
 
@@ -125,15 +125,15 @@ def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = view_of(tables)
     drawn = next((comparison for comparison in view.comparisons if comparison.is_measured), None)
-    names = [name for comparison in view.comparisons for name in (comparison.second, view.first)]
+    names = [view.first, *(comparison.name for comparison in view.comparisons)]
     shown = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
     return Page(
         title="Data requirements",
-        subject=view.model,
+        subject=f"{view.model}: {view.first}, compared",
         answer=Answer(spans(view.answer(), names), [_WHICH, _METHOD]),
         board=_board(view),
         problems=[Problem(line, "sizes") for line in problems(view)],
-        picture=_picture(shown) if shown else None,
+        picture=_picture(shown, view.first) if shown else None,
         parts=[_needs(view), *_pictures(view, drawn), _sizes(view)],
     )
 
@@ -152,8 +152,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     for row in tables["sizes"].to_pylist():
         lines.setdefault((row["entrant"], row["task"]), []).append(row)
     comparisons = [
-        Comparison(name, sides[name]["second"], of_set, by_metric, lines[name, of_set])
-        for (name, of_set), by_metric in figures.items()
+        Comparison(name, of_set, by_metric, lines[name, of_set]) for (name, of_set), by_metric in figures.items()
     ]
     comparisons.sort(key=lambda comparison: -(comparison.value(metrics.POWER) or 0.0))
     notes = [row["note"] for row in tables["notes"].to_pylist()]
@@ -161,33 +160,40 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
 
 
 def problems(view: View) -> Iterator[str]:
-    """Yield a line for each thing that limits the answer: nulls, collapsed, reversed and hardly different pairs."""
+    """Yield a line for each thing that limits the answer: nulls, and collapsed, reversed or hardly different pairs."""
+    nulls: dict[str, list[str]] = {}
+    collapsed, reversed_signs, alike = list[str](), list[str](), list[str]()
     for comparison in view.comparisons:
-        at = f"{comparison.name}, {comparison.set}"
-        difference = comparison.figures[metrics.DIFFERENCE]
-        if difference["value"] is None:
-            yield f"{at}: no figure, {difference['status']}: {difference['reason']}"
+        at = f"{comparison.name} on {comparison.set}"
+        for line in comparison.sizes:
+            if line["difference"] is None:
+                nulls.setdefault(f"{line['status']}: {line['reason']}", []).append(f"{at} at {line['size']:,}")
+        measured = [line for line in comparison.sizes if line["difference"] is not None]
+        if not comparison.is_measured or not measured:
             continue
         if comparison.figures[metrics.RECOMMENDED]["status"] == Status.COLLAPSED:
-            yield f"{at}: collapsed, {comparison.figures[metrics.RECOMMENDED]['reason']}"
-        measured = [line for line in comparison.sizes if line["difference"] is not None]
-        reversed_sizes = [line["size"] for line in measured if line["difference"] * difference["value"] < 0]
-        if reversed_sizes:
-            yield f"{at}: the sign is reversed at {', '.join(f'{size:,}' for size in reversed_sizes)} examples"
-        largest = measured[-1]
-        discordant = (largest["p01"] + largest["p10"]) * largest["num_test"]
-        if discordant < FEW_DISCORDANT:
-            yield f"{at}: {discordant:.1f} test examples of a fold are discordant; below {FEW_DISCORDANT} none decides"
-        left_out = [line for line in comparison.sizes if line["difference"] is None]
-        if left_out:
-            yield f"{at}: {left_out[0]['size']:,} examples were not compared, {left_out[0]['reason']}"
+            collapsed.append(at)
+        difference, largest = comparison.value(metrics.DIFFERENCE) or 0.0, measured[-1]
+        if any(line["difference"] * difference < 0 for line in measured):
+            reversed_signs.append(at)
+        if (largest["p01"] + largest["p10"]) * largest["num_test"] < FEW_DISCORDANT:
+            alike.append(at)
+    for reason, places in nulls.items():
+        yield f"not compared, {reason}: {listed(places)}"
+    for places, what in (
+        (collapsed, f"collapsed (the interval holds 0, and the power is below {SUFFICIENT:g} with all examples)"),
+        (reversed_signs, "the sign is another one at smaller sizes"),
+        (alike, f"fewer than {FEW_DISCORDANT} examples of a test fold are discordant, so that none decides"),
+    ):
+        if places:
+            yield f"{len(places)} of {len(view.comparisons)} comparisons: {what}: {listed(places)}"
     yield from view.notes
 
 
 def _board(view: View) -> Table:
     heads: Heads = [
-        "comparison", Column("set", is_text=True), Column("difference", has_intervals=True), "power", "test examples",
-        "recommended", "test for .8", "type-M", "type-S", "bound", "bound (published)",
+        f"beside {view.first}", Column("set", is_text=True), Column("difference", has_intervals=True), "power",
+        "test examples", "recommended", "test for .8", "type-M", "type-S", "bound", "bound (published)",
     ]  # fmt: skip
     lines = [
         Line.of(
@@ -220,11 +226,11 @@ def _board(view: View) -> Table:
     return Table.of(heads, lines, note=note)
 
 
-def _picture(comparisons: Sequence[Comparison]) -> Picture:
+def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
     """Return differences and powers by size of one comparison, a line for each set."""
     first = comparisons[0]
     captions = [
-        f"{first.name}: difference of accuracies by size, with 95 % intervals (left), and power (right)",
+        f"{first.name} minus {beside}: difference of accuracies by size, with 95 % intervals (left), and power (right)",
         "dashed: a power of .8; diamonds: the recommended number of examples",
     ]
     return Picture(by_size(comparisons), [Cell(caption) for caption in captions])
@@ -269,7 +275,9 @@ def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
         if comparison.is_measured and (first is None or comparison.name != first.name):
             others.setdefault(comparison.name, []).append(comparison)
     if others:
-        yield Part("pictures", "The other comparisons", [_picture(group) for group in others.values()], "Pictures")
+        yield Part(
+            "pictures", "The other comparisons", [_picture(group, view.first) for group in others.values()], "Pictures"
+        )
 
 
 def _needs(view: View) -> Part:

@@ -51,11 +51,11 @@ SIZES = pa.schema(
 def assemble(plan: DataPlan, source: RowSource) -> Tables:
     """Return result rows, and the tables `sizes`, `comparisons`, `answers` and `notes`."""
     scope = plan.scope
-    names = side_names(scope)
+    names, apart = _side_names(scope)
     answers = {at: source.table(key) for at, key in plan.answers.items()}
     rows, sizes = list[Row](), list[Row]()
     for number, name in product(range(1, len(names)), scope.data):
-        identity = {"task": name, "entrant": comparison_name(names, number)}
+        identity = {"task": name, "entrant": apart[number]}
         sides = [answers[_FIRST, name], answers[number, name]]
         by_size = _compared(sides, scope.sizes[name], scope.config.alpha)
         timings = source.timings(plan.answers[number, name])
@@ -64,7 +64,7 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
         sizes += [{**identity, "size": size, **_columns(compared)} for size, compared in by_size.items()]
     others = {
         "sizes": pa.Table.from_pylist(sizes, SIZES),
-        "comparisons": pa.Table.from_pylist(_comparisons(scope, names)),
+        "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
         "notes": pa.table({"note": pa.array(scope.notes, pa.string())}),
     }
     if tables := [_named(table, name, names[number]) for (number, name), table in answers.items()]:
@@ -72,15 +72,12 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     return Tables(rows, others)
 
 
-def side_names(scope: Scope) -> list[str]:
-    """Return the display name of each side, the first configuration first."""
+def _side_names(scope: Scope) -> tuple[list[str], list[str]]:
+    """Return the name of each side, the first configuration first, and what sets it apart from this one."""
     model = scope.model.ref.id
-    return [display_name(side.columns(model), model) for side in scope.config.sides]
-
-
-def comparison_name(names: Sequence[str], number: int) -> str:
-    """Return the display name of the comparison of a side with the first configuration."""
-    return f"{names[number]} vs {names[_FIRST]}"
+    first, *others = sides = [side.columns(model) for side in scope.config.sides]
+    apart = [display_name(side, model, first) for side in others]
+    return [display_name(side, model) for side in sides], ["", *apart]
 
 
 def _compared(
@@ -188,12 +185,12 @@ def _columns(compared: SizeComparison | CellError) -> Row:
     }
 
 
-def _comparisons(scope: Scope, names: Sequence[str]) -> list[Row]:
+def _comparisons(scope: Scope, names: Sequence[str], apart: Sequence[str]) -> list[Row]:
     """Return what each comparison is: both sides, each with its columns."""
     model = scope.model.ref.id
     first, *others = [side.columns(model) for side in scope.config.sides]
     return [
-        {"entrant": comparison_name(names, number), "first": names[_FIRST], "second": names[number]}
+        {"entrant": apart[number], "first": names[_FIRST], "second": names[number]}
         | {f"first_{name}": value for name, value in first.items()}
         | {f"second_{name}": value for name, value in second.items()}
         for number, second in enumerate(others, 1)
