@@ -9,7 +9,9 @@ from poolbench_prober.probing.models import Fitted, Problem
 from poolbench_prober.probing.training import Schedule, Trained, cross_entropy, squared, train
 
 #: Early stopping is the only regularisation.
-SCHEDULE = Schedule(1e-3, weight_decay=0.0, batch=64, dropout=0.0, warm_up=None, num_epochs=200, patience=10)
+SCHEDULE = Schedule(
+    1e-3, weight_decay=0.0, batch=64, dropout=0.0, warm_up=0.0, decays=False, num_epochs=200, patience=10
+)
 
 
 def fit_mlp(problem: Problem, hidden: int) -> Fitted:
