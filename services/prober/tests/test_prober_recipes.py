@@ -18,6 +18,8 @@ from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit, train_probe
 from poolbench_prober.probing.training import Schedule, cross_entropy, cross_entropy_of_softmax, smooth_l1
 
+pytestmark = pytest.mark.slow
+
 PARAMS = {name: TaskParams(protocol=name, compression=False, num_bootstrap=0) for name in RECIPES}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
-from poolbench.steps.prober import ProbeParams, SparseParams, TaskParams
+from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
 from poolbench_prober.probing.mlp import SCHEDULE
 from poolbench_prober.probing.published import RECIPES
 
@@ -92,6 +92,15 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
     # A score by class holds sums for each resample and class.
     resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
     return Cost(rows, width, probes, columns, resamples)
+
+
+def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
+    """Return the cost of pilots, whose probes are fitted on all sizes."""
+    columns = num_classes * len(params.c_values)
+    probes = (
+        len(params.seeds) * params.folds * (columns if params.hidden is None else SCHEDULE.num_epochs * params.hidden)
+    )
+    return Cost(sum(params.sizes), width, probes, columns, 0)
 
 
 def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:

@@ -52,6 +52,7 @@ class OfShard(NamedTuple):
 INSTANCES = Role("instances", Single)
 TASK_VECTORS = Role("vectors/{strategy}/{layer}/{shard}", OfShard)
 PREDICTIONS = Role("predictions/{strategy}/{layer}", Cell)
+ANSWERS = Role("answers/{strategy}/{layer}", Cell)
 
 
 class OfReading(NamedTuple):
@@ -203,6 +204,44 @@ class TaskParams(StrictModel):
     def choices(self, num_dev: int) -> tuple[float, ...]:
         """Return the values of C that a probe is fitted with: all where there are dev instances to choose on."""
         return self.c_values if num_dev >= 2 and self.c_values else (self.primary_c,)
+
+
+class PilotParams(StrictModel):
+    """Parameters of `prober.pilot`; each of them changes the answers. Those that a task has as well mean the same.
+
+    Attributes:
+        task: Name of the task, for messages.
+        seeds: Seeds of samples, folds and noise. Two pilots with the same instances and seeds are paired.
+        sizes: Instances of each sample, of training, development and test together; a smaller sample is part of a
+            larger one.
+        folds: Folds in rotation: each is test once, the next one development, the others training. 1: the split that
+            the instances have, or one that is drawn, with the seed, 70 : 10 : 20.
+        hidden: Units of the hidden layer of the probe; None for a linear one.
+        noise: Standard deviation of normal noise that is added to every number of a vector.
+        label_noise: Share of the labels of training and development that another class replaces.
+        c_values: Inverse regularisations that a linear probe chooses from on development.
+        tolerance: Gradient norm over its value at zero weights at which a linear probe has converged.
+    """
+
+    task: Label = ""
+    seeds: Seeds = Field(default=(0, 1, 2, 3, 4), min_length=1)
+    sizes: Annotated[tuple[Annotated[Whole, Field(ge=1, le=100_000_000)], ...], Field(min_length=1, max_length=20)]
+    folds: Whole = Field(default=6, ge=1, le=100)
+    hidden: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    noise: Real = Field(default=0.0, ge=0, le=1e6)
+    label_noise: Real = Field(default=0.0, ge=0, le=1)
+    c_values: Regularisations = Field(default=(0.01, 0.1, 1.0, 10.0), min_length=1)
+    tolerance: Real = Field(default=1e-5, ge=1e-12, le=1e-5)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        """Refuse a repeated seed or size: it would count twice in a mean."""
+        for name in ("seeds", "sizes"):
+            if len(set(values := getattr(self, name))) < len(values):
+                raise ValueError(f"{name} {list(values)}: name each once")
+        if self.folds == 2:
+            raise ValueError("folds 2: three folds at least are needed for training, development and test; or 1")
+        return self
 
 
 class ValenceParams(StrictModel):
@@ -389,6 +428,15 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     return sized.inputs[INSTANCES()].rows * len(cells) * len(params.seeds), variant
 
 
+def _pilot_work(sized: Sized) -> tuple[float, str]:
+    """Count the instances of each sample and seed, once for each probe that is fitted on them."""
+    params = sized.params
+    cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
+    probe = f"{len(params.c_values)} values of C" if params.hidden is None else f"{params.hidden} hidden units"
+    amount = sum(params.sizes) * len(cells) * len(params.seeds) * params.folds
+    return amount, f"{probe}, {sized.read_width}"
+
+
 PROBE = Step(
     "prober.probe",
     4,
@@ -440,6 +488,24 @@ TASK = Step(
     label="probe tasks",
     unit="instances",
     work=_task_work,
+)
+PILOT = Step(
+    "prober.pilot",
+    1,
+    PilotParams,
+    inputs=(INSTANCES, TASK_VECTORS),
+    outputs=(
+        Output(
+            ANSWERS,
+            params_without("task"),
+            _TASK_INPUTS,
+            shape=lambda of, _: Shape(sum(of.params.sizes) * len(of.params.seeds), row_bytes=16.0),
+        ),
+    ),
+    summary="which test instances probes get right, in folds in rotation, at several sizes of a set",
+    label="pilots",
+    unit="instances",
+    work=_pilot_work,
 )
 VALENCE = Step(
     "prober.valence",
@@ -527,4 +593,6 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
-PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
+PROBER_STEPS = (
+    PROBE, LAYERS, TASK, PILOT, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL
+)  # fmt: skip

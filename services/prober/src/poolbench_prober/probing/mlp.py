@@ -59,7 +59,7 @@ def train_mlp(problem: Problem, hidden: int, classes: np.ndarray) -> Trained:
         raise CellError(Status.TOO_FEW, "a hidden layer needs dev instances, on which the epoch is chosen")
     train_set, dev_set = ((problem.vectors_nD[rows[split]], targets[rows[split]]) for split in ("train", "dev"))
     widths, loss = ([hidden, 1], squared) if problem.is_regression else ([hidden, len(classes)], cross_entropy)
-    return train(train_set, dev_set, widths, loss, SCHEDULE, np.random.default_rng((problem.seed, 3)))
+    return train(train_set, dev_set, widths, loss, SCHEDULE, np.random.default_rng((problem.seed, 6)))
 
 
 def _standardised(columns_nD: np.ndarray, rows: np.ndarray) -> np.ndarray:
