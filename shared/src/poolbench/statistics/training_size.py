@@ -96,13 +96,14 @@ def required_training_size(
         ValueError: An argument is out of range.
 
     Reference: Zhu et al. (2022), "On the data requirements of probing": |F| of `published` with criterion `accuracy`,
-    and the parameters of a probe with 20 hidden units (footnote 6). The other criteria are derived here.
+    and the parameters of a probe with 20 hidden units (footnote 6). The bounds of the other criteria are derived here;
+    those of section 3 of the paper may differ.
     """
     for name, value, allowed in (("protocol", protocol, SizeProtocol), ("criterion", criterion, Criterion)):
         if value not in get_args(allowed):
             raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}")
     if not abs(effect) <= 1:
-        raise ValueError(f"effect is a difference of accuracies from -1 to 1, got {effect}")
+        raise ValueError(f"effect is a difference from -1 to 1, got {effect}")
     weights = num_parameters(width, hidden, num_outputs)
     half = abs(effect) / 2
     if half < _SMALLEST_HALF_EFFECT:
