@@ -135,7 +135,8 @@ MAKES = {
     "poolbench_driver.suites.planted.words:vector_of",
     "poolbench_driver.suites.poolbench.measures.response:with_direction_spread",
     "poolbench_extractor.features:random_twin", "poolbench_extractor.models.changes:shuffled",
-    "poolbench_prober.probing.pilots:_with_noise", "poolbench_prober.solver.kernel:RitzBasis.leading", "poolbench_scorer.gate:cut_passages",
+    "poolbench_prober.probing.pilots:_with_noise", "poolbench_prober.solver.kernel:RitzBasis.leading",
+    "poolbench_scorer.gate:cut_passages",
     "poolbench_scorer.classifiers.windows:loop_words", "poolbench_scorer.classifiers.windows:shuffle_words",
     "poolbench_scorer.classifiers.windows:training_windows", "poolbench_steerer.engine.selftest:_vectors",
 }  # fmt: skip

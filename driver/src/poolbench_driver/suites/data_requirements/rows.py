@@ -145,7 +145,8 @@ def _sizes_needed(compared: Sequence[SizeComparison], width: int, alpha: float) 
     num_all = recommended_size([at.pilot for at in compared], alpha=alpha)
     num_test = mcnemar_size(list(largest.comparison.shares.values()), alpha=alpha)
     if num_all is None or num_test is None:
-        reason = "no number of examples up to 10,000,000 has a power of .8: the seeds disagree"
+        reason = "no number of examples up to 10,000,000 has a power of .8"
+        reason += ": the seeds disagree" if effect else ": there is no difference"
         yield from (Measure.null(metric, Status.NO_EFFECT, reason) for metric in needed)
         return
     parts = split_of(num_all, largest.counts)

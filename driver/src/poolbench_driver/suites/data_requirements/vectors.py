@@ -40,7 +40,7 @@ class VectorsFile:
         if absent:
             raise InputError(
                 f"{self.path}: {len(absent)} of {len(examples)} examples of {name} have no vector, such as "
-                f"{absent[0]!r}; ids are those that `ls probing-sets {name} --json` prints"
+                f"{absent[0]!r}; ids are those of `corpus examples {name}`"
             )
         matrix_nD = self.matrix_nD[[self._row_of[example] for example in examples]]
         content = hashlib.sha256("\n".join(examples).encode() + matrix_nD.tobytes()).hexdigest()[:32]
@@ -96,7 +96,7 @@ def _of_parquet(path: Path) -> tuple[list[str], np.ndarray]:
         lists = table["vector"].combine_chunks()
         widths = set(pc.list_value_length(lists).to_pylist())
         if len(widths) != 1 or None in widths:
-            raise InputError(f"{path}: vectors have the lengths {sorted(map(str, widths))[:5]}; all need one")
+            raise InputError(f"{path}: vectors have several lengths, or some are missing; leave those rows out")
         flat = lists.flatten().to_numpy(zero_copy_only=False)
         return list(map(str, table["id"].to_pylist())), flat.reshape(len(lists), -1).astype(np.float32)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
