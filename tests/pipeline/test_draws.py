@@ -111,10 +111,10 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.samples:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
-    "poolbench_prober.probing.published:train": "first weights of a probe",
-    "poolbench_prober.probing.published:_pass": "order of an epoch, and dropout; splits are of groups",
     "poolbench_prober.probing.pilots:_with_label_noise": "wrong labels of train and dev; splits are of groups",
     "poolbench_prober.probing.targets:control_values": "control labels have no meaning, and splits are of groups",
+    "poolbench_prober.probing.training:_first_weights": "first weights of a probe",
+    "poolbench_prober.probing.training:_pass": "order of an epoch, and dropout; splits are of groups",
     "poolbench_scorer.training.examples:couple_passages": "unpaired passages of train; true pairs come first",
 }
 #: Texts, vectors or pauses are made at random, and no data are divided.
