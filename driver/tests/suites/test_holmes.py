@@ -22,6 +22,7 @@ from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
+from poolbench_corpora.probing.word_order import moved_span, without_order
 from poolbench_driver import waiting
 from poolbench_driver.assemble import assemble, rank_rows
 from poolbench_driver.contract.load import load_run_config
@@ -31,13 +32,14 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
+from poolbench_driver.stages import probing_sets
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed, chosen_sets, plan, strategies_of
 from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
 from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.rows import entrant_of
-from poolbench_driver.suites.holmes.thinning import moved_span, thinned, without_order
+from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
@@ -101,7 +103,7 @@ def test_a_strategy_that_reads_token_counts_is_refused() -> None:
 
 
 def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SHARD", 300)
+    monkeypatch.setattr(probing_sets, "SHARD", 300)
     made = planned(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
     shards = [made.local[task.inputs["passages"]].build() for task in made.tasks.values() if task.kind == EXTRACT.kind]
     texts = [set(shard["text"].to_pylist()) for shard in shards]
@@ -218,7 +220,7 @@ def test_entrants_of_two_models_stand_on_one_board() -> None:
 def test_keys_of_a_set_do_not_depend_on_the_other_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards do: another choice of sets, or of their size, cuts the passages elsewhere."""
     alone, beside = planned(sets=("planted-pos",)), planned()
-    monkeypatch.setattr(planning, "SHARD", 100)
+    monkeypatch.setattr(probing_sets, "SHARD", 100)
     cut = planned()
     read = [{key for task in each.tasks.values() if task.kind == EXTRACT.kind for key in task.outputs.values()}
             for each in (alone, beside, cut)]  # fmt: skip

@@ -17,3 +17,4 @@ from poolbench_corpora.probing.data import (
 )
 from poolbench_corpora.probing.importing import import_senteval, import_suite
 from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
+from poolbench_corpora.probing.word_order import without_order

@@ -7,6 +7,7 @@ import numpy as np
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
 from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
+from poolbench_prober.probing.mlp import SCHEDULE
 from poolbench_prober.probing.published import RECIPES
 
 _GIB = 2**30
@@ -16,8 +17,6 @@ _RESAMPLED_BYTES = 40
 _LDA_BYTES = 17
 #: Blocks of the online code, each with a probe of its own.
 _BLOCKS = 10
-#: Passes over the rows that train a probe with a hidden layer, at most.
-_EPOCHS = 50
 
 
 @dataclass(frozen=True)
@@ -80,13 +79,16 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
     """Return the cost of a task with `num_classes` classes; 1 for a regression."""
-    if params.protocol == "corrected":
+    outputs = params.hidden or num_classes  # of the layer that reads the vectors
+    if params.hidden is not None:
+        fits = SCHEDULE.num_epochs * (1 + bool(params.control))
+    elif params.protocol == "corrected":
         fits = len(params.c_values) + 1 + bool(params.control)
     else:
         fits = RECIPES[params.protocol].schedule.num_epochs * (1 + bool(params.control))
-    coded = _BLOCKS * len(params.compression_c) if params.compression else 0
-    probes = len(params.seeds) * num_classes * (fits + coded)
-    columns = num_classes * max(1, len(params.c_values))
+    coded = _BLOCKS * len(params.compression_c) if params.compression and params.hidden is None else 0
+    probes = len(params.seeds) * outputs * (fits + coded)
+    columns = outputs * max(1, len(params.c_values))
     # A score by class holds sums for each resample and class.
     resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
     return Cost(rows, width, probes, columns, resamples)
@@ -95,7 +97,9 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
 def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
     """Return the cost of pilots, whose probes are fitted on all sizes."""
     columns = num_classes * len(params.c_values)
-    probes = len(params.seeds) * params.folds * (columns if params.hidden is None else _EPOCHS * params.hidden)
+    probes = (
+        len(params.seeds) * params.folds * (columns if params.hidden is None else SCHEDULE.num_epochs * params.hidden)
+    )
     return Cost(sum(params.sizes), width, probes, columns, 0)
 
 

@@ -155,6 +155,8 @@ class TaskParams(StrictModel):
     Attributes:
         task: Name of the task, for messages.
         protocol: `corrected`: converged probes; `released`, `paper`: how the code of Holmes, or its paper, trains them.
+        hidden: Units of the hidden layer of the probe; None for a linear probe. Only with protocol `corrected`. C and
+            tolerance are those of linear probes.
         float16: Whether vectors are rounded to float16 first, as the released code does with those of texts.
         seeds: Seeds of splits, control labels, shuffles and resamples; a value is the mean over them. 0 to 4 by default
             in the published protocols.
@@ -163,6 +165,7 @@ class TaskParams(StrictModel):
         control: Control task behind the selectivity: `permuted` (within train; in the published protocols over all
             splits) or `word_type`; None leaves it out.
         compression: Whether code lengths are computed. Groups stay whole in their shuffle, blocks and inner folds.
+            Probes with a hidden layer have none: their rows are null, with the reason.
         compression_c: Inverse regularisations that each block of the online code chooses from.
         num_bootstrap: Resamples of the groups of the test split.
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
@@ -170,6 +173,7 @@ class TaskParams(StrictModel):
 
     task: Label = ""
     protocol: TaskProtocol = "corrected"
+    hidden: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     float16: Flag = False
     seeds: Seeds = Field(default=(0,), min_length=1)
     c_values: Regularisations = (0.01, 0.1, 1.0, 10.0)
@@ -187,6 +191,15 @@ class TaskParams(StrictModel):
         if isinstance(values, Mapping) and values.get("protocol", "corrected") != "corrected":
             return {"seeds": PUBLISHED_SEEDS, **values}
         return values
+
+    @model_validator(mode="after")
+    def _hidden_is_ours(self) -> Self:
+        """Refuse a hidden layer in the published protocols, whose probes are linear."""
+        if self.hidden is not None and self.protocol != "corrected":
+            raise ValueError(
+                f"hidden is {self.hidden}: the probes of protocol {self.protocol} are linear; leave it out"
+            )
+        return self
 
     def choices(self, num_dev: int) -> tuple[float, ...]:
         """Return the values of C that a probe is fitted with: all where there are dev instances to choose on."""
@@ -409,7 +422,8 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     params = sized.params
     cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
     probes = f"{len(params.c_values)} values of C" if params.protocol == "corrected" else params.protocol
-    codes = ", code lengths" if params.compression else ""
+    probes = probes if params.hidden is None else f"{params.hidden} hidden units"
+    codes = ", code lengths" if params.compression and params.hidden is None else ""
     variant = f"{probes}, {params.control} control{codes}, {sized.read_width}"
     return sized.inputs[INSTANCES()].rows * len(cells) * len(params.seeds), variant
 

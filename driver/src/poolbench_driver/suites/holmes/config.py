@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
-from poolbench_driver.config import NO_FOLDER, CorpusSource, ReadingConfig, as_concepts
+from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
 
 #: Fields that came later, with their defaults.
 _LATER: dict[str, Any] = {"control": [], "recipe": "released"}
@@ -37,7 +37,7 @@ class HolmesConfig(ReadingConfig):
     """Share of the training groups that is probed, such as 1/32; by default all. Dev and test stay whole."""
     flash_eval: int | None = Field(default=None, ge=2)
     """Most instances of dev, and of test; by default all."""
-    control: tuple[Literal["word_order", "random_weights"], ...] = ()
+    control: tuple[Control, ...] = ()
     """Controls whose entrants stand beside the others: `word_order` shuffles the words of every text, `random_weights`
     reads with an untrained model of the same architecture.
     """

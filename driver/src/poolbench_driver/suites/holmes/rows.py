@@ -128,7 +128,7 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
     entrants = {
         entrant_of(plan.scope, at): {
             "model": plan.scope.model.ref.id,
-            "control": at.control or None,
+            "control": at.control,
             "strategy": at.strategy,
             "layer": at.layer,
             "layer_name": _layer_name(plan.scope, at),

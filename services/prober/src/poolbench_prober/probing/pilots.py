@@ -15,6 +15,7 @@ from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.prober import PilotParams, TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing.mlp import fit_mlp
 from poolbench_prober.probing.models import Problem, fit_converged
 from poolbench_prober.probing.targets import Targets
 
@@ -38,7 +39,7 @@ def pilot_answers(
     """Return PILOT_ANSWERS: one row for each seed, size and test instance, by instance id inside a fold.
 
     An instance without a vector, and a fold whose probe cannot be fitted, have null and the reason: the other folds
-    are measured.
+    are measured. The schema's metadata has the width of the vectors and the number of classes.
 
     Args:
         targets: Classes to predict, in the order of the vectors.
@@ -78,7 +79,8 @@ def pilot_answers(
             test = fold.rows["test"]
             reasons = [failed or (None if usable[row] else errors[row] or missing) for row in test]
             tables.append(_table(fold, used, targets, predicted_n[test] == targets.values[test], reasons))
-    return pa.concat_tables(tables).combine_chunks()
+    answers = pa.concat_tables(tables).combine_chunks()
+    return answers.replace_schema_metadata({"width": str(matrix_nD.shape[1]), "classes": str(len(targets.classes))})
 
 
 def folds_of(targets: Targets, params: PilotParams, seed: int) -> Iterator[Fold]:
@@ -130,19 +132,14 @@ def _predictions(
         raise CellError(
             Status.ONE_CLASS, f"all {len(rows['train'])} training instances of a fold have the label {only!r}"
         )
-    chosen = np.concatenate(list(rows.values()))
+    fold_rows = np.concatenate(list(rows.values()))
     ends = np.cumsum([len(part) for part in rows.values()])
-    local = dict(zip(rows, np.split(np.arange(len(chosen)), ends[:-1]), strict=True))
+    local = dict(zip(rows, np.split(np.arange(len(fold_rows)), ends[:-1]), strict=True))
     fit_params = TaskParams(c_values=params.c_values, tolerance=params.tolerance)
-    problem = Problem(vectors_nD[chosen], labels_n[chosen], local, len(targets.classes), fit_params, seed)
-    if params.hidden is None:
-        fitted = fit_converged(problem, params.c_values)
-    else:
-        from poolbench_prober.probing.mlp import fit_mlp
-
-        fitted = fit_mlp(problem, params.hidden)
+    problem = Problem(vectors_nD[fold_rows], labels_n[fold_rows], local, len(targets.classes), fit_params, seed)
+    fitted = fit_converged(problem, params.c_values) if params.hidden is None else fit_mlp(problem, params.hidden)
     predicted_n = np.full(len(labels_n), -1)
-    predicted_n[chosen] = fitted.predicted
+    predicted_n[fold_rows] = fitted.predicted
     return predicted_n
 
 
@@ -153,7 +150,7 @@ def _with_noise(vectors_nD: np.ndarray, noise: float, seed: int) -> np.ndarray:
 
 
 def _with_label_noise(targets: Targets, share: float, seed: int) -> np.ndarray:
-    """Return the labels that probes are fitted and chosen on [n]: a drawn share has another class, the same of each."""
+    """Return the labels that probes are fitted and chosen on [n]: a drawn share of them is of another class."""
     rng, num_classes = np.random.default_rng((seed, 4)), len(targets.classes)
     is_changed = rng.random(len(targets.values)) < share
     shift = rng.integers(1, max(2, num_classes), len(targets.values))
