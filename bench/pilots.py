@@ -37,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--many-rows", type=int, default=4_000, help="vectors of five classes")
     parser.add_argument("--width", type=int, default=576)
     parser.add_argument("--num-seeds", type=int, default=5)
-    parser.add_argument("--sklearn-folds", type=int, default=1, help="folds of each size that scikit-learn fits, of all")
+    parser.add_argument("--sklearn-folds", type=int, default=1, help="folds of each size that scikit-learn fits")
     return parser.options(rows=960, many_rows=960, width=8, num_seeds=1)
 
 
@@ -59,9 +59,9 @@ def main() -> None:
 
 
 def compare(size: Size, settings: argparse.Namespace) -> dict[str, Any]:
-    """Return seconds of all pilots on a drawn set by both sides: scikit-learn's are scaled from a fraction of the folds.
+    """Return seconds of all pilots on a drawn set by both sides.
 
-    That fraction has as many folds of each size, at seeds and places in turn.
+    Scikit-learn's are scaled from a fraction of the folds, which has as many of each size.
     """
     drawn = problem(size, TaskParams())
     names = tuple(f"i{number:06d}" for number in range(size.rows))

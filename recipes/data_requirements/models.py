@@ -8,13 +8,12 @@ the same for all, and the share of shuffled words differs; the model is a decode
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
 from recipes.personas.check import load_model
 from recipes.personas.train import mean_loss, new_adapter, save_adapter, train_adapter
-from recipes.saes.texts import pieces_of
 
 from poolbench.config import ModelRef
 
@@ -25,33 +24,30 @@ _BATCH, _WORDS = 8, 32
 _RANK, _RATE, _SEED = 8, 5e-4, 0
 
 
-def make_models(ref: ModelRef, output: Path, num_steps: int = NUM_STEPS) -> None:
-    """Write the adapters that `output` lacks, each with its held-out losses in a file beside it.
+def make_models(
+    ref: ModelRef, output: Path, names: Iterable[str], pieces: tuple[Sequence[str], Sequence[str]], num_steps: int
+) -> None:
+    """Write adapters into `output`, each with its held-out losses in a file beside it.
 
-    Raises:
-        CorpusError: The real-text archives are not at hand.
+    Args:
+        names: Adapters to make, of `SHARES`.
+        pieces: Texts to train on, and held-out ones; of each the first words are read.
     """
-    missing = [name for name in SHARES if not (output / name).exists()]
-    if not missing:
-        return
-    pieces, held_out = (
-        [" ".join(piece.split()[:_WORDS]) for piece in part] for part in pieces_of(planted=0.0, seed=_SEED)
-    )
+    training, held_out = ([" ".join(piece.split()[:_WORDS]) for piece in part] for part in pieces)
+    judged = {"clean": held_out, "scrambled": scrambled(held_out, 1.0, _SEED + 1)}
     output.mkdir(parents=True, exist_ok=True)
-    for name in missing:
+    for name in names:
         began = time.monotonic()
         model, tokenizer = load_model(ref.source)
         adapted = new_adapter(model, _RANK, _SEED)
-        judged = {"clean": held_out, "scrambled": scrambled(held_out, 1.0, _SEED + 1)}
         before = {kind: mean_loss(adapted, tokenizer, texts, _BATCH) for kind, texts in judged.items()}
-        texts = scrambled(pieces[: _BATCH * num_steps], SHARES[name], _SEED)
+        texts = scrambled(training[: _BATCH * num_steps], SHARES[name], _SEED)
         train_adapter(adapted, tokenizer, texts, name=name, epochs=1, batch=_BATCH, rate=_RATE)
         after = {kind: mean_loss(adapted, tokenizer, texts, _BATCH) for kind, texts in judged.items()}
         changes = ", ".join(f"{before[kind]:.3f} to {after[kind]:.3f} on {kind} text" for kind in judged)
         print(f"{name}: held-out loss {changes}; {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        (output / f"{name}.json").write_text(
-            json.dumps({"steps": num_steps, "before": before, "after": after}, indent=1) + "\n", "utf-8"
-        )
+        losses = {"steps": num_steps, "before": before, "after": after}
+        (output / f"{name}.json").write_text(json.dumps(losses, indent=1) + "\n", "utf-8")
         save_adapter(adapted, Path(ref.id).name, output / name)
 
 
