@@ -68,8 +68,13 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
         "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
         "notes": pa.table({"note": pa.array(scope.notes, pa.string())}),
     }
-    if tables := [_named(table, name, names[number]) for (number, name), table in answers.items()]:
-        others["answers"] = pa.concat_tables([table for table in tables if table is not None])
+    tables = [
+        _named(table, name, names[number])
+        for (number, name), table in answers.items()
+        if not isinstance(table, Failure)
+    ]
+    if tables:
+        others["answers"] = pa.concat_tables(tables)
     return Tables(rows, others)
 
 
@@ -207,10 +212,8 @@ def _comparisons(scope: Scope, names: Sequence[str], apart: Sequence[str]) -> li
     ]
 
 
-def _named(table: pa.Table | Failure, name: str, configuration: str) -> pa.Table | None:
-    """Return the answers of one set and configuration with both in columns; None if there are none."""
-    if isinstance(table, Failure):
-        return None
+def _named(table: pa.Table, name: str, configuration: str) -> pa.Table:
+    """Return the answers of one set and configuration with both in columns."""
     columns = {"task": name, "configuration": configuration}
     for column, value in columns.items():
         table = table.append_column(column, pa.repeat(value, table.num_rows))
