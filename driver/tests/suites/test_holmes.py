@@ -322,7 +322,25 @@ def test_the_words_of_a_text_are_shuffled_alike_in_all_sets() -> None:
     assert len(after) <= len(before) and after != before
 
 
-@pytest.mark.parametrize("later", [{"control": []}, {"recipe": "released"}])
+def test_probes_with_a_hidden_layer_have_keys_and_names_of_their_own() -> None:
+    linear, deep = planned(), planned(hidden=64)
+    assert deep.probes.keys() == linear.probes.keys()
+    for at, keys in linear.probes.items():
+        assert not set(keys.values()) & set(deep.probes[at].values())
+    probes = [steps.TASK.params_of(task) for task in deep.tasks.values() if task.kind == steps.TASK.kind]
+    assert {probe.hidden for probe in probes} == {64}
+    assert {entrant_of(deep.scope, at) for at in deep.probes} == {"demo A1_mean final MLP 64"}
+    assert {entrant_of(linear.scope, at) for at in linear.probes} == {"demo A1_mean final"}
+
+
+def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
+    with pytest.raises(ConfigError, match="linear; leave one out"):
+        load_run_config(None, {"suite": "holmes", "hidden": 64, "protocol": "published"})
+    with pytest.raises(ConfigError, match="hidden"):
+        load_run_config(None, {"suite": "holmes", "hidden": 0})
+
+
+@pytest.mark.parametrize("later", [{"control": []}, {"recipe": "released"}, {"hidden": None}])
 def test_later_settings_leave_the_names_of_runs(later: dict[str, Any]) -> None:
     config = {"suite": "holmes", "preset": "demo"}
     assert run_id(load_run_config(None, config)) == run_id(load_run_config(None, config | later))

@@ -1,5 +1,7 @@
 """The probe with a hidden layer, against PyTorch and scikit-learn."""
 
+from operator import itemgetter
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +17,7 @@ from poolbench.steps.prober import TaskParams
 from poolbench_prober import cost
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, task_measures
-from poolbench_prober.probing.mlp import SCHEDULE, fit_mlp, train_mlp
+from poolbench_prober.probing.mlp import MOST_EPOCHS, SCHEDULE, WEIGHT_DECAYS, fit_mlp, train_mlp
 from poolbench_prober.probing.models import Problem, fit_converged
 
 
@@ -31,14 +33,14 @@ def problem(seed: int, num_classes: int = 2, count: int = 900, width: int = 8) -
     return Problem(5 * vectors + 3, values if num_classes else product, rows, num_classes, TaskParams(), seed)
 
 
-def torch_mlp(xor: Problem, hidden: int) -> tuple[torch.nn.Sequential, float]:
+def torch_mlp(xor: Problem, hidden: int, weight_decay: float) -> tuple[torch.nn.Sequential, float]:
     """The same recipe from our draws, with PyTorch's layers, losses, gradients and optimizer."""
     train, dev = (xor.rows[name] for name in ("train", "dev"))
     x = torch.from_numpy(StandardScaler().fit(xor.vectors_nD[train]).transform(xor.vectors_nD).astype(np.float32))
     values = xor.values
     if xor.is_regression:
         values = ((values - values[train].mean()) / values[train].std()).astype(np.float32)
-    y, rng = torch.from_numpy(values), np.random.default_rng((xor.seed, 3))
+    y, rng = torch.from_numpy(values), np.random.default_rng((xor.seed, 6))
     outputs = max(1, xor.num_classes)
     net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, outputs))
     with torch.no_grad():
@@ -46,7 +48,7 @@ def torch_mlp(xor: Problem, hidden: int) -> tuple[torch.nn.Sequential, float]:
             drawn = (2 * rng.random((layer.in_features + 1, layer.out_features)) - 1) / np.sqrt(layer.in_features)
             layer.weight.copy_(torch.from_numpy(drawn[:-1].T))
             layer.bias.copy_(torch.from_numpy(drawn[-1]))
-    optimizer = torch.optim.Adam(net.parameters(), lr=SCHEDULE.learning_rate)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=SCHEDULE.learning_rate, weight_decay=weight_decay)
 
     def loss(rows: np.ndarray) -> torch.Tensor:
         if xor.is_regression:
@@ -71,18 +73,18 @@ def torch_mlp(xor: Problem, hidden: int) -> tuple[torch.nn.Sequential, float]:
     return net, best
 
 
+@pytest.mark.parametrize("weight_decay", WEIGHT_DECAYS)
 @pytest.mark.parametrize("num_classes", [0, 2, 5])
-def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int) -> None:
+def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int, weight_decay: float) -> None:
     xor = problem(1, num_classes, count=420)
     train = xor.rows["train"]
     scaled = xor._replace(vectors_nD=StandardScaler().fit(xor.vectors_nD[train]).transform(xor.vectors_nD).astype("f4"))
-    ours = train_mlp(scaled, 6, np.arange(num_classes))
-    net, best = torch_mlp(xor, 6)
+    ours = train_mlp(scaled, 6, np.arange(num_classes), weight_decay)
+    net, best = torch_mlp(xor, 6, weight_decay)
     assert min(ours.dev_losses) == pytest.approx(best, abs=1e-4)
     for layer, (weights, intercepts) in zip((net[0], net[2]), [(w[:-1], w[-1]) for w in ours.layers], strict=True):
         np.testing.assert_allclose(weights.T, layer.weight.detach(), atol=2e-3)
         np.testing.assert_allclose(intercepts, layer.bias.detach(), atol=2e-3)
-    assert fit_mlp(xor, 6).details["dev_loss"] == pytest.approx(best, abs=1e-4)
 
 
 def instances(values: np.ndarray, splits: np.ndarray) -> Targets:
@@ -90,6 +92,15 @@ def instances(values: np.ndarray, splits: np.ndarray) -> Targets:
     columns |= {"split": splits.tolist(), "label": [f"class {value}" for value in values]}
     columns |= {"instance_id": [f"i{n}" for n in range(len(values))], "first": [[f"p{n}"] for n in range(len(values))]}
     return Targets.from_table(pa.table(columns, schema=INSTANCES))
+
+
+def test_epoch_and_weight_decay_are_those_with_the_lowest_loss_on_dev() -> None:
+    xor = problem(1, count=420)
+    net, loss = min((torch_mlp(xor, 6, decay) for decay in WEIGHT_DECAYS), key=itemgetter(1))
+    fitted = fit_mlp(xor, 6)
+    assert fitted.details["dev_loss"] == pytest.approx(loss, abs=1e-4)
+    x = StandardScaler().fit(xor.vectors_nD[xor.rows["train"]]).transform(xor.vectors_nD).astype("f4")
+    assert np.mean(net(torch.from_numpy(x)).argmax(dim=1).numpy() == fitted.predicted) > 0.99
 
 
 def hits(xor: Problem, predicted: np.ndarray) -> float:
@@ -163,7 +174,7 @@ def test_a_task_with_a_hidden_layer_has_the_figures_of_any_task_but_code_lengths
     rows = {measure.metric: measure for measure in task_measures(probes)}
     assert rows["probe.macro_f1"].value > 0.85
     assert rows["probe.selectivity"].value > 0.25
-    assert rows["probe.macro_f1"].details["fits"][0].keys() == {"epoch", "num_epochs", "dev_loss"}
+    assert rows["probe.macro_f1"].details["fits"][0].keys() == {"weight_decay", "epoch", "num_epochs", "dev_loss"}
     assert rows["probe.compression"].status == "not_implemented"
     assert "linear probes" in rows["probe.compression"].reason
     without_dev = instances(xor.values, np.where(splits == "dev", "train", splits))
@@ -181,4 +192,4 @@ def test_a_linear_probe_is_the_default_and_enters_no_key() -> None:
 def test_its_cost_counts_the_epochs_and_the_units() -> None:
     linear = cost.of_task(1000, 64, 2, TaskParams(compression=False))
     deep = cost.of_task(1000, 64, 2, TaskParams(hidden=20))
-    assert (linear.probes, deep.probes) == (2 * 6, 20 * 2 * SCHEDULE.num_epochs)
+    assert (linear.probes, deep.probes) == (2 * 6, 20 * 2 * MOST_EPOCHS)

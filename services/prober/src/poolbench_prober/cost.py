@@ -7,7 +7,7 @@ import numpy as np
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
 from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
-from poolbench_prober.probing.mlp import SCHEDULE
+from poolbench_prober.probing.mlp import MOST_EPOCHS
 from poolbench_prober.probing.published import RECIPES
 
 _GIB = 2**30
@@ -81,7 +81,7 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
     """Return the cost of a task with `num_classes` classes; 1 for a regression."""
     outputs = params.hidden or num_classes  # of the layer that reads the vectors
     if params.hidden is not None:
-        fits = SCHEDULE.num_epochs * (1 + bool(params.control))
+        fits = MOST_EPOCHS * (1 + bool(params.control))
     elif params.protocol == "corrected":
         fits = len(params.c_values) + 1 + bool(params.control)
     else:
@@ -97,9 +97,7 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
 def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
     """Return the cost of pilots, whose probes are fitted on all sizes."""
     columns = num_classes * len(params.c_values)
-    probes = (
-        len(params.seeds) * params.folds * (columns if params.hidden is None else SCHEDULE.num_epochs * params.hidden)
-    )
+    probes = len(params.seeds) * params.folds * (columns if params.hidden is None else MOST_EPOCHS * params.hidden)
     return Cost(sum(params.sizes), width, probes, columns, 0)
 
 

@@ -215,7 +215,7 @@ class PilotParams(StrictModel):
         sizes: Instances of each sample, of training, development and test together; a smaller sample is part of a
             larger one.
         folds: Folds in rotation: each is test once, the next one development, the others training. 1: the split that
-            the instances have, or one that is drawn, with the seed, 70 : 10 : 20.
+            the instances have, or one that the seed draws, 70 : 10 : 20.
         hidden: Units of the hidden layer of the probe; None for a linear one.
         noise: Standard deviation of normal noise that is added to every number of a vector.
         label_noise: Share of the labels of training and development that another class replaces.

@@ -56,9 +56,9 @@ class Configuration(StrictModel):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         """Refuse what vectors of a file cannot have, and a fine-tune of weights that are drawn."""
-        read = self.model_fields_set & {"model", "adapter", "strategy", "layer", "control"}
+        read = [name for name in _OF_A_MODEL if getattr(self, name) != type(self).model_fields[name].default]
         if self.vectors is not None and read:
-            raise ValueError(f"vectors of a file are used as they are; leave out {', '.join(sorted(read))}")
+            raise ValueError(f"vectors of a file are used as they are; leave out {', '.join(read)}")
         if self.adapter is not None and self.control == "random_weights":
             raise ValueError("random_weights replaces all weights, those of the adapter too; leave one out")
         return self
@@ -71,6 +71,8 @@ class Configuration(StrictModel):
         return settings | {"model": self.model or model, "layer": str(self.layer)}
 
 
+#: Fields that say what a model reads.
+_OF_A_MODEL = ("model", "adapter", "strategy", "layer", "control")
 #: Fields whose values are texts, whatever YAML would make of them.
 _TEXTS = ("model", "adapter", "vectors", "strategy", "control")
 
@@ -124,7 +126,7 @@ class DataRequirementsConfig(ReadingConfig):
     compare: Configuration = Field(default=Configuration(), json_schema_extra=_KEYS)
     """First configuration, with the keys model, adapter, vectors, strategy, layer, hidden, control, noise and
     label_noise; those that are left out keep their defaults."""
-    against: Annotated[tuple[Configuration, ...], Field(min_length=1, max_length=100)] = Field(
+    against: Annotated[tuple[Configuration, ...], Field(max_length=100)] = Field(
         default=(
             Configuration(control="word_order"),
             Configuration(strategy="P1_last_token"),
@@ -153,6 +155,10 @@ class DataRequirementsConfig(ReadingConfig):
                 raise ValueError(f"{name} {list(values)}: name each once")
         if self.folds == 2:
             raise ValueError("folds 2: three at least are needed for training, development and test; or 1")
+        if self.folds > 1 and self.sizes and min(self.sizes) < 2 * self.folds:
+            raise ValueError(f"sizes {min(self.sizes)}: {self.folds} folds need {2 * self.folds} examples at least")
+        if not self.against:
+            raise ValueError("--with: name what the first configuration is compared with")
         sides = [self.compare, *self.against]
         if twice := [side for number, side in enumerate(sides) if side in sides[:number]]:
             name = display_name(twice[0].columns(self.model), self.model)

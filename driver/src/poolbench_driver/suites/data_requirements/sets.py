@@ -7,7 +7,7 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench.statistics.folds import connected_groups
-from poolbench_corpora.probing import PROBING_INSTANCES, ProbingData, Span, passage_id, passages_of
+from poolbench_corpora.probing import PROBING_INSTANCES, ProbingData, Span, passage_id, passages_of, with_splits
 from poolbench_driver.config import NO_FOLDER, as_concepts
 from poolbench_driver.corpora.sources import chosen_sets, concept_table
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
@@ -33,6 +33,8 @@ def read_sets(config: DataRequirementsConfig) -> tuple[dict[str, ProbingData], l
     valued = [name for name, set_data in data.items() if set_data.instances["label"].null_count]
     notes += [f"{name}: asks for real values, which are neither right nor wrong" for name in valued]
     data = {name: set_data for name, set_data in data.items() if name not in valued}
+    if config.folds == 1:
+        data = {name: with_splits(set_data, config.seed) for name, set_data in data.items()}
     if not data:
         raise CorpusError(f"no set with labels can be read: {notes[0] if notes else 'the corpus has none'}")
     return data, notes

@@ -40,7 +40,7 @@ class VectorsFile:
         if absent:
             raise InputError(
                 f"{self.path}: {len(absent)} of {len(examples)} examples of {name} have no vector, such as "
-                f"{absent[0]!r}; ids are those that `ls probing-sets {name} --json` prints"
+                f"{absent[0]!r}; ids are those of `corpus examples {name}`"
             )
         matrix_nD = self.matrix_nD[[self._row_of[example] for example in examples]]
         content = hashlib.sha256("\n".join(examples).encode() + matrix_nD.tobytes()).hexdigest()[:32]
@@ -71,9 +71,8 @@ def read_vectors(path: Path) -> VectorsFile:
         raise InputError(f"{path}: {len(ids)} ids and vectors of the shape {matrix_nD.shape}; one vector for each id")
     wrong = np.flatnonzero(~np.isfinite(matrix_nD).all(axis=1))
     if len(wrong):
-        raise InputError(
-            f"{path}: the vector of {ids[wrong[0]]!r} holds NaN or infinity ({len(wrong)} do); leave it out"
-        )
+        count = f"{len(wrong)} vector{'s hold' if len(wrong) > 1 else ' holds'}"
+        raise InputError(f"{path}: {count} NaN or infinity, such as that of {ids[wrong[0]]!r}; leave it out")
     if len(set(ids)) < len(ids):
         twice = next(name for number, name in enumerate(ids) if name in set(ids[:number]))
         raise InputError(f"{path}: id {twice!r} comes twice")
@@ -96,7 +95,7 @@ def _of_parquet(path: Path) -> tuple[list[str], np.ndarray]:
         lists = table["vector"].combine_chunks()
         widths = set(pc.list_value_length(lists).to_pylist())
         if len(widths) != 1 or None in widths:
-            raise InputError(f"{path}: vectors have the lengths {sorted(map(str, widths))[:5]}; all need one")
+            raise InputError(f"{path}: vectors have several lengths, or some are missing; leave those rows out")
         flat = lists.flatten().to_numpy(zero_copy_only=False)
         return list(map(str, table["id"].to_pylist())), flat.reshape(len(lists), -1).astype(np.float32)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:

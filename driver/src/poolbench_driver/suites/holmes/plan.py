@@ -143,7 +143,8 @@ def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
     words = scope.data[name].instances["word"]
     control: Any = "word_type" if words.null_count < len(words) else "permuted"
     shared = {"task": name, "control": control, "num_bootstrap": config.budget.num_bootstrap}
-    params = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **shared)]
+    probe: dict[str, Any] = {} if config.hidden is None else {"hidden": config.hidden}
+    params = [steps.TaskParams(seeds=tuple(range(config.seed, config.seed + config.seeds)), **probe, **shared)]
     if config.protocol == "published":
         of_texts = scope.sets[name].input in ("text", "text_pair")
         params.append(steps.TaskParams(protocol=config.recipe, float16=of_texts, compression=False, **shared))

@@ -1,5 +1,7 @@
 """A probe with one hidden layer of ReLU units."""
 
+from dataclasses import replace
+
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -8,12 +10,19 @@ from poolbench.statuses import Status
 from poolbench_prober.probing.models import Fitted, Problem
 from poolbench_prober.probing.training import Schedule, Trained, cross_entropy, squared, train
 
-#: Early stopping is the only regularisation.
-SCHEDULE = Schedule(1e-3, weight_decay=0.0, batch=64, dropout=0.0, warm_up=None, num_epochs=200, patience=10)
+SCHEDULE = Schedule(
+    1e-3, weight_decay=0.0, batch=64, dropout=0.0, warm_up=0.0, decays=False, num_epochs=200, patience=10
+)
+#: Weight decays to choose from on dev.
+WEIGHT_DECAYS = (0.0, 3.0)
+#: Most passes over the training rows for one probe.
+MOST_EPOCHS = len(WEIGHT_DECAYS) * SCHEDULE.num_epochs
 
 
 def fit_mlp(problem: Problem, hidden: int) -> Fitted:
-    """Return the probe of the epoch with the lowest loss on dev; all bits are the same for any number of threads.
+    """Return the probe of the weight decay and epoch with the lowest loss on dev.
+
+    All bits are the same for any number of threads.
 
     The loss is cross-entropy, or half of the squared error of values that are standardised on train, as vectors are.
 
@@ -31,17 +40,25 @@ def fit_mlp(problem: Problem, hidden: int) -> Fitted:
     # A BLAS adds up in another order on more threads. Overflows end in a loss that is not finite.
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         vectors_nD = _standardised(problem.vectors_nD, rows)
-        trained = train_mlp(problem._replace(vectors_nD=vectors_nD), hidden, classes)
+        scaled = problem._replace(vectors_nD=vectors_nD)
+        probes = {decay: train_mlp(scaled, hidden, classes, decay) for decay in WEIGHT_DECAYS}
+        best_decay = min(probes, key=lambda decay: min(probes[decay].dev_losses))
+        trained = probes[best_decay]
         outputs_nK = trained.outputs(vectors_nD)
     if problem.is_regression:
         predicted = outputs_nK[:, 0] * problem.values[rows].std() + problem.values[rows].mean()
     else:
         predicted = classes[outputs_nK.argmax(axis=1)]
-    details = {"epoch": trained.epoch, "num_epochs": len(trained.dev_losses), "dev_loss": min(trained.dev_losses)}
+    details = {
+        "weight_decay": best_decay,
+        "epoch": trained.epoch,
+        "num_epochs": len(trained.dev_losses),
+        "dev_loss": min(trained.dev_losses),
+    }
     return Fitted(predicted, details)
 
 
-def train_mlp(problem: Problem, hidden: int, classes: np.ndarray) -> Trained:
+def train_mlp(problem: Problem, hidden: int, classes: np.ndarray, weight_decay: float) -> Trained:
     """Return the trained probe of standardised vectors.
 
     Args:
@@ -57,7 +74,8 @@ def train_mlp(problem: Problem, hidden: int, classes: np.ndarray) -> Trained:
         raise CellError(Status.TOO_FEW, "a hidden layer needs dev instances, on which the epoch is chosen")
     train_set, dev_set = ((problem.vectors_nD[rows[split]], targets[rows[split]]) for split in ("train", "dev"))
     widths, loss = ([hidden, 1], squared) if problem.is_regression else ([hidden, len(classes)], cross_entropy)
-    return train(train_set, dev_set, widths, loss, SCHEDULE, np.random.default_rng((problem.seed, 3)))
+    schedule = replace(SCHEDULE, weight_decay=weight_decay)
+    return train(train_set, dev_set, widths, loss, schedule, np.random.default_rng((problem.seed, 6)))
 
 
 def _standardised(columns_nD: np.ndarray, rows: np.ndarray) -> np.ndarray:

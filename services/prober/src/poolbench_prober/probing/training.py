@@ -63,17 +63,16 @@ class Schedule:
     weight_decay: float  # decoupled from the gradient (AdamW); 0 is Adam
     batch: int  # rows of a step
     dropout: float = 0.2  # share of the numbers of a vector that are set to 0 in training; the others are scaled up
-    # Share of all steps in which the rate rises linearly from 0; it then falls linearly to 0. None: a constant rate.
-    warm_up: float | None = 0.1
+    warm_up: float = 0.1  # share of all steps in which the rate rises linearly from 0
+    decays: bool = True  # whether the rate then falls linearly to 0
     num_epochs: int = 20
     patience: int | None = None  # epochs without a lower loss on dev after which training ends; None trains all epochs
 
     def rate(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, counted from 0."""
-        if self.warm_up is None:
-            return self.learning_rate
         rising = self.warm_up * num_steps
-        share = step / max(1.0, rising) if step < rising else (num_steps - step) / max(1.0, num_steps - rising)
+        share = (num_steps - step) / max(1.0, num_steps - rising) if self.decays else 1.0
+        share = step / max(1.0, rising) if step < rising else share
         return self.learning_rate * max(0.0, share)
 
 
