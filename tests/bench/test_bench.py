@@ -28,6 +28,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "gpu_probe": (ON_CPU, RELEASE),
     "gpu_steer": (ON_CPU, RELEASE),
     "holmes": ((), RELEASE),
+    "pilots": ((), ()),
     "probe": ((), ()),
     "queue": ((), redis_server.NEEDED),
     "scale": ((), ()),

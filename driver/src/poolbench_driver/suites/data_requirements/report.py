@@ -14,12 +14,13 @@ from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.plain import figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
+from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Power from which on a comparison counts as decided, and discordant test examples below which nothing is judged.
-SUFFICIENT, FEW_DISCORDANT = 0.8, 6
+#: Discordant test examples below which nothing is judged: six all one way are the fewest that are significant.
+FEW_DISCORDANT = 6
 #: Sets that a picture tells apart.
 _DRAWN = len(COLOURS)
 _METHOD = (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -59,7 +60,7 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
         sides = [answers[_FIRST, name], answers[number, name]]
         by_size = _compared(sides, scope.sizes[name], scope.config.alpha)
         timings = source.timings(plan.answers[number, name])
-        figures = measures(by_size, max(map(_width, sides)), scope.config.alpha)
+        figures = measures(by_size, _probe(scope, number, sides), scope.config.alpha)
         rows += [{**timings, **measure.to_row(), **identity} for measure in figures]
         sizes += [{**identity, "size": size, **_columns(compared)} for size, compared in by_size.items()]
     others = {
@@ -67,8 +68,13 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
         "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
         "notes": pa.table({"note": pa.array(scope.notes, pa.string())}),
     }
-    if tables := [_named(table, name, names[number]) for (number, name), table in answers.items()]:
-        others["answers"] = pa.concat_tables([table for table in tables if table is not None])
+    tables = [
+        _named(table, name, names[number])
+        for (number, name), table in answers.items()
+        if not isinstance(table, Failure)
+    ]
+    if tables:
+        others["answers"] = pa.concat_tables(tables)
     return Tables(rows, others)
 
 
@@ -92,17 +98,23 @@ def _compared(
         return dict.fromkeys(sizes, error)
 
 
-def _width(side: pa.Table | Failure) -> int:
-    notes = None if isinstance(side, Failure) else side.schema.metadata
-    return int((notes or {}).get(b"width", b"1"))
+class Probe(NamedTuple):
+    """The larger one of two probes, which a bound is of."""
+
+    width: int
+    hidden: int | None
+    num_outputs: int  # 1 for two classes, else their number
 
 
-def measures(by_size: Mapping[int, SizeComparison | CellError], width: int, alpha: float) -> Iterator[Measure]:
-    """Yield the figures of one comparison on one set: those of its largest size, and how many examples it needs.
+def _probe(scope: Scope, number: int, sides: Sequence[pa.Table | Failure]) -> Probe:
+    notes = [side.schema.metadata for side in sides if not isinstance(side, Failure)]
+    widths, classes = ([int(note[name]) for note in notes] or [1] for name in (b"width", b"classes"))
+    hidden = [scope.config.sides[side].hidden for side in (_FIRST, number)]
+    return Probe(max(widths), max(filter(None, hidden), default=None), max(classes) if max(classes) > 2 else 1)
 
-    Args:
-        width: Width of the vectors; of the two the larger.
-    """
+
+def measures(by_size: Mapping[int, SizeComparison | CellError], probe: Probe, alpha: float) -> Iterator[Measure]:
+    """Yield the figures of one comparison on one set: those of its largest size, and how many examples it needs."""
     largest = by_size[max(by_size)]
     if isinstance(largest, CellError):
         yield from (Measure.failed(info.id, largest) for info in metrics.METRICS)
@@ -119,15 +131,17 @@ def measures(by_size: Mapping[int, SizeComparison | CellError], width: int, alph
             yield Measure.null(metric, Status.TOO_FEW, f"no difference of {n} test examples can be significant", n=n)
         else:
             yield Measure.of(metric, error, n=n)
-    yield from _sizes_needed([at for at in by_size.values() if isinstance(at, SizeComparison)], width, alpha)
+    yield from _sizes_needed([at for at in by_size.values() if isinstance(at, SizeComparison)], probe, alpha)
 
 
-def _sizes_needed(compared: Sequence[SizeComparison], width: int, alpha: float) -> Iterator[Measure]:
+def _sizes_needed(compared: Sequence[SizeComparison], probe: Probe, alpha: float) -> Iterator[Measure]:
     """Yield what a recommendation and the bounds ask for, from comparisons at all sizes, the smallest first."""
     largest = compared[-1]
     effect = largest.comparison.effect
     bounds = {
-        metric: required_training_size(effect, width, protocol)
+        metric: required_training_size(
+            effect, probe.width, protocol, hidden=probe.hidden, num_outputs=probe.num_outputs
+        )
         for metric, protocol in ((metrics.BOUND, "corrected"), (metrics.PUBLISHED, "published"))
     }
     for metric, bound in bounds.items():
@@ -135,7 +149,7 @@ def _sizes_needed(compared: Sequence[SizeComparison], width: int, alpha: float) 
             reason = f"a difference of {effect:g} is too small: no size resolves it"
             yield Measure.null(metric, Status.NO_EFFECT, reason)
         else:
-            yield Measure.of(metric, bound, details={"width": width})
+            yield Measure.of(metric, bound, details=probe._asdict())
     needed = (metrics.RECOMMENDED, metrics.TEST_SIZE, metrics.MARGIN)
     if largest.is_collapsed:
         low, high = largest.comparison.interval or (0.0, 0.0)
@@ -198,10 +212,8 @@ def _comparisons(scope: Scope, names: Sequence[str], apart: Sequence[str]) -> li
     ]
 
 
-def _named(table: pa.Table | Failure, name: str, configuration: str) -> pa.Table | None:
-    """Return the answers of one set and configuration with both in columns; None if there are none."""
-    if isinstance(table, Failure):
-        return None
+def _named(table: pa.Table, name: str, configuration: str) -> pa.Table:
+    """Return the answers of one set and configuration with both in columns."""
     columns = {"task": name, "configuration": configuration}
     for column, value in columns.items():
         table = table.append_column(column, pa.repeat(value, table.num_rows))

@@ -71,9 +71,8 @@ def read_vectors(path: Path) -> VectorsFile:
         raise InputError(f"{path}: {len(ids)} ids and vectors of the shape {matrix_nD.shape}; one vector for each id")
     wrong = np.flatnonzero(~np.isfinite(matrix_nD).all(axis=1))
     if len(wrong):
-        raise InputError(
-            f"{path}: the vector of {ids[wrong[0]]!r} holds NaN or infinity ({len(wrong)} do); leave it out"
-        )
+        count = f"{len(wrong)} vector{'s hold' if len(wrong) > 1 else ' holds'}"
+        raise InputError(f"{path}: {count} NaN or infinity, such as that of {ids[wrong[0]]!r}; leave it out")
     if len(set(ids)) < len(ids):
         twice = next(name for number, name in enumerate(ids) if name in set(ids[:number]))
         raise InputError(f"{path}: id {twice!r} comes twice")
