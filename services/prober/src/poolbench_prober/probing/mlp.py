@@ -10,6 +10,7 @@ from poolbench.statuses import Status
 from poolbench_prober.probing.models import Fitted, Problem
 from poolbench_prober.probing.training import Schedule, Trained, cross_entropy, squared, train
 
+#: The batch is for 2,048 training rows or more.
 SCHEDULE = Schedule(
     1e-3, weight_decay=0.0, batch=64, dropout=0.0, warm_up=0.0, decays=False, num_epochs=200, patience=10
 )
@@ -74,8 +75,16 @@ def train_mlp(problem: Problem, hidden: int, classes: np.ndarray, weight_decay: 
         raise CellError(Status.TOO_FEW, "a hidden layer needs dev instances, on which the epoch is chosen")
     train_set, dev_set = ((problem.vectors_nD[rows[split]], targets[rows[split]]) for split in ("train", "dev"))
     widths, loss = ([hidden, 1], squared) if problem.is_regression else ([hidden, len(classes)], cross_entropy)
-    schedule = replace(SCHEDULE, weight_decay=weight_decay)
+    schedule = replace(SCHEDULE, weight_decay=weight_decay, batch=batch_size(len(rows["train"])))
     return train(train_set, dev_set, widths, loss, schedule, np.random.default_rng((problem.seed, 6)))
+
+
+def batch_size(num_rows: int) -> int:
+    """Return the rows of a step: a thirty-second of the training rows, from 16 to 64.
+
+    An epoch of fewer steps would change a probe of few rows too little for patience to be counted in epochs.
+    """
+    return min(SCHEDULE.batch, max(16, num_rows // 32))
 
 
 def _standardised(columns_nD: np.ndarray, rows: np.ndarray) -> np.ndarray:
