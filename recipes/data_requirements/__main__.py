@@ -19,7 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from recipes.data_requirements.lengths import LENGTHS, write_lengths
 from recipes.data_requirements.models import NUM_STEPS, SHARES, make_models
-from recipes.data_requirements.page import PAGE, deviation_of, page, picture
+from recipes.data_requirements.page import NOISE, PAGE, page, picture
 from recipes.real_text.steps import measure, ready
 from recipes.saes.texts import pieces_of
 
@@ -30,7 +30,7 @@ from poolbench_driver.suites.data_requirements.report import Comparison, view_of
 MODEL = "smollm2-135m"
 SETS = "ewt-bigram-shift,ewt-coordination-inversion,ewt-tense"
 #: Layer whose states are read, and standard deviations of the noise study.
-LAYER, NOISE = "0.5", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+LAYER, DEVIATIONS = "0.5", (0.01, 0.03, 0.1, 0.3, 1, 3)
 
 
 def main() -> int:
@@ -66,8 +66,8 @@ def write_page(options: argparse.Namespace, models: Path) -> None:
         for corpus, sets in (("real", options.sets), (str(lengths), LENGTHS))
         for comparison in compare(options, corpus, sets, seconds)
     ]
-    noisy = compare(options, "real", options.noise_set, [f"layer={LAYER},noise={noise}" for noise in NOISE])
-    noisy.sort(key=deviation_of)
+    noisy = compare(options, "real", options.noise_set, [f"layer={LAYER},noise={noise}" for noise in DEVIATIONS])
+    noisy.sort(key=lambda comparison: float(comparison.name.removeprefix(NOISE)))
     losses = {name: json.loads((models / f"{name}.json").read_text("utf-8")) for name in SHARES}
     head = (
         f"Comparisons of probing configurations of `{MODEL}` (mean over tokens, half depth) on sets of the real-text "

@@ -1,12 +1,10 @@
 """The page docs/results/data-requirements.md, from finished runs of the suite data-requirements."""
 
 import csv
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.data_requirements.lengths import LENGTHS
 from recipes.probing.page import with_own_colours
@@ -22,29 +20,41 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "data-requirem
 #: BERT and logistic regression as the first side. Differences are second minus first; the notebook has half of those of
 #: the MLP. `is_sufficient`: the power is above .8 with so many test examples of each class.
 PUBLISHED = Path(__file__).with_name("published.csv")
-#: Published task and number of its classes, by set; published second side, by ours. The adapter of wholly scrambled
-#: text has as many training steps as theirs.
+BIGRAM, INVERSION, TENSE = "ewt-bigram-shift", "ewt-coordination-inversion", "ewt-tense"
+#: Published task and number of its classes, by set; published second side, by ours.
 TASKS = {
-    "ewt-bigram-shift": ("bigram-shift", 2),
+    BIGRAM: ("bigram-shift", 2),
     LENGTHS: ("sentence-length", 6),
-    "ewt-coordination-inversion": ("coordination-inversion", 2),
-    "ewt-tense": ("past-present", 2),
+    INVERSION: ("coordination-inversion", 2),
+    TENSE: ("past-present", 2),
 }
-SCRAMBLED, STATIC, MLP = "adapter scrambled-100", "A1_mean static words", "MLP 20"
+SCRAMBLED, STATIC, MLP, NOISE = "adapter scrambled-100", "A1_mean static words", "MLP 20", "noise "
 SECONDS = {SCRAMBLED: "corrupted-200", STATIC: "glove", MLP: "mlp-20"}
-BIGRAM, TENSE, INVERSION = "ewt-bigram-shift", "ewt-tense", "ewt-coordination-inversion"
-#: Fall of power from one size to the next that counts as none, and share of the steps that may have more.
+#: Claims about the test examples from which on sides are told apart (None: at no size), and how each is judged.
+_CLAIMS = (
+    (
+        "training on scrambled text shows in bigram shift with fewer examples than in tense",
+        ((BIGRAM, SCRAMBLED), (TENSE, SCRAMBLED)),
+        lambda shift, tense: shift is not None and (tense is None or shift < tense),
+    ),
+    ("states are told apart from static words by bigram shift", ((BIGRAM, STATIC),), bool),
+    (
+        "an MLP of 20 units is not told apart from logistic regression by bigram shift and coordination inversion",
+        ((BIGRAM, MLP), (INVERSION, MLP)),
+        lambda *sizes: not any(sizes),
+    ),
+)
+#: Fall of power from one size or noise to the next that counts as none, and share of the steps that may have more.
 _SMALL, _MOST_FALLS = 0.05, 0.1
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper, what was published and found here, and whether it holds; None if it was not measured."""
+class Claim(NamedTuple):
+    """A claim of the paper, what was published and found here, and whether it holds."""
 
     text: str
     published: str
     here: str
-    holds: bool | None
+    holds: bool
 
 
 def page(
@@ -54,101 +64,76 @@ def page(
 
     Args:
         compared: Comparisons of models and probes on all sets.
-        noisy: The states without and with noise of several standard deviations, on one set.
+        noisy: The states as they are beside those with noise, on one set, the least noise first.
         losses: Held-out losses of each fine-tune, as its recipe wrote them.
         head: What was run.
     """
-    claims = [claim for claim in claims_of(compared, noisy) if claim.holds is not None]
-    holding = sum(bool(claim.holds) for claim in claims)
+    claims = list(claims_of(compared, noisy))
     parts = [
         "# How many examples comparisons of probes need",
         "<!-- written by recipes/data_requirements -->",
         paragraph(head),
         "```console\n$ .venv/bin/python -m recipes.data_requirements page\n```",
         paragraph(
-            f'Of {len(claims)} claims of Zhu et al. (2022), "On the data requirements of probing", {holding} hold '
-            "here. They compared BERT, GloVe and others on SentEval. This page has a decoder and sentences of a "
-            "treebank, so that conclusions can agree, and figures cannot."
+            f'Of {len(claims)} claims of Zhu et al. (2022), "On the data requirements of probing", '
+            f"{sum(claim.holds for claim in claims)} hold here. They compared BERT, GloVe and others on SentEval. This "
+            "page has a decoder and sentences of a treebank, so that conclusions can agree, and figures cannot."
         ),
-        "## Which claims hold",
         table(
-            ["claim", "published", "here", "holds"],
-            [[claim.text, claim.published, claim.here, "yes" if claim.holds else "no"] for claim in claims],
+            ["claim", "published", "here", "holds"], [[*claim[:3], "yes" if claim.holds else "no"] for claim in claims]
         ),
         "## Sizes and powers beside the published ones",
-        *_beside_published(compared),
+        paragraph(
+            "Difference: accuracy of the second side minus that of the first, the states of the pretrained model under "
+            "logistic regression, with 95 % intervals over folds, at the largest size. Test for .8: the test examples "
+            "from which on McNemar's test has a power of .8 at each size that was tried. Recommended: examples of all "
+            "splits for a power of .8. Bound: training examples by the published formula. The published columns are "
+            "those of the largest size: BERT after 200 steps on shuffled words for `scrambled-100`, GloVe for static "
+            "words, and the MLP on BERT."
+        ),
+        _beside_published(compared),
         "## Larger sets have more power",
-        *_noise(noisy),
+        paragraph(
+            "Normal noise is added to every number of the states, and their probe is compared with that of the states "
+            f"as they are, on {noisy[0].set}. Power of McNemar's test of one fold, by examples of all splits and "
+            "standard deviation of the noise:"
+        ),
+        "![power by number of examples, one line per deviation of the noise](data-requirements.svg)",
+        _noise(noisy),
         "## The fine-tunes",
-        *_losses(losses),
+        paragraph(
+            "LoRA adapters, trained on texts of the archives whose words are put into a random order: none for "
+            "`clean`, a quarter of each text for `scrambled-25`, all for `scrambled-100`. Mean loss per token of "
+            "held-out texts in nats, before and after:"
+        ),
+        _losses(losses),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def claims_of(compared: Sequence[Comparison], noisy: Sequence[Comparison]) -> Iterator[Claim]:
-    """Yield the claims that can be judged from these comparisons."""
-    by_side = {(comparison.set, comparison.name): comparison for comparison in compared}
-    steps = [pair for comparison in noisy for pair in pairwise(_powers(comparison))]
-    falls = sum(later < earlier - _SMALL for earlier, later in steps)
-    yield Claim(
-        "larger sets have more power",
-        "noise study, figure",
-        f"power falls by more than {_SMALL:g} in {falls} of {len(steps)} steps from one size to the next",
-        falls <= _MOST_FALLS * len(steps) if steps else None,
-    )
-    at_largest = [powers[-1] for comparison in noisy if (powers := _powers(comparison))]
-    yield Claim(
-        "more noise is told apart more easily",
-        "noise study, figure",
-        "power at the largest size, by rising noise: " + ", ".join(f"{power:.2f}" for power in at_largest),
-        all(later >= earlier - _SMALL for earlier, later in pairwise(at_largest)) if len(at_largest) > 1 else None,
-    )
-    enough = {side: _enough(comparison.sizes) for side, comparison in by_side.items()}
-    shift, tense = (enough.get((of_set, SCRAMBLED)) for of_set in (BIGRAM, TENSE))
-    yield Claim(
-        "training on scrambled text shows in bigram shift with fewer examples than in tense",
-        _published_enough((BIGRAM, SCRAMBLED), (TENSE, SCRAMBLED)),
-        f"{_counted(shift)}; {_counted(tense)}",
-        _both(by_side, (BIGRAM, SCRAMBLED), (TENSE, SCRAMBLED), shift is not None and (tense is None or shift < tense)),
-    )
-    static = enough.get((BIGRAM, STATIC))
-    yield Claim(
-        "states of a model are told apart from static words by bigram shift",
-        _published_enough((BIGRAM, STATIC)),
-        _counted(static),
-        _both(by_side, (BIGRAM, STATIC), (BIGRAM, STATIC), static is not None),
-    )
-    hidden = [enough.get((of_set, MLP)) for of_set in (BIGRAM, INVERSION)]
-    yield Claim(
-        "a hidden layer of 20 is not told apart from logistic regression by bigram shift and coordination inversion",
-        _published_enough((BIGRAM, MLP), (INVERSION, MLP)),
-        "; ".join(map(_counted, hidden)),
-        _both(by_side, (BIGRAM, MLP), (INVERSION, MLP), hidden == [None, None]),
-    )
-    margins = [margin for comparison in compared if (margin := _margin(comparison)) is not None]
-    yield Claim(
-        "as many training examples as the bound asks for have a power of .8",
-        "verified on its sets",
-        f"the bound has {min(margins):,.1f} to {max(margins):,.0f} times the recommended training examples"
-        if margins
-        else "",
-        min(margins) >= 1 if margins else None,
-    )
+    """Yield the claims that these comparisons can judge."""
+    powers = [[line["power"] for line in comparison.sizes if line["power"] is not None] for comparison in noisy]
+    steps = [later - earlier for by_size in powers for earlier, later in pairwise(by_size)]
+    falls = sum(step < -_SMALL for step in steps)
+    here = f"power falls by more than {_SMALL:g} in {falls} of {len(steps)} steps from one size to the next"
+    yield Claim("larger sets have more power", "figure of the noise study", here, falls <= _MOST_FALLS * len(steps))
+    at_largest = [by_size[-1] for by_size in powers if by_size]
+    here = "power at the largest size, by rising noise: " + ", ".join(f"{power:.2f}" for power in at_largest)
+    rises = all(later >= earlier - _SMALL for earlier, later in pairwise(at_largest))
+    yield Claim("more noise is told apart more easily", "figure of the noise study", here, rises)
+    enough = {(side.set, side.name): num_test_enough(side.sizes) for side in compared if side.is_measured}
+    for text, sides, judge in _CLAIMS:
+        if all(side in enough for side in sides):
+            sizes = [enough[side] for side in sides]
+            published = [num_test_enough(published_of(*side)) for side in sides]
+            yield Claim(text, *("; ".join(map(_counted, part)) for part in (published, sizes)), bool(judge(*sizes)))
+    if margins := [margin for comparison in compared if (margin := _margin(comparison)) is not None]:
+        here = f"the bound has {min(margins):,.1f} to {max(margins):,.0f} times the recommended training examples"
+        yield Claim("the training examples of the bound are enough", "verified on its sets", here, min(margins) >= 1)
 
 
-def _both(
-    by_side: Mapping[tuple[str, str], Comparison], first: tuple[str, str], second: tuple[str, str], holds: bool
-) -> bool | None:
-    """Return a verdict on two comparisons, or None unless both were measured."""
-    measured = [side in by_side and by_side[side].is_measured for side in (first, second)]
-    return holds if all(measured) else None
-
-
-def _powers(comparison: Comparison) -> list[float]:
-    return [line["power"] for line in comparison.sizes if line["power"] is not None]
-
-
-def _enough(sizes: Sequence[Row]) -> int | None:
+def num_test_enough(sizes: Sequence[Row]) -> int | None:
     """Return the test examples of the smallest size from which on the power is .8 at each size; None without one."""
     smallest = None
     for line in reversed(sizes):
@@ -182,46 +167,25 @@ def published_of(of_set: str, second: str) -> list[Row]:
         ]
 
 
-def _published_enough(*sides: tuple[str, str]) -> str:
-    return "; ".join(_counted(_enough(published_of(*side))) for side in sides)
-
-
-def _beside_published(compared: Sequence[Comparison]) -> Iterator[str]:
-    yield paragraph(
-        "Difference: accuracy of the second side minus that of the first, the states of the pretrained model under "
-        "logistic regression, with 95 % intervals over folds, at the largest size. Test for .8: the test examples from "
-        "which on McNemar's test has a power of .8 at each size that was tried. Recommended: examples of all splits "
-        "for a power of .8. Bound: training examples by the published formula. The published columns are those of the "
-        "largest size, by the authors' notebook, where a side has a counterpart: BERT after 200 steps on "
-        "shuffled words for `scrambled-100`, GloVe for static words, and the MLP on BERT for the MLP."
-    )
+def _beside_published(compared: Sequence[Comparison]) -> str:
     heads = ["set", "second side", "difference", "power (test examples)", "test for .8", "recommended", "bound"]
     heads += [f"published {name}" for name in ("difference", "test for .8", "bound")]
-    order = {name: place for place, name in enumerate(TASKS)}
     lines = []
-    for comparison in sorted(compared, key=lambda comparison: (order.get(comparison.set, len(order)), comparison.name)):
-        enough, power = _enough(comparison.sizes), comparison.figures[metrics.POWER]
-        published = published_of(comparison.set, comparison.name)
-        there = _enough(published)
-        num_test = "" if power["n"] is None else f" ({power['n']:,})"
-        lines.append(
-            [
-                *(comparison.set, comparison.name, _cell(comparison, metrics.DIFFERENCE, "+.3f")),
-                _cell(comparison, metrics.POWER, ".2f") + num_test,
-                "none" if enough is None else f"{enough:,}",
-                *(_cell(comparison, metric, ",.0f") for metric in (metrics.RECOMMENDED, metrics.PUBLISHED)),
-                *(
-                    [
-                        f"{float(published[-1]['difference']):+.3f}",
-                        "none" if there is None else f"{there:,}",
-                        f"{int(published[-1]['num_train']):,}",
-                    ]
-                    if published
-                    else [""] * 3
-                ),
-            ]
-        )
-    yield table(heads, lines)
+    for comparison in sorted(compared, key=lambda comparison: (comparison.set, comparison.name)):
+        published, n = published_of(comparison.set, comparison.name), comparison.figures[metrics.POWER]["n"]
+        line = [comparison.set, comparison.name, _cell(comparison, metrics.DIFFERENCE, "+.3f")]
+        line += [_cell(comparison, metrics.POWER, ".2f") + ("" if n is None else f" ({n:,})")]
+        line += [_number(num_test_enough(comparison.sizes))]
+        line += [_cell(comparison, metric, ",.0f") for metric in (metrics.RECOMMENDED, metrics.PUBLISHED)]
+        if published:
+            difference, bound = float(published[-1]["difference"]), int(published[-1]["num_train"])
+            line += [f"{difference:+.3f}", _number(num_test_enough(published)), f"{bound:,}"]
+        lines.append([*line, *[""] * (len(heads) - len(line))])
+    return table(heads, lines)
+
+
+def _number(count: int | None) -> str:
+    return "none" if count is None else f"{count:,}"
 
 
 def _cell(comparison: Comparison, metric: str, spec: str) -> str:
@@ -232,35 +196,14 @@ def _cell(comparison: Comparison, metric: str, spec: str) -> str:
     return with_interval(row["value"], (row["ci_low"], row["ci_high"]), spec)
 
 
-def _noise(noisy: Sequence[Comparison]) -> Iterator[str]:
-    yield paragraph(
-        "Normal noise is added to every number of the states, and their probe is compared with that of the states as "
-        f"they are, on {noisy[0].set}. Power of McNemar's test of one fold, by examples of all splits and standard "
-        "deviation of the noise:"
-    )
-    yield "![power by number of examples, one line per deviation of the noise](data-requirements.svg)"
-    sizes = [line["size"] for line in noisy[0].sizes]
-    heads = ["noise", *(f"{size:,}" for size in sizes), "difference", "recommended"]
-    yield table(
-        heads,
-        [
-            [
-                f"{deviation_of(comparison):g}",
-                *("" if line["power"] is None else f"{line['power']:.2f}" for line in comparison.sizes),
-                _cell(comparison, metrics.DIFFERENCE, "+.3f"),
-                _cell(comparison, metrics.RECOMMENDED, ",.0f"),
-            ]
-            for comparison in noisy
-        ],
-    )
-
-
-def deviation_of(comparison: Comparison) -> float:
-    """Return the standard deviation of the noise that the second side has, by its name."""
-    match = re.fullmatch(r"noise (\S+)", comparison.name)
-    if match is None:
-        raise ValueError(f"{comparison.name!r} is not the name of a configuration that differs in noise alone")
-    return float(match[1])
+def _noise(noisy: Sequence[Comparison]) -> str:
+    heads = ["noise", *(f"{line['size']:,}" for line in noisy[0].sizes), "difference", "recommended"]
+    lines = []
+    for comparison in noisy:
+        powers = ["" if line["power"] is None else f"{line['power']:.2f}" for line in comparison.sizes]
+        needed = [_cell(comparison, metrics.DIFFERENCE, "+.3f"), _cell(comparison, metrics.RECOMMENDED, ",.0f")]
+        lines.append([comparison.name.removeprefix(NOISE), *powers, *needed])
+    return table(heads, lines)
 
 
 def picture(noisy: Sequence[Comparison]) -> str:
@@ -270,7 +213,7 @@ def picture(noisy: Sequence[Comparison]) -> str:
         for colour, comparison in zip(COLOURS, noisy, strict=False):
             lines = [line for line in comparison.sizes if line["power"] is not None]
             points = [line["size"] for line in lines], [line["power"] for line in lines]
-            axes.plot(*points, color=colour, marker="o", ms=4, lw=1.4, label=f"{deviation_of(comparison):g}")
+            axes.plot(*points, color=colour, marker="o", ms=4, lw=1.4, label=comparison.name.removeprefix(NOISE))
         axes.axhline(SUFFICIENT, color=MUTED, lw=0.8, ls="--")
         axes.set_xscale("log")
         axes.set_ylim(-0.03, 1.03)
@@ -281,15 +224,10 @@ def picture(noisy: Sequence[Comparison]) -> str:
     return with_own_colours(svg((6.4, 3.4), "data-requirements-noise", "Power by size and noise", draw))
 
 
-def _losses(losses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    steps = {entry["steps"] for entry in losses.values()}
-    yield paragraph(
-        f"LoRA adapters after {', '.join(map(str, sorted(steps)))} steps on texts of the archives, whose words are put "
-        "into a random order: none for `clean`, a quarter of each text for `scrambled-25`, all for `scrambled-100`. "
-        "Mean loss per token of held-out texts in nats, before and after:"
-    )
-    heads = ["fine-tune", "clean before", "clean after", "scrambled before", "scrambled after"]
+def _losses(losses: Mapping[str, Mapping[str, Any]]) -> str:
     kinds = [(kind, time) for kind in ("clean", "scrambled") for time in ("before", "after")]
-    yield table(
-        heads, [[name, *(f"{entry[time][kind]:.3f}" for kind, time in kinds)] for name, entry in losses.items()]
-    )
+    lines = [
+        [name, str(entry["steps"]), *(f"{entry[time][kind]:.3f}" for kind, time in kinds)]
+        for name, entry in losses.items()
+    ]
+    return table(["fine-tune", "steps", *(f"{kind} {time}" for kind, time in kinds)], lines)

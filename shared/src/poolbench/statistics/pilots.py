@@ -48,8 +48,8 @@ def recommended_size(
 ) -> int | None:
     """Return the smallest number of examples, of all splits, from which on the power is at least `power`.
 
-    The shares p01 and p10 depend on the training size. Between two sizes that were tried they are interpolated over the
-    logarithm of the size, seed by seed; below the smallest and above the largest they are those of that size.
+    Where the largest size is not enough, its shares are taken for every larger one, seed by seed. Where it is, the size
+    lies below it, by `size_power`.
 
     Args:
         pilots: The sizes that were tried, the smallest first, with the same seeds.
@@ -59,25 +59,26 @@ def recommended_size(
         None if no number up to `most` is enough.
     """
     largest = pilots[-1]
-    test_share = largest.num_test / largest.size
-    if size_power(pilots, largest.size, alpha) < power:
+    if mean_power(largest.shares, round(largest.num_test), alpha) < power:
         num_test = mcnemar_size(largest.shares, power, alpha, most)
-        size = None if num_test is None else math.ceil(num_test / test_share)
+        size = None if num_test is None else math.ceil(num_test * largest.size / largest.num_test)
         return None if size is None or size > most else max(size, largest.size + 1)
-    too_small = [number for number, pilot in enumerate(pilots) if size_power(pilots, pilot.size, alpha) < power]
+    too_small = [number for number, pilot in enumerate(pilots[:-1]) if size_power(pilots, pilot.size, alpha) < power]
     last = max(too_small, default=-1)
     low, high = pilots[last].size if last >= 0 else 1, pilots[last + 1].size
     return bisect_left(range(high), True, lo=low, key=lambda size: size_power(pilots, size, alpha) >= power)
 
 
 def size_power(pilots: Sequence[SizePilot], size: int, alpha: float = 0.05) -> float:
-    """Return the mean power over seeds at a number of examples; arguments as those of `recommended_size`."""
-    test_share = pilots[-1].num_test / pilots[-1].size
-    num_test = max(1, round(size * test_share))
+    """Return the power at a number of examples up to the largest that was tried.
+
+    The shares p01 and p10 depend on the training size. Between two sizes they are interpolated over the logarithm of
+    the size; below the smallest they are those of the smallest. They are means over seeds: small samples of several
+    seeds have different examples, and a mean of powers would be too low by the noise of their shares. Arguments are
+    those of `recommended_size`.
+    """
+    num_test = max(1, round(size * pilots[-1].num_test / pilots[-1].size))
     sizes = np.log([pilot.size for pilot in pilots])
-    shares_SP2 = np.array([pilot.shares for pilot in pilots], dtype=float)
-    shares = [
-        tuple(float(np.interp(math.log(size), sizes, shares_SP2[:, seed, side])) for side in (0, 1))
-        for seed in range(shares_SP2.shape[1])
-    ]
-    return mean_power([(p01, p10) for p01, p10 in shares], num_test, alpha)
+    shares_S2 = np.array([np.mean(pilot.shares, axis=0) for pilot in pilots])
+    p01, p10 = (float(np.interp(math.log(size), sizes, shares_S)) for shares_S in shares_S2.T)
+    return mean_power([(p01, p10)], num_test, alpha)
