@@ -145,6 +145,27 @@ def test_each_control_model_and_layer_is_read_and_a_key_depends_on_no_other_side
     assert sum(other != texts[0] for other in texts) == 1  # words in another order
 
 
+def test_one_fold_reads_and_splits_a_set_as_the_suite_holmes_does() -> None:
+    """So that `plan-data` of two Holmes runs and a run of this suite compare the same answers."""
+    made = planned("--sets", "planted-relation", "--folds", "1", "--seeds", "0", "--with", "strategy=P1_last_token")
+    settings = {"sets": ["planted-relation"], "strategies": ["A1_mean", "P1_last_token"], "layers": ["final"]}
+    suite = SUITES.get("holmes")
+    other = suite.plan(suite.resolve(load_run_config(None, {"suite": "holmes", **settings}), None, MODEL))
+
+    def of(plan: Any, kind: str) -> list[Any]:
+        return [task for task in plan.tasks.values() if task.kind == kind]
+
+    def splits(plan: Any, task: Any) -> dict[str, tuple[str, str]]:
+        rows = plan.local[task.inputs["instances"]].build().to_pylist()
+        return {row["instance_id"]: (row["split"], row["label"]) for row in rows}
+
+    (pilot, _), (task,) = of(made, steps.PILOT.kind), of(other, steps.TASK.kind)
+    assert splits(made, pilot) == splits(other, task)
+    vectors = {key for read in of(made, EXTRACT.kind) for key in read.outputs.values()}
+    assert vectors == {key for read in of(other, EXTRACT.kind) for key in read.outputs.values()}
+    assert steps.PILOT.params_of(pilot).c_values == steps.TASK.params_of(task).c_values
+
+
 def test_sizes_are_all_examples_and_halves_of_them() -> None:
     assert sizes_of(configured(), 300) == [75, 150, 300]
     assert sizes_of(configured(), 20_000) == [2500, 5000, 10_000, 20_000]

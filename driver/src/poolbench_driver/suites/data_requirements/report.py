@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.contract.page import Answer, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
+from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.plain import figure, number, spans
 from poolbench_driver.pages.text import listed
@@ -266,7 +266,7 @@ def by_size(comparisons: Sequence[Comparison]) -> str:
         if len(drawn) > 1:
             left.legend(fontsize=7, frameon=False)
 
-    return svg((7.6, 3.2), "data-requirements", "Difference and power by number of examples", draw)
+    return svg((7.6, 3.8), "data-requirements", "Difference and power by number of examples", draw)
 
 
 def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
@@ -303,7 +303,36 @@ def _needs(view: View) -> Part:
         "What a power of .8 needs, in the shares of a fold, and how many times as many training examples the bound "
         "asks for."
     )
-    return Part("needs", "What to collect", [Table.of(heads, lines)], "What to collect", note)
+    blocks: list[Block] = [Table.of(heads, lines)]
+    if needed := [comparison for comparison in view.comparisons if comparison.value(metrics.MARGIN) is not None]:
+        caption = Cell("training examples that are recommended, and those of the two bounds, which no data set needs")
+        blocks.append(Picture(margins(needed), [caption]))
+    return Part("needs", "What to collect", blocks, "What to collect", note)
+
+
+def margins(comparisons: Sequence[Comparison]) -> str:
+    """Return the recommended training examples beside both bounds, a line for each comparison and set."""
+    names = [f"{comparison.name}, {comparison.set}" for comparison in comparisons]
+
+    def draw(axes: Any) -> None:
+        for height, comparison in enumerate(comparisons):
+            bound = comparison.value(metrics.BOUND) or 0.0
+            needed = bound / (comparison.value(metrics.MARGIN) or 1.0)
+            axes.plot([needed, bound], [height] * 2, color=MUTED, lw=0.8, alpha=0.5)
+            for value, marker, colour, label in (
+                (needed, "D", ACCENT, "recommended"),
+                (comparison.value(metrics.PUBLISHED), "o", COLOURS[1], "published bound"),
+                (bound, "s", COLOURS[2], "bound"),
+            ):
+                axes.plot([value], [height], marker=marker, color=colour, ls="", label=None if height else label)
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.invert_yaxis()
+        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=3)
+        gridded(axes, "training examples", "", axis="x")
+
+    size = (7.0, 0.3 * len(names) + 1.3)
+    return svg(size, "data-requirements-margins", "Recommended training examples beside the bounds", draw)
 
 
 def _sizes(view: View) -> Part:
