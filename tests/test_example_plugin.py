@@ -148,6 +148,44 @@ def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: P
     assert wrong.returncode == 2 and "A2_max" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
+PAGE = """
+import sys
+from pathlib import Path
+from poolbench.contracts.results import result_table
+from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import write_report
+
+output = Path(sys.argv[1])
+folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "suite": "best_layer"}))
+rows = [
+    {"suite": "best_layer", "budget": "demo", "protocol": "corrected", "model": "demo", "concept": concept,
+     "entrant": entrant, "metric": "best_layer.auroc", "value": value, "status": "ok", "params": "{}"}
+    for entrant, values in {"layer 2": (0.9, 0.7, 0.8), "layer 1": (0.6, 0.6, 0.6)}.items()
+    for concept, value in zip("abc", values)
+]
+folder.write_table("results", result_table(rows))
+folder.write_failures([])
+write_report(folder)
+leaderboard(["latest"], output, power=True)
+"""
+
+
+def test_a_suite_without_a_page_says_whether_its_data_tell_the_first_two_apart(suite: Path, tmp_path: Path) -> None:
+    """By hand: differences of .3, .1 and .2 have mean .2 and standard deviation .1, so that the effect is 2."""
+    done = run(suite, "-c", PAGE, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    sentence = (
+        "3 concepts are too few: 5 would tell the first two apart on best_layer.auroc (layer 2 and layer 1; a paired "
+        "t-test has a power of .47)."
+    )
+    assert done.stdout.startswith(sentence) and "| layer 2 | layer 1 | 3 | +0.2 |" in done.stdout
+    view = json.loads((tmp_path / "latest" / "report" / "view.json").read_text())
+    assert view["answer"]["sentences"] == [sentence]
+    assert sentence in (tmp_path / "latest" / "report" / "index.html").read_text()
+
+
 def test_the_page_shows_the_example() -> None:
     page = (EXAMPLES.parent / "extending.md").read_text("utf-8")
     files = ("pyproject.toml", "src/poolbench_best_layer/__init__.py")

@@ -180,6 +180,10 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
         assert part in page
     rendered(page_of(folder))
     view = json.loads((folder.path / "report" / "view.json").read_text())
+    assert view["answer"]["sentences"][-1] == (
+        "By their values 2 concepts tell the first two apart on d1.auroc (A1_mean and L5_keyword; a paired t-test has "
+        "a power of 1.00); a test of ranks needs 6."
+    )
     (nulls,) = (part for part in view["parts"] if part["anchor"] == "nulls")
     assert [line["cells"][0]["text"] for line in nulls["blocks"][1]["lines"]] == ["t1"]
     assert "<script>" not in page and "&lt;script&gt;" in page

@@ -59,6 +59,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("leaderboard", "--suite", "holms", "--table", "none.csv"), 2, "did you mean holmes"),
         (("leaderboard", "--suite", "holmes", "--table", "none.csv"), 2, "none.csv: no such file"),
         (("leaderboard", "--suite", "ce-bench", "--table", "none"), 2, "there is no such folder"),
+        (("leaderboard", "--suite", "holmes", "--table", "none.csv", "--power"), 2, "leave out --table"),
         (
             ("run", "--suite", "holmes", "--concepts", "hedging"),
             2,

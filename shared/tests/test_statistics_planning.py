@@ -8,6 +8,7 @@ from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_size, mcnemar_test
+from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.training_size import (
     num_parameters,
     recommend_training_size,
@@ -219,3 +220,47 @@ def test_the_power_of_several_pilots_is_the_mean_of_each() -> None:
     assert n is not None
     before, after = (np.mean([mcnemar_power(*pair, count).power for pair in shares]) for count in (n - 1, n))
     assert before < 0.6 <= after
+
+
+@pytest.mark.parametrize(
+    ("effect", "n", "power"),
+    [
+        (0.2, 17, 0.11823607969684446), (0.5, 4, 0.10808323726269475), (0.5, 34, 0.8077766855149761),
+        (1.0, 6, 0.5068166814068775), (1.5, 2, 0.1325694841468087), (0.05, 3000, 0.781648199028625),
+    ],
+)  # fmt: skip
+def test_power_of_the_paired_t_test_is_that_of_statsmodels(effect: float, n: int, power: float) -> None:
+    """statsmodels 0.15, `TTestPower().power(effect, n, .025, alternative="larger")`: the tail of the right sign."""
+    assert paired_power(effect, n) == pytest.approx(power, abs=1e-9)
+    assert paired_power(-effect, n) == paired_power(effect, n)
+
+
+@pytest.mark.parametrize(("effect", "size"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (2.0, 5), (5.0, 3)])
+def test_the_smallest_number_of_pairs_is_that_of_statsmodels(effect: float, size: int) -> None:
+    """`TTestPower().solve_power` gives 198.15, 33.37, 14.30, 9.94, 4.22 and 2.49."""
+    assert paired_size(effect) == size
+    assert paired_power(effect, size) >= 0.8 and (size == 2 or paired_power(effect, size - 1) < 0.8)
+
+
+def test_power_of_the_paired_t_test_agrees_with_simulation() -> None:
+    differences = np.random.default_rng(0).normal(0.9, 1.0, size=(40_000, 7))
+    found = stats.ttest_1samp(differences, 0.0, axis=1)
+    share = float(((found.pvalue <= 0.05) & (found.statistic > 0)).mean())
+    assert paired_power(0.9, 7) == pytest.approx(share, abs=0.01)
+
+
+def test_pairs_that_all_differ_alike_are_told_apart_by_two() -> None:
+    assert paired_power(math.inf, 2) == 1.0 and paired_size(math.inf) == 2 and paired_size(1e12) == 2
+
+
+def test_a_difference_can_be_too_small_for_any_number_of_pairs() -> None:
+    assert paired_size(0.001) is None and paired_size(0.03, most=100) is None
+    assert paired_size(0.5, most=34) == 34 and paired_size(0.5, most=33) is None
+
+
+@pytest.mark.parametrize(
+    ("effect", "n", "reason"), [(0.5, 1, "needs two pairs or more, got 1"), (0.0, 9, "mean difference is 0")]
+)
+def test_the_paired_t_test_has_no_power_without_pairs_or_difference(effect: float, n: int, reason: str) -> None:
+    with pytest.raises(StatisticError, match=reason):
+        paired_power(effect, n)

@@ -16,7 +16,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import Failure, FoundDamageError
-from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
+from poolbench_driver.pages.boards.ranking import RankBoard, board_of
 from poolbench_driver.records import now
 from poolbench_driver.stages.stage import Plan
 
@@ -128,11 +128,8 @@ def rank_rows(rows: list[Row], spec: BoardSpec) -> tuple[list[Row], list[Row], l
 
 
 def _boards(rows: list[Row], spec: BoardSpec) -> Iterator[RankBoard]:
-    ranked = [row for row in rows if spec.apart is None or row.get(spec.apart) is None]
     for metric in spec.ranked:
         for complete in (False, True):
-            board = rank_board(
-                ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete
-            )
+            board = board_of(rows, spec, metric, complete=complete)
             if board is not None:
                 yield board

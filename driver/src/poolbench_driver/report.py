@@ -1,6 +1,7 @@
 """The page of a run, as HTML, as Markdown and as JSON: what its suite says, then nulls, failures and provenance."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from poolbench.contracts.results import results_digest
@@ -8,6 +9,7 @@ from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Part, Prose, Table
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.pages.boards.power import neighbours, sentence
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import json_of, markdown_of
@@ -20,14 +22,20 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def page_of(folder: RunFolder) -> Page:
-    """Return what the suite of a run says about it, or else the board of its entrants; and the frame's parts."""
-    config = folder.config()
-    suite = SUITES.get(config.suite)
-    page = suite.report(folder.tables, config)
+    """Return what the suite of a run says about it, or else the board of its entrants.
+
+    The frame adds whether the data tell the first two of the board apart, and its own parts.
+    """
+    run = folder.finished()
+    suite = SUITES.get(run.config.suite)
+    page = suite.report(run.tables, run.config)
     if page is None:
         rows = folder.read_table("results").to_pylist()
         page = plain_page(suite.id, f"{rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)
-    return page.with_parts(_nulls(folder), Part("made", "How it was made", [_facts_of(folder)], "Provenance"))
+    pairs = neighbours(suite, [run], items=False)
+    answer = replace(page.answer, sentences=[*page.answer.sentences, *map(sentence, pairs[:1])])
+    provenance = Part("made", "How it was made", [_facts_of(folder)], "Provenance")
+    return replace(page, answer=answer).with_parts(_nulls(folder), provenance)
 
 
 def write_page(folder: RunFolder, page: Page) -> Path:

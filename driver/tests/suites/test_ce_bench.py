@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.assemble import assemble
+from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.page import Answer, Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.imports.saes import import_saes, places_of
@@ -404,6 +406,26 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     assert "<em>one</em> scores highest" in html and "<mark>very " in html and "<svg role" in html
     assert part_of(page, "published").blocks and "| calm | " in markdown
     assert "By the published definition, never ranked with the board" in markdown
+
+
+def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of(
+    run: Callable[..., RunFolder], saes: Path, stories: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(plan_of(saes / "one", stories=stories))
+    units = SUITES.get("ce-bench").units(folder.tables)
+    assert units is not None and units.name == "subject"
+    for name, by_subject in units.values.items():
+        assert figures(folder)[name, "ce.interpretability"]["value"] == pytest.approx(fmean(by_subject.values()))
+    assert (
+        page_of(folder)
+        .answer.sentences[-1]
+        .startswith(
+            "By their values 3 subjects tell the first two apart on ce.interpretability (one and one random; a paired "
+        )
+    )
+    leaderboard([folder.id], folder.path.parent, power=True, as_json=True)
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["block"], first["n"], first["items"], second["next"]) == ("subject", 3, [], "coordinates 3")
 
 
 def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:

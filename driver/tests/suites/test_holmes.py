@@ -25,10 +25,12 @@ from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, Probi
 from poolbench_corpora.probing.word_order import moved_span, without_order
 from poolbench_driver import waiting
 from poolbench_driver.assemble import assemble, rank_rows
+from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
@@ -503,6 +505,26 @@ def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) ->
     assert "| syntax | P1_last_token" in markdown
     problems = view_of(folder.tables).problems
     assert any("predict one label for all instances" in line for line in problems)
+
+
+def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(folder)
+    assert page.answer.sentences[-1] == (
+        "3 probing sets are too few: 9 would tell the first two apart on holmes.score (demo A1_mean final and demo "
+        "P1_last_token embedding; a paired t-test has a power of .22)."
+    )
+    pairs = neighbours(SUITES.get("holmes"), [folder.finished()])
+    assert len(pairs) == 7 and pairs[0].difference == pytest.approx(0.1)
+    plan_data(
+        [folder.id], output=folder.path.parent, compare=pairs[0].entrant, with_entrant=pairs[0].next, as_json=True
+    )
+    planned_sets = {row["on"]: row for row in json.loads(capsys.readouterr().out)["comparisons"]}
+    assert {item.block for item in pairs[0].items} == set(planned_sets)
+    for item in pairs[0].items:
+        expected = planned_sets[item.block]
+        assert (item.n, item.items_needed) == (expected["n"], expected["smallest_n"])
+        assert (item.power or 0.0) == pytest.approx(expected["power"])
+        assert item.difference == pytest.approx(-expected["difference"])  # here the first minus the second
 
 
 def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:

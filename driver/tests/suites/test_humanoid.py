@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
@@ -14,6 +15,7 @@ from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
+from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
 from poolbench.statuses import Status
 from poolbench.steps.extractor import EXTRACT
@@ -23,13 +25,15 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Answer
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import Tune, View, arrows, report
-from poolbench_driver.suites.humanoid.rows import _favourites, assemble
+from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
 from poolbench_driver.suites.humanoid.words import read_words
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
@@ -193,6 +197,33 @@ def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callab
     (words,) = tables_of(*part_of(page, "words").blocks)
     reasons = {line.cells[0].text: line.reason for line in words.lines}
     assert reasons["table"].startswith("failed: ") and not reasons["armchair"]
+
+
+def test_the_change_of_variance_is_a_mean_over_words_which_tell_fine_tunes_apart() -> None:
+    """The variance over words, by NumPy: `shift.variance` is its population form."""
+    valences = np.random.default_rng(0).normal(size=(3, 2, 12))  # before, and after each of two fine-tunes; two layers
+    words = [
+        {"entrant": tune, "layer": layer, "word": f"word-{number}", "group": "domain", "before": before, "after": after}
+        | {"change": after - before}
+        for tune, after_of in zip(("a", "b"), valences[1:], strict=True)
+        for layer in (2, 6)
+        for number, (before, after) in enumerate(zip(valences[0, layer // 6], after_of[layer // 6], strict=True))
+    ]
+    left_out = {"entrant": "a", "layer": 2, "word": "liked", "group": "positive", "change": None}
+    by_word = variance_by_word([*words, left_out, {**left_out, "word": "unread", "group": "domain"}])
+    changes = valences[1:].var(axis=2) - valences[0].var(axis=1)
+    assert [np.mean(list(by_word[tune].values())) for tune in "ab"] == pytest.approx(changes.mean(axis=1).tolist())
+    rows = [
+        {"entrant": tune, "layer": layer, "task": "preference", "model": "demo", "metric": "shift.variance"}
+        | {"value": float(value), "status": "ok", "suite": "humanoid", "strategy": "A1_mean"}
+        for tune, values in zip("ab", changes, strict=True)
+        for layer, value in zip((2, 6), values, strict=True)
+    ]
+    tables = {"results": result_table(rows), "words": pa.Table.from_pylist(words)}
+    (pair,) = neighbours(SUITES.get("humanoid"), [FinishedRun("run", HumanoidConfig(suite="humanoid"), tables)])
+    assert (pair.block, pair.n, pair.items) == ("word", 12, ())
+    first, second = (changes["ab".index(name)].mean() for name in (pair.entrant, pair.next))
+    assert pair.difference == pytest.approx(first - second) and first > second
 
 
 def _value(rows: list[Row], tune: str, metric: str) -> Row:

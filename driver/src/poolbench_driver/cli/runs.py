@@ -43,14 +43,26 @@ def leaderboard(
         Path | None, typer.Option(help="File or folder that others recorded: its board, without a cluster or a run.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON: one object per line of the board.")] = False,
+    power: Annotated[
+        bool,
+        typer.Option(
+            "--power",
+            help="Whether the data tell neighbours on the board apart, and how many concepts, sets or items would.",
+        ),
+    ] = False,
 ) -> None:
     """Print the leaderboard and the other tables of runs as Markdown, or the board of a recorded table."""
     from poolbench_driver.records import find_run
 
     if suite is not None and table is None:
         raise ConfigError("--suite names what reads a recorded table: give --table too, or leave it out")
+    if power and table is not None:
+        raise ConfigError("--power compares the entrants of runs: leave out --table")
     run_names = names or ([] if table else ["latest"])
     folders = [find_run(output, name) for name in run_names]
+    if power:
+        typer.echo(_power(folders, as_json))
+        return
     recorded = None if table is None else _recorded(table, suite, folders)
     if as_json:
         for note in recorded.notes if recorded else ():
@@ -78,6 +90,28 @@ def _board(folders: Sequence[RunFolder]) -> str:
     if len(folders) == 1:
         return leaderboard_markdown(folders[0])
     return Board.of(folders).shown()
+
+
+def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
+    """Return whether the data of runs tell neighbours on their board apart, as Markdown or JSON."""
+    from poolbench_driver.comparison import join_rows, read_results
+    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.pages.boards.power import neighbours, power_table, sentence
+    from poolbench_driver.pages.text import block_markdown
+
+    rows_by_run = [read_results(folder) for folder in folders]
+    if len(folders) > 1:
+        join_rows(rows_by_run)  # refuses what cannot be compared
+    suite = SUITES.get(rows_by_run[0][0]["suite"])
+    pairs = neighbours(suite, [folder.finished() for folder in folders])
+    if not pairs:
+        spec = suite.board
+        raise ConfigError(
+            f"no {spec.unit} has two entrants with a value of {spec.primary}: measure two or more to compare"
+        )
+    if as_json:
+        return json.dumps([asdict(pair) for pair in pairs], indent=1)
+    return "\n\n".join([sentence(pairs[0]), *block_markdown(power_table(pairs))])
 
 
 def _content(folders: Sequence[RunFolder], recorded: Recorded | None) -> Any:

@@ -78,11 +78,17 @@ class BoardSpec:
     block: str = "concept"  # column of result rows over which ranks are averaged
     averaged: bool = True  # whether cells are means over models and layers; not where an entrant is a model at a layer
     apart: str | None = None  # column that only rows of another quantity have a value in; these are not ranked
+    block_name: str = ""  # what a block is called, where it is not the name of the column
 
     @property
     def primary(self) -> str:
         """Return the metric whose ranks are shown in full."""
         return self.shown[0]
+
+    @property
+    def unit(self) -> str:
+        """Return what a block is called."""
+        return self.block_name or self.block
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,18 @@ class Tables:
     unranked: Mapping[str, list[Row]] = field(default_factory=dict)
 
 
-#: Whether entrants were right, by ranked block (set or concept), entrant and test item.
+#: Whether entrants were right, by ranked block (set or concept), entrant and test item. Where the board averages over
+#: layers, an entrant is named with its layer: its name, `AT_LAYER` and the layer.
 Answers = dict[str, dict[str, dict[str, bool]]]
+AT_LAYER = " layer "
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the primary metric is a mean over, where a board has one block, such as subjects or words."""
+
+    name: str  # what one of them is called, in the singular
+    values: Mapping[str, Mapping[str, float]]  # by entrant and unit; their mean is the primary metric
 
 
 @dataclass(frozen=True)
@@ -224,6 +240,10 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
             ConfigError: The suite keeps no answer of single items.
         """
         raise ConfigError(f"runs of the suite {self.id} keep no answers of single items to compare")
+
+    def units(self, tables: Mapping[str, pa.Table]) -> Units | None:
+        """Return what the primary metric is a mean over, for the power of comparisons; None for the board's blocks."""
+        return None
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:
         """Return what does not hold in the tables of a run."""

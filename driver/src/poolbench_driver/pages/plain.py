@@ -46,7 +46,7 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) 
         for name in ordered
     ]
     note = (
-        f"Mean rank over each {board.block} on {board.primary} (1 is best), and the mean of each metric. A word in "
+        f"Mean rank over each {board.unit} on {board.primary} (1 is best), and the mean of each metric. A word in "
         "place of a number is why there is none."
     )
     answer = Answer(spans(_answer(lines, rows, board), [lines[0].cells[0].text] if lines else ()))
@@ -71,5 +71,5 @@ def _answer(lines: Sequence[Line], rows: Sequence[Row], board: BoardSpec) -> str
     blocks = {row[board.block] for row in rows if row["metric"] == board.primary and row["value"] is not None}
     if not lines or not blocks:
         return f"No {board.entrant} has a value of {board.primary}."
-    over = f"{len(blocks)} {board.block}{'s' if len(blocks) > 1 else ''}"
+    over = f"{len(blocks)} {board.unit}{'s' if len(blocks) > 1 else ''}"
     return f"{lines[0].cells[0].text} comes first of {len(lines)} on {board.primary}, over {over}."

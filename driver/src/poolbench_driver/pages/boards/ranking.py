@@ -25,6 +25,7 @@ from poolbench.statistics.ranks import (
 from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
 from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.boards.cell_table import cell_table, require_one_quantity
 
 
@@ -188,6 +189,14 @@ def rank_board(
     dropped |= {block_name: why for block_name, why in zip(blocks, lost, strict=True) if why}
     values = values[[not why for why in lost]]
     return _board(metric, complete, names, complete_blocks, values, better, dropped)
+
+
+def board_of(
+    rows: Iterable[Mapping[str, Any]], spec: BoardSpec, metric: str, *, complete: bool = False
+) -> RankBoard | None:
+    """Return the board of a metric as a suite declares its board; see `rank_board`."""
+    ranked = [row for row in rows if spec.apart is None or row.get(spec.apart) is None]
+    return rank_board(ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete)
 
 
 def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:

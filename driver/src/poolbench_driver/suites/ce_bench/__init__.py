@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables, Units
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.metrics import BOARD, METRICS
 
@@ -81,6 +81,14 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         from poolbench_driver.suites.ce_bench.report import joined
 
         return joined(runs)
+
+    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+        """Return the subjects: the score of an entrant is its mean over them."""
+        values: dict[str, dict[str, float]] = {}
+        for row in tables["subjects"].to_pylist():
+            if row["interpretability"] is not None:
+                values.setdefault(row["entrant"], {})[row["subject"]] = row["interpretability"]
+        return Units("subject", values)
 
     def recorded(self, source: Path) -> Recorded:
         """Return the board of a tree of recorded results."""

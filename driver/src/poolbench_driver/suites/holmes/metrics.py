@@ -14,4 +14,5 @@ BOARD = BoardSpec(
     entrant="entrant",
     block="task",
     averaged=False,
+    block_name="probing set",
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Suite, Tables
+from poolbench_driver.contract.suite import Description, Suite, Tables, Units
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
@@ -71,6 +71,12 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
         from poolbench_driver.suites.humanoid.report import report
 
         return report(tables)
+
+    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+        """Return the words: the change of variance is a mean over them."""
+        from poolbench_driver.suites.humanoid.rows import variance_by_word
+
+        return Units("word", variance_by_word(tables["words"].to_pylist()))
 
 
 SUITES.add(Humanoid())

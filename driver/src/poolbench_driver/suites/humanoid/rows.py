@@ -1,6 +1,6 @@
 """From the comparisons of a run to its tables: a row for each fine-tune and figure, and the words before and after."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import pyarrow as pa
@@ -108,6 +108,24 @@ def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]
 def _words(key: str, source: RowSource) -> list[Row]:
     table = source.table(key)
     return [] if isinstance(table, Failure) else table.to_pylist()
+
+
+def variance_by_word(words: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Return by fine-tune what each word adds to the change of variance, so that the mean over words is the change.
+
+    A word adds its squared distance from the mean valence after, minus that before; of several layers the mean.
+    """
+    measured: dict[tuple[str, int], list[Row]] = {}
+    for row in words:
+        if row["group"] == "domain" and row["change"] is not None:
+            measured.setdefault((row["entrant"], row["layer"]), []).append(row)
+    by_layer: dict[str, dict[str, list[float]]] = {}
+    for (tune, _), rows in measured.items():
+        before, after = (fmean(row[state] for row in rows) for state in ("before", "after"))
+        for row in rows:
+            change = (row["after"] - after) ** 2 - (row["before"] - before) ** 2
+            by_layer.setdefault(tune, {}).setdefault(row["word"], []).append(change)
+    return {tune: {word: fmean(changes) for word, changes in by_word.items()} for tune, by_word in by_layer.items()}
 
 
 def _favourites(words: Mapping[str, list[Row]], neutral: set[str]) -> dict[str, Measure]:

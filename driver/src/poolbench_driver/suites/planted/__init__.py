@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Conclusion, Suite, Tables
+from poolbench_driver.contract.suite import Answers, Conclusion, Suite, Tables
 from poolbench_driver.suites.planted.config import PlantedConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD
 
@@ -69,6 +69,12 @@ class Planted(Suite[PlantedConfig, PlantedScope, "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.report import report
 
         return report(tables)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the passages that the probe of each strategy and layer had right, by concept."""
+        from poolbench_driver.suites.poolbench.d1 import right_passages
+
+        return right_passages(tables["passage_scores"])
 
     def conclude(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Conclusion:
         """Return every expectation with what was measured, and what does not hold."""

@@ -112,12 +112,9 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
-        right: Answers = {}
-        for row in tables["passage_scores"].to_pylist():
-            entrant = f"{row['strategy']} layer {row['layer']}"
-            by_item = right.setdefault(row["concept"], {}).setdefault(entrant, {})
-            by_item[row["passage_id"]] = (row["score"] > 0) == (row["label"] == 1)
-        return right
+        from poolbench_driver.suites.poolbench.d1 import right_passages
+
+        return right_passages(tables["passage_scores"])
 
     def commands(self) -> typer.Typer:
         """Return `reproduce`, and what `export` writes of concepts."""

@@ -16,6 +16,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
+from poolbench_driver.contract.suite import AT_LAYER, Answers
 from poolbench_driver.loop import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
@@ -111,6 +112,16 @@ def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
                         row["passage_id"] = opaque(passages[row["split"]], row["passage_id"])
                     rows.append({**identity, **row})
     return rows
+
+
+def right_passages(passage_scores: pa.Table) -> Answers:
+    """Return the passages that the probe of each strategy and layer had right, by concept."""
+    right: Answers = {}
+    for row in passage_scores.to_pylist():
+        entrant = f"{row['strategy']}{AT_LAYER}{row['layer']}"
+        by_item = right.setdefault(row["concept"], {}).setdefault(entrant, {})
+        by_item[row["passage_id"]] = (row["score"] > 0) == (row["label"] == 1)
+    return right
 
 
 def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:

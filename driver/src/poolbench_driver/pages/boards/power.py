@@ -1,0 +1,249 @@
+"""Whether the data of a board could tell neighbours in its order apart, and how much data would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poolbench.errors import ConfigError, NotFoundError
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
+from poolbench.statistics.paired_power import paired_power, paired_size
+from poolbench.statistics.wilcoxon import least_p
+from poolbench_driver.contract.metrics import is_higher_better
+from poolbench_driver.contract.page import Column, Heads, Line, Table
+from poolbench_driver.contract.suite import AT_LAYER
+from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, board_of
+from poolbench_driver.pages.plain import number
+
+if TYPE_CHECKING:
+    from poolbench_driver.contract.suite import FinishedRun, Suite
+
+#: Power from which two entrants count as distinguished, and most blocks and items that are tried.
+SUFFICIENT, MOST, MOST_ITEMS = 0.8, 10_000, 100_000
+#: Differences below this share of the values are rounding: the same numbers, added in another order.
+_ROUNDING = 1e-12
+
+#: Values of a board by entrant and block.
+Values = Mapping[str, Mapping[str, float]]
+#: Answers by block, entrant, and what is averaged over (run and layer; nothing where entrants are compared as they
+#: are), then by item.
+_AnswersAt = dict[str, dict[str, dict[tuple[str, str], dict[str, bool]]]]
+
+
+@dataclass(frozen=True)
+class ItemPower:
+    """Power of McNemar's test of two neighbours on the items of one block."""
+
+    block: str
+    layer: str | None  # where the board averages over layers
+    n: int  # items that both answered
+    difference: float  # share of right answers of the first, minus that of the second
+    power: float | None
+    items_needed: int | None  # smallest number with a power of .8
+    reason: str  # why a figure is None
+
+
+@dataclass(frozen=True)
+class PairPower:
+    """Power of a paired t-test of two neighbours over the blocks that have a value of both.
+
+    Attributes:
+        metric: What the board is ranked by.
+        block: What `n` counts, such as `concept`.
+        difference: Mean over the blocks of the first entrant's value minus that of the next; None without a block.
+        deviation: Standard deviation of the differences (ddof 1); None below two blocks.
+        power: Power at `n` blocks, if mean and deviation are the true ones; None with a reason.
+        blocks_needed: Smallest number of blocks with a power of .8; None with a reason.
+        reason: Why a figure is None, or that the mean difference contradicts the order of ranks.
+        items: Where the suite keeps answers of single items, their power by block.
+    """
+
+    metric: str
+    entrant: str
+    next: str
+    block: str
+    n: int
+    difference: float | None
+    deviation: float | None
+    power: float | None
+    blocks_needed: int | None
+    reason: str
+    items: Sequence[ItemPower] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Return whether the data at hand tell the two apart."""
+        return self.power is not None and self.power >= SUFFICIENT
+
+    @property
+    def items_needed(self) -> float | None:
+        """Return the median number of items with a power of .8 over blocks; infinite where most have no number."""
+        sizes = [math.inf if item.items_needed is None else item.items_needed for item in self.items]
+        return median(sizes) if sizes else None
+
+
+def neighbours(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, items: bool = True) -> list[PairPower]:
+    """Return the power for each pair of neighbours in the order of the board over some runs; empty without a board.
+
+    Args:
+        suite: The runs' suite.
+        items: Whether the answers of single items are read too.
+
+    Raises:
+        ConfigError: The runs' figures are not comparable.
+    """
+    spec = suite.board
+    rows = [row for run in runs for row in run.tables["results"].to_pylist()]
+    board = board_of(rows, spec, spec.primary) if spec.primary in spec.ranked else None
+    if board is None:
+        return []
+    name, values = _units(suite, runs) or (spec.unit, _cells(board))
+    answers = _answers(suite, runs) if items else {}
+    return [
+        _pair(board.metric, name, pair, values, tuple(_of_items(*pair, answers))) for pair in pairwise(board.entrants)
+    ]
+
+
+def _cells(board: RankBoard) -> Values:
+    """Return the values of a board; what has no value, or only a worst rank, is left out."""
+    return {
+        entrant: {
+            block: value for block, value in zip(board.blocks, column.tolist(), strict=True) if math.isfinite(value)
+        }
+        for entrant, column in zip(board.entrants, board.values_NK.T, strict=True)
+    }
+
+
+def _units(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> tuple[str, Values] | None:
+    """Return name and values of the suite's units over some runs; an entrant of several runs has their mean."""
+    units_by_run = [units for run in runs if (units := suite.units(run.tables)) is not None]
+    if not units_by_run:
+        return None
+    gathered: dict[str, dict[str, list[float]]] = {}
+    for units in units_by_run:
+        for entrant, by_unit in units.values.items():
+            for unit, value in by_unit.items():
+                gathered.setdefault(entrant, {}).setdefault(unit, []).append(value)
+    means = {
+        entrant: {unit: fmean(values) for unit, values in by_unit.items()} for entrant, by_unit in gathered.items()
+    }
+    return units_by_run[0].name, means
+
+
+def _pair(metric: str, block: str, pair: tuple[str, str], values: Values, items: tuple[ItemPower, ...]) -> PairPower:
+    first, second = (values.get(entrant, {}) for entrant in pair)
+    shared = sorted(first.keys() & second.keys())
+    differences = np.array([first[name] - second[name] for name in shared])
+    scale = max((abs(value) for side in (first, second) for value in side.values()), default=0.0)
+    mean = float(differences.mean()) if shared else None
+    deviation = float(differences.std(ddof=1)) if len(shared) > 1 else None
+    power, needed, reason = None, None, ""
+    if mean is None or deviation is None:
+        reason = f"{len(shared) or 'no'} {block} has a value of both; a paired test needs two"
+    elif abs(mean) <= _ROUNDING * scale:
+        reason = "the mean difference is 0"
+    else:
+        effect = mean / deviation if deviation > _ROUNDING * scale else math.inf
+        power, needed = paired_power(effect, len(shared)), paired_size(effect, SUFFICIENT, most=MOST)
+        if needed is None:
+            reason = f"the difference is too small for {MOST:,} {block}s"
+        elif (mean > 0) is not is_higher_better(metric):
+            reason = "the ranks are in favour of the first, the mean difference of the second"
+    return PairPower(metric, *pair, block, len(shared), mean, deviation, power, needed, reason, items)
+
+
+def _answers(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> _AnswersAt:
+    """Return the answers of single items; empty for a suite or a run that keeps none."""
+    gathered: _AnswersAt = {}
+    for run in runs:
+        try:
+            answers = suite.answers(run.tables)
+        except (ConfigError, NotFoundError):
+            continue
+        for block, by_entrant in answers.items():
+            for name, by_item in by_entrant.items():
+                entrant, _, layer = name.partition(AT_LAYER) if suite.board.averaged else (name, "", "")
+                at = (run.id, layer) if suite.board.averaged else ("", "")
+                gathered.setdefault(block, {}).setdefault(entrant, {}).setdefault(at, {}).update(by_item)
+    return gathered
+
+
+def _of_items(entrant: str, following: str, answers: _AnswersAt) -> Iterator[ItemPower]:
+    for block, by_entrant in answers.items():
+        first_at, second_at = by_entrant.get(entrant, {}), by_entrant.get(following, {})
+        for at, first in first_at.items():
+            second = second_at.get(at, {})
+            if shared := first.keys() & second.keys():
+                p10 = sum(first[item] and not second[item] for item in shared) / len(shared)
+                p01 = sum(second[item] and not first[item] for item in shared) / len(shared)
+                power, needed, reason = None, None, "both are right equally often"
+                if p01 != p10:
+                    power = mcnemar_power(p01, p10, len(shared), LEVEL).power
+                    needed = mcnemar_size([(p01, p10)], SUFFICIENT, LEVEL, MOST_ITEMS)
+                    reason = "" if needed else f"the difference is too small for {MOST_ITEMS:,} items"
+                yield ItemPower(block, at[1] or None, len(shared), p10 - p01, power, needed, reason)
+
+
+def sentence(pair: PairPower) -> str:
+    """Return whether the data at hand tell the first two of a board apart, and how much data would."""
+    names, on = f"{pair.entrant} and {pair.next}", f" on {pair.metric}"
+    blocks = f"{pair.n} {pair.block}{'' if pair.n == 1 else 's'}"
+    are = "is" if pair.n == 1 else "are"
+    if pair.deviation is None:
+        return f"{blocks} {are} too few to tell the first two apart{on} ({names}): a paired test needs two."
+    if pair.power is None:
+        return f"No number of {pair.block}s would tell the first two apart{on} ({names}): {pair.reason}."
+    test = f"({names}; a paired t-test has a power of {_decimal(pair.power)})"
+    if pair.blocks_needed is None:
+        return f"{blocks} {are} too few to tell the first two apart{on}, and so would be {MOST:,} {test}."
+    but = f"; {pair.reason}" if pair.reason else ""
+    if pair.decided:
+        fewest = next(number for number in count(1) if least_p(number) <= LEVEL)
+        by_values, of_ranks = ("By their values ", f"; a test of ranks needs {fewest}") if pair.n < fewest else ("", "")
+        return f"{by_values}{blocks} tell the first two apart{on} {test}{of_ranks}{but}."
+    return f"{blocks} {are} too few: {pair.blocks_needed:,} would tell the first two apart{on} {test}{but}."
+
+
+def _decimal(power: float) -> str:
+    """Return a power with two decimals, never rounded up to what is sufficient."""
+    return f"{power if power >= SUFFICIENT else min(power, SUFFICIENT - 0.01):.2f}".removeprefix("0")
+
+
+def power_table(pairs: Sequence[PairPower]) -> Table:
+    """Return the pairs as a table."""
+    block = pairs[0].block
+    has_items = any(pair.items for pair in pairs)
+    of_items = ["items decide", "items needed"] if has_items else []
+    heads: Heads = [
+        "entrant", Column("next", is_text=True), f"{block}s", "difference", "power", f"{block}s needed", *of_items,
+        Column("note", is_text=True),
+    ]  # fmt: skip
+    lines = [
+        Line.of(
+            pair.entrant,
+            pair.next,
+            str(pair.n),
+            number(pair.difference, "+.4g"),
+            number(pair.power, ".3f"),
+            number(pair.blocks_needed, ",d"),
+            *(_items(pair) if has_items else []),
+            pair.reason,
+        )
+        for pair in pairs
+    ]
+    return Table.of(heads, lines)
+
+
+def _items(pair: PairPower) -> list[str]:
+    """Return on how many blocks (and layers) the items at hand decide, and the median number that would."""
+    if pair.items_needed is None:
+        return ["", ""]
+    decide = sum((item.power or 0.0) >= SUFFICIENT for item in pair.items)
+    needed = "no number" if math.isinf(pair.items_needed) else f"{math.ceil(pair.items_needed):,}"
+    return [f"{decide} of {len(pair.items)}", needed]
