@@ -13,7 +13,8 @@ from poolbench.contracts import Row
 from poolbench_driver.pages.drawing import COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.data_requirements import metrics
-from poolbench_driver.suites.data_requirements.report import SUFFICIENT, Comparison
+from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
+from poolbench_driver.suites.data_requirements.report import Comparison
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "data-requirements.md"
 #: What the authors' notebook `power_curves.ipynb` printed (github.com/SPOClab-ca/probing_dataset, commit a33d578), with
