@@ -214,6 +214,7 @@ QUESTIONS = {
         r"\| demo A1_mean embedding +\|",
         r"over 2 sets",
         r"\| demo/random_weights A1_mean final +\|",
+        r"demo \w+ \S+ MLP 64",
     ),
     "docs/suites/ce-bench.md": (
         r"(All|\d of) 6 autoencoders beat random directions of equal width and L0",
