@@ -223,7 +223,7 @@ QUESTIONS = {
         r"By the published definition",
     ),
     "docs/suites/data-requirements.md": (
-        r"tell the two sides of \d of 12 comparisons apart",
+        r"distinguish the two sides of \d of 12 comparisons",
         r"\b0 of 17 tasks to do",
         r"MLP 20 +hedging",
         r"300 examples of 1 set",
