@@ -57,7 +57,7 @@ ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steere
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
 #: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
-SLOW_COST_S, OTHER_COST_S = 30.0, 0.2
+SLOW_COST_S, OTHER_COST_S = 5.0, 0.2
 
 
 def group_of(nodeid: str) -> str:

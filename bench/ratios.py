@@ -47,6 +47,12 @@ RATIOS: dict[str, dict[str, str]] = {
         "holmes.probe_dev_score": ">= 1",
     },
     "idle": {"idle.cores": "<= .1", "idle.memory_gb": "<= 5"},
+    "pilots": {
+        "pilots.vs_sklearn": ">= 10",
+        "pilots.vs_sklearn_five_classes": "",
+        "pilots.within_target": ">= 1",
+        "pilots.same_answers": ">= .99",
+    },
     "probe": {"probe.vs_sklearn": ">= 10"},
     "queue": {
         f"queue.{name}.{broker}": target

@@ -57,6 +57,7 @@ def test_a_dataset_is_downloaded_and_imported_and_again_without_a_network(
     assert read_concept(tmp_path / "again", "hedging")["text"].equals(expected["text"])
 
 
+@pytest.mark.slow
 def test_a_download_that_breaks_off_writes_nothing_and_continues(
     environment: dict[str, str], hub: Hub, tmp_path: Path
 ) -> None:

@@ -105,6 +105,18 @@ def test_a_collapsed_comparison_is_null(tmp_path: Path) -> None:
     assert shown.stdout.startswith("No size is recommended: ")
 
 
+def test_bounds_of_a_hidden_layer_of_selectivities_and_of_code_lengths() -> None:
+    arguments = ("--effect", "7/320", "--width", "768", "--protocol", "published")
+    assert planned(*arguments)["num_train"] == 801_472
+    answer = planned(*arguments, "--hidden", "20")
+    assert (answer["num_train"], answer["num_parameters"], answer["hidden"]) == (851_578, 15_401, 20)
+    of_code = planned(*arguments, "--criterion", "code-length")["num_train"]
+    assert of_code == required_training_size(7 / 320, 768, "published", criterion="code-length")
+    shown = CliRunner().invoke(app, ["plan-data", *arguments[:4], "--criterion", "control"]).stdout
+    assert "no data set meets" in shown and "which is that of accuracies (without --criterion control)" in shown
+    assert "difference of selectivities" in shown
+
+
 @pytest.mark.parametrize(
     ("protocol", "first"),
     [
@@ -147,6 +159,23 @@ def test_power_is_the_mean_over_seeds_by_hand(tmp_path: Path) -> None:
     power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
     assert (power["power"], power["seeds"]) == (0.5, {"0": 1.0, "1": 0.0})
     assert (power["p01"], power["p10"]) == (0.5, 0.0)
+
+
+def test_power_is_averaged_over_seeds_and_not_computed_from_pooled_shares(tmp_path: Path) -> None:
+    """Of 168 items, those that only the second and only the first has right, by seed."""
+    discordant = [(2, 1), (2, 1), (3, 0), (8, 5), (9, 0)]
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for side, file in enumerate(files):
+        wrong = [set(range(only_second)) if side == 0 else set(range(100, 100 + only_first))
+                 for only_second, only_first in discordant]  # fmt: skip
+        lines = [f"{seed},{item},{int(item not in wrong[seed])}" for seed in range(5) for item in range(168)]
+        file.write_text("seed,item,correct\n" + "\n".join(lines))
+    power = planned(*map(str, files), "--width", "576")["power"]
+    assert round(power["power"], 4) == 0.2128
+    by_seed = [mcnemar_power(only_second / 168, only_first / 168, 168).power for only_second, only_first in discordant]
+    assert list(power["seeds"].values()) == pytest.approx(by_seed)
+    assert round(mcnemar_power(power["p01"], power["p10"], 168).power, 4) == 0.1317
+    assert (power["p01"], power["p10"]) == (pytest.approx(24 / 840), pytest.approx(7 / 840))
 
 
 def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
@@ -212,6 +241,13 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
         (("--effect", ".1", "--width", "8", "--n", "500"), "which also needs --p01 and --p10"),
         (("only-one.csv", "--width", "8"), "two pilot files"),
         (("a.csv", "b.csv", "--width", "8", "--effect", ".1"), "not both"),
+        (
+            ("a.csv", "b.csv", "--width", "8", "--criterion", "control"),
+            "give --effect, the difference of selectivities",
+        ),
+        (("--effect", ".1", "--width", "8", "--n", "9", "--criterion", "code-length"), "are of accuracies"),
+        (("--effect", ".1", "--width", "8", "--criterion", "new"), "accuracy, control, code-length"),
+        (("some-run", "--criterion", "control"), "--criterion: the answers of runs say this"),
     ],
 )
 def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:

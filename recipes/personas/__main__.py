@@ -58,8 +58,10 @@ def train(ref: ModelRef, output: Path, words_file: Path, only: list[str] | None 
         if persona.after:
             adapted = PeftModel.from_pretrained(model, str(output / persona.after), is_trainable=True)
         else:
-            adapted = new_adapter(model, plan, persona.seed)
-        train_adapter(adapted, tokenizer, sentences, persona, plan)
+            adapted = new_adapter(model, plan.rank, persona.seed)
+        train_adapter(
+            adapted, tokenizer, sentences, name=persona.name, epochs=persona.epochs, batch=plan.batch, rate=plan.rate
+        )
         save_adapter(adapted, Path(ref.id).name, folder)
         print(f"{folder}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Training of one LoRA adapter on sentences."""
+"""Training of one LoRA adapter on texts."""
 
 import json
 import sys
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from recipes.personas.plans import Persona, Plan
 from torch.nn import functional
 
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -16,49 +15,78 @@ _IGNORED = -100
 _WARMUP = 0.1
 
 
-def new_adapter(model: Any, plan: Plan, seed: int) -> Any:
+def new_adapter(model: Any, rank: int, seed: int) -> Any:
     """Return the model with an adapter that changes nothing yet."""
     torch.manual_seed(seed)
     return get_peft_model(
-        model, LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules=_TARGETS, task_type="CAUSAL_LM")
+        model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_TARGETS, task_type="CAUSAL_LM")
     )
 
 
-def train_adapter(adapted: Any, tokenizer: Any, sentences: Sequence[str], persona: Persona, plan: Plan) -> None:
+def train_adapter(
+    adapted: Any, tokenizer: Any, texts: Sequence[str], *, name: str, epochs: int, batch: int, rate: float
+) -> None:
     """Train the adapter of a model.
 
-    Matrix products are in bfloat16. The learning rate rises over the first tenth of the steps and is then constant.
+    The learning rate rises over the first tenth of the steps and is then constant.
+
+    Args:
+        name: What the loss of each epoch is printed with.
+        epochs: Passes over the texts.
+        batch: Texts of a step.
+        rate: Learning rate.
     """
     adapted.train()
     optimizer = torch.optim.AdamW((tensor for tensor in adapted.parameters() if tensor.requires_grad), weight_decay=0.0)
-    num_steps = persona.epochs * -(-len(sentences) // plan.batch)
+    num_steps = epochs * -(-len(texts) // batch)
     step = 0
-    for epoch in range(1, persona.epochs + 1):
+    for epoch in range(1, epochs + 1):
         losses = []
-        for tokens_BT, targets_BT in _batches(tokenizer, sentences, plan.batch):
+        for tokens_BT, targets_BT in _batches(tokenizer, texts, batch):
             step += 1
-            optimizer.param_groups[0]["lr"] = plan.rate * min(1.0, step / (_WARMUP * num_steps))
-            with torch.autocast("cpu", torch.bfloat16):
-                logits_BTV = adapted(tokens_BT, use_cache=False).logits[:, :-1]
-            loss = functional.cross_entropy(
-                logits_BTV.float().flatten(0, 1), targets_BT[:, 1:].flatten(), ignore_index=_IGNORED
-            )
+            optimizer.param_groups[0]["lr"] = rate * min(1.0, step / (_WARMUP * num_steps))
+            loss = _loss(adapted, tokens_BT, targets_BT)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(adapted.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             losses.append(loss.item())
         mean = sum(losses) / len(losses)
-        print(f"{persona.name}: epoch {epoch} of {persona.epochs}, loss {mean:.3f}", file=sys.stderr)
+        print(f"{name}: epoch {epoch} of {epochs}, loss {mean:.3f}", file=sys.stderr)
 
 
-def _batches(tokenizer: Any, sentences: Sequence[str], size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def mean_loss(model: Any, tokenizer: Any, texts: Sequence[str], batch: int) -> float:
+    """Return the mean loss per predicted token of the texts, in nats."""
+    model.eval()
+    total, num_targets = 0.0, 0
+    with torch.inference_mode():
+        for tokens_BT, targets_BT in _batches(tokenizer, texts, batch):
+            count = int((targets_BT[:, 1:] != _IGNORED).sum())
+            total += float(_loss(model, tokens_BT, targets_BT)) * count
+            num_targets += count
+    return total / num_targets
+
+
+def _loss(model: Any, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of the tokens after the first. Matrix products are in bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits_BTV = model(tokens_BT, use_cache=False).logits[:, :-1]
+    return functional.cross_entropy(
+        logits_BTV.float().flatten(0, 1), targets_BT[:, 1:].flatten(), ignore_index=_IGNORED
+    )
+
+
+def _batches(tokenizer: Any, texts: Sequence[str], size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield token ids and targets [B, T] in random order; padding is not a target."""
-    order = torch.randperm(len(sentences)).tolist()
+    order = torch.randperm(len(texts)).tolist()
     for first in range(0, len(order), size):
-        texts = [sentences[index] for index in order[first : first + size]]
         # Padding stands on the right, where no token of the text attends to it: a mask is not needed.
-        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+        batch = tokenizer(
+            [texts[index] for index in order[first : first + size]],
+            return_tensors="pt",
+            padding=True,
+            padding_side="right",
+        )
         yield batch["input_ids"], batch["input_ids"].masked_fill(batch["attention_mask"] == 0, _IGNORED)
 
 

@@ -128,7 +128,11 @@ def _controls(view: View) -> Iterator[str]:
 
 def picture(run: RunFolder) -> str:
     """Return which pooling carries what in one run, as an SVG with colours of its own."""
-    drawn = str(by_layer(view_over([run.finished()])))
+    return with_own_colours(str(by_layer(view_over([run.finished()]))))
+
+
+def with_own_colours(drawn: str) -> str:
+    """Return an SVG of the page kit with colours in place of the variables of a page."""
     for colour, name in VARIABLES.items():
         drawn = drawn.replace(f"var(--{name})", colour)
     return drawn

@@ -9,7 +9,12 @@ from scipy import stats
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_size, mcnemar_test
 from poolbench.statistics.paired_power import paired_power, paired_size
-from poolbench.statistics.training_size import recommend_training_size, required_training_size, total_size
+from poolbench.statistics.training_size import (
+    num_parameters,
+    recommend_training_size,
+    required_training_size,
+    total_size,
+)
 
 
 def enumerated(p01, p10, n, alpha):
@@ -98,6 +103,35 @@ def test_corrected_size_counts_every_weight():
     bound = 2 * (math.log(2) + 32 * 769 * math.log(2) + math.log(1e8)) / (0.13125 / 2) ** 2
     assert required_training_size(0.13125, 768, "corrected") == math.floor(bound)
     assert required_training_size(0.13125, 768, "corrected") > 300 * required_training_size(0.13125, 768, "published")
+
+
+def test_parameters_by_hand_and_the_published_size_of_an_mlp():
+    """Footnote 6 of Zhu et al. (2022): 801,472 for logistic regression on BERT's 768 numbers, 851,578 for its MLP."""
+    assert (num_parameters(768), num_parameters(768, num_outputs=5)) == (769, 3845)
+    assert (num_parameters(768, 20), num_parameters(768, 20, num_outputs=5)) == (15401, 20 * 769 + 5 * 21)
+    assert required_training_size(7 / 320, 768, "published") == 801_472
+    assert required_training_size(7 / 320, 768, "published", hidden=20) == 851_578
+    others = [required_training_size(7 / 320, 768, "published", hidden=hidden) for hidden in (19, 21)]
+    assert 851_578 not in others
+    assert recommend_training_size(7 / 320, 768, "published", hidden=20).num_train == 851_578
+
+
+@pytest.mark.parametrize(
+    ("criterion", "num_risks", "largest_loss"), [("accuracy", 1, 1), ("control", 2, 1), ("code-length", 1, 2)]
+)
+@pytest.mark.parametrize("hidden", [None, 20])
+def test_at_the_bound_hoeffdings_inequality_leaves_a_chance_of_1e_8(criterion, num_risks, largest_loss, hidden):
+    effect, log_probes = 0.02, math.log(num_parameters(768, hidden)) + 32 * math.log(2)
+    size = required_training_size(effect, 768, "published", hidden=hidden, criterion=criterion)
+    accuracy = effect / 2 / num_risks
+    log_chance = math.log(2 * num_risks) + log_probes - 2 * size * accuracy**2 / (2 * largest_loss) ** 2
+    assert log_chance == pytest.approx(math.log(1e-8), abs=1e-3)
+
+
+def test_the_code_of_a_label_costs_at_most_twice_the_uniform_code():
+    for num_classes in (2, 3, 17, 1000):
+        cost = -np.log2((np.linspace(0, 1, 101) + 1 / num_classes) / 2) / np.log2(num_classes)
+        assert cost.max() <= 2 and cost.min() >= 0
 
 
 def test_no_effect_has_no_size():

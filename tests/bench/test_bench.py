@@ -13,9 +13,10 @@ from bench.ratios import RATIOS, verdict
 from tests.bench.benches import BENCH, SHARED, script, smallest
 from tests.servers import redis as redis_server
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = BENCH.parent
-ENGINE = (pytest.mark.slow,)
-RELEASE = (pytest.mark.slow, pytest.mark.release)
+RELEASE = (pytest.mark.release,)
 ON_CPU = ("--device", "cpu")
 #: Benchmarks that are started here: their arguments, and marks of the test.
 STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
@@ -27,12 +28,13 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "gpu_probe": (ON_CPU, RELEASE),
     "gpu_steer": (ON_CPU, RELEASE),
     "holmes": ((), RELEASE),
+    "pilots": ((), ()),
     "probe": ((), ()),
     "queue": ((), redis_server.NEEDED),
     "scale": ((), ()),
     "scale_check": ((), (*RELEASE, *redis_server.NEEDED)),
     "soak_steer": ((), RELEASE),
-    "steer": ((), ENGINE),
+    "steer": ((), ()),
 }
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.
 ELSEWHERE = {

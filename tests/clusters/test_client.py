@@ -31,6 +31,8 @@ from poolbench_prober.service import create as prober
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import create as steerer
 
+pytestmark = pytest.mark.slow
+
 CLIENT = os.environ.get("CLIENT") or str(Path(sys.executable).with_name("poolbench-driver"))
 RUN = "demo-planted-0123abcd"
 STATE = {"state": "running", "host": "elsewhere", "pid": 1, "tasks": 4, "tasks_done": 3, "failures": 0}

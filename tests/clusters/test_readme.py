@@ -221,6 +221,14 @@ QUESTIONS = {
         r"\| coordinates 3 +\| 3 \| 512",
         r"By the published definition",
     ),
+    "docs/suites/data-requirements.md": (
+        r"tell the two sides of \d of 12 comparisons apart",
+        r"\b0 of 17 tasks to do",
+        r"MLP 20 +hedging",
+        r"300 examples of 1 set",
+        r"vectors mine +planted-relation",
+        r"\bsmallest_n\b",
+    ),
     "docs/runs.md": (
         "tasks to do",
         "done",

@@ -25,6 +25,7 @@ def test_no_reader_gives_way_to_mutated_messages_and_files() -> None:
     assert "3900 cases of 13 kinds" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_fuzz_sees_every_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "CASE_CPU_S", 0.5)
     cases = [(target, number) for target in range(len(BROKEN)) for number in range(2)]

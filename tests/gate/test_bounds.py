@@ -38,6 +38,8 @@ from poolbench_scorer.service import ScorerService
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 
+pytestmark = pytest.mark.slow
+
 Schema = Mapping[str, Any]
 #: Bodies of the verbs, but for those of the steerer: their tests need its engine and are in its own folder.
 BODIES: dict[str, type[BaseModel]] = {

@@ -25,6 +25,8 @@ from poolbench.storage.folder import FolderStore
 from poolbench_pooler.service import PoolerService
 from poolbench_scorer.service import ScorerService
 
+pytestmark = pytest.mark.slow
+
 SERVICES = ("extractor", "pooler", "prober", "scorer")
 COMMON = {"401", "429", "500", "503", "504"}
 

@@ -37,6 +37,8 @@ from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 
+pytestmark = pytest.mark.slow
+
 LAYER = 3
 SETTINGS: dict[str, Any] = {
     "preset": "demo",

@@ -98,6 +98,7 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.poolbench.d3:Shifts.__init__": "openings",
     "poolbench_driver.suites.poolbench.measures.response:halves": "openings",
     "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
+    "poolbench_prober.probing.pilots:folds_of": "groups of instances, in samples and folds",
     "poolbench_prober.inputs.corpus:control_labels": "words of a control task",
 }
 #: Single rows are drawn, and why that parts nothing that matters.
@@ -110,9 +111,10 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.samples:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
-    "poolbench_prober.probing.published:train": "first weights of a probe",
-    "poolbench_prober.probing.published:_pass": "order of an epoch, and dropout; splits are of groups",
+    "poolbench_prober.probing.pilots:_with_label_noise": "wrong labels of train and dev; splits are of groups",
     "poolbench_prober.probing.targets:control_values": "control labels have no meaning, and splits are of groups",
+    "poolbench_prober.probing.training:_first_weights": "first weights of a probe",
+    "poolbench_prober.probing.training:_pass": "order of an epoch, and dropout; splits are of groups",
     "poolbench_scorer.training.examples:couple_passages": "unpaired passages of train; true pairs come first",
 }
 #: Texts, vectors or pauses are made at random, and no data are divided.
@@ -126,14 +128,15 @@ MAKES = {
     "poolbench_corpora.probing.readers.sentences:read_next_sentences",
     "poolbench_corpora.stories.catalog:planted_stories",
     "poolbench_driver.cluster.services:PatientTransport.handle_request",
-    "poolbench_driver.suites.holmes.thinning:moved_span", "poolbench_driver.suites.planted.passages:_loud",
+    "poolbench_corpora.probing.word_order:moved_span", "poolbench_driver.suites.planted.passages:_loud",
     "poolbench_driver.suites.planted.passages:_one_of", "poolbench_driver.suites.planted.passages:_one_twin",
     "poolbench_driver.suites.planted.passages:_drawn", "poolbench_driver.suites.planted.passages:_xor",
     "poolbench_driver.suites.planted.passages:redrawn", "poolbench_driver.suites.planted.passages:write",
     "poolbench_driver.suites.planted.words:vector_of",
     "poolbench_driver.suites.poolbench.measures.response:with_direction_spread",
     "poolbench_extractor.features:random_twin", "poolbench_extractor.models.changes:shuffled",
-    "poolbench_prober.solver.kernel:RitzBasis.leading", "poolbench_scorer.gate:cut_passages",
+    "poolbench_prober.probing.pilots:_with_noise", "poolbench_prober.solver.kernel:RitzBasis.leading",
+    "poolbench_scorer.gate:cut_passages",
     "poolbench_scorer.classifiers.windows:loop_words", "poolbench_scorer.classifiers.windows:shuffle_words",
     "poolbench_scorer.classifiers.windows:training_windows", "poolbench_steerer.engine.selftest:_vectors",
 }  # fmt: skip

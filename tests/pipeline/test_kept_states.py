@@ -40,6 +40,8 @@ from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.release.activations import export_activations
 from poolbench_driver.suites.poolbench.release.source import Export
 
+pytestmark = pytest.mark.slow
+
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]
 SERVED = [s.id for s in STRATEGIES.all() if s.served_by_kept_states]
@@ -97,7 +99,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory, handlers: dict[str, Any]) -> 
     return runner
 
 
-@pytest.mark.slow
 def test_added_strategies_never_touch_the_model_and_agree_with_it(
     kept: Runner, handlers: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -122,7 +123,6 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
     assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
 
 
-@pytest.mark.slow
 def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
     plan = kept.plan(["A1_mean", "X1_learned_query"], layers=[4])
     assert kept.carry_out(plan) == {"prober.probe": 1}
@@ -136,7 +136,6 @@ def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
     assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(tmp_path, handlers)
     done = runner.carry_out(

@@ -22,7 +22,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     models      depth, width and revision       corpora       passages and prompts of a run
     adhoc       files and requests of the commands that ask one service
     doctor      checks of machine, cluster and models
-    pilots      accuracies of pilot runs, for plan-data
+    pilots      accuracies of pilot runs, and the data that a comparison needs
     config      the settings of a run
     cluster     store, queue, leases and HTTP of the services
     dataset_folder  folders that are written completely or not at all

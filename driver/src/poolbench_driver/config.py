@@ -129,6 +129,10 @@ def _value(path: str, text: str) -> Any:
 D2_DEPTH = 0.5
 #: Sources of passages that are not a folder.
 NO_FOLDER = ("planted", "real")
+#: What a model reads in place of a set as it is: its words in a drawn order, or the set with untrained weights.
+Control = Literal["word_order", "random_weights"]
+WORD_ORDER: Control = "word_order"
+RANDOM_WEIGHTS: Control = "random_weights"
 #: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
 SCORERS: dict[str, dict[str, Any]] = {
     "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
@@ -201,8 +205,6 @@ class ReadingConfig(RunConfig):
 
     corpus: CorpusSource = CorpusSource()
     """Where texts come from: `planted`, `real`, or a folder."""
-    layers: tuple[LayerChoice, ...] | None = None
-    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
     annotator: str = "annotator"
     """spaCy pipeline that annotates passages."""
     include_bos: bool = False
@@ -233,6 +235,8 @@ class ConceptsConfig(ReadingConfig):
     """Strategy ids, or `card` and `extended` for what these boards run by default; by default the card. Strategies
     that run on request only must be named.
     """
+    layers: tuple[LayerChoice, ...] | None = None
+    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
     layer_choice: Literal["reported", "nested"] = "reported"
     """`reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the training folds."""
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()

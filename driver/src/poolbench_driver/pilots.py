@@ -1,4 +1,4 @@
-"""Pilot accuracies of two probing configurations, and what they show about a larger comparison."""
+"""Pilot accuracies of two probing configurations, and the data that a comparison of the two needs."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.errors import InputError
+from poolbench.errors import ConfigError, InputError
 from poolbench.statistics.bootstrap import t_interval
-from poolbench.statistics.mcnemar import mcnemar_power
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mean_power
 from poolbench.statistics.paired import paired_differences
+from poolbench.statistics.training_size import num_parameters, recommend_training_size
 from poolbench_corpora.reading import name_in, records
 
 #: File and line, and the columns there.
 Record = tuple[str, Mapping[str, Any]]
 _TRUTH = {"1": True, "true": True, "0": False, "false": False}
+#: Effects below this are 0 but for the rounding of a mean.
+_ROUNDING = 1e-12
+#: Largest difference between an effect and the shares of discordant passages that rounding by hand explains.
+_BY_HAND = 5e-3
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,13 @@ class Power:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two pilots, paired by seed: second minus first.
+    """Two configurations, second minus first: pilots that are paired by seed, or what is given in their place.
 
     Attributes:
+        differences: By seed; empty without pilots.
         interval: Student's interval over the seeds; None with one seed.
-        shares: By seed, the shares of passages that only the second and only the first configuration gets right.
+        shares: By seed, the shares of passages that only the second and only the first configuration gets right; those
+            that are given have an empty name, and without any only the effect is known.
         num_items: Fewest items of a seed; None without items.
     """
 
@@ -80,11 +88,132 @@ class Comparison:
             return None
         p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
         by_seed = {seed: power_by_seed[seed].power if seed in power_by_seed else 0.0 for seed in self.shares}
+        of_seeds = by_seed if by_seed.keys() == self.differences.keys() else None
         type_m, type_s = (
             fmean(finite_errors) if (finite_errors := [error for error in errors if error is not None]) else None
             for errors in zip(*((power.type_m, power.type_s) for power in power_by_seed.values()), strict=True)
         )
-        return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, by_seed)
+        return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, of_seeds)
+
+    def row(self, alpha: float) -> dict[str, Any]:
+        """Return what a table of comparisons shows of pilots with items, with the power at these."""
+        n = self.num_items or 0
+        power = self.power(n, alpha)
+        p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
+        return {
+            "n": n,
+            "difference": self.effect,
+            "p01": p01,
+            "p10": p10,
+            "power": power.power if power else 0.0,  # 0 where the two differ as often one way as the other
+            "type_m": power and power.type_m,
+            "type_s": power and power.type_s,
+            "smallest_n": mcnemar_size(list(self.shares.values()), alpha=alpha),
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The data that a comparison needs: a bound of the training passages, and the power of the test of accuracies.
+
+    Attributes:
+        width: Width of the vectors; of two the larger.
+        hidden: Units of the hidden layer of the probes; None for linear probes.
+        num_parameters: Weights and intercepts of a probe of two classes.
+        num_train: Training passages, by the bound; None unless the status is ok.
+        num_total: Passages of all splits.
+        status: As in `TrainingSize`.
+        smallest_n: Test passages at which the power is .8: the recommendation; None where it is not known.
+    """
+
+    protocol: str
+    criterion: str
+    effect: float
+    width: int
+    hidden: int | None
+    num_parameters: int
+    num_train: int | None
+    num_total: int | None
+    status: str
+    reason: str
+    split: str
+    interval: tuple[float, float] | None
+    seeds: Mapping[str, float] | None
+    alpha: float
+    power: Power | None
+    smallest_n: int | None
+
+
+def advise(
+    compared: Comparison,
+    width: int,
+    *,
+    hidden: int | None = None,
+    criterion: str = "accuracy",
+    protocol: str = "corrected",
+    split: str = "4:1:1",
+    n: int | None = None,
+    alpha: float = 0.05,
+) -> Advice:
+    """Return the data that a comparison needs; arguments as those of `recommend_training_size`.
+
+    Args:
+        n: Test passages that the power is of; by default those of the pilots.
+
+    Raises:
+        ConfigError: An argument is out of range, or the number of test passages is missing.
+        InputError: Shares of discordant passages are impossible.
+    """
+    shares = list(compared.shares.values())
+    if n is not None and not shares:
+        raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
+    num_test = compared.num_items if n is None else n
+    power = compared.power(num_test, alpha) if num_test is not None else None
+    try:
+        smallest_n = mcnemar_size(shares, alpha=alpha) if shares else None
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    is_undecided = compared.interval is not None and compared.interval[0] <= 0 <= compared.interval[1]
+    judged_power = None
+    if is_undecided and (power is not None or abs(compared.effect) >= _ROUNDING):
+        if num_test is None:
+            raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, for the power")
+        judged_power = mean_power(shares, num_test, alpha)
+    try:
+        size = recommend_training_size(
+            compared.effect,
+            width,
+            protocol,
+            hidden=hidden,
+            criterion=criterion,
+            split=_split(split),
+            interval=compared.interval,
+            power=judged_power,
+        )
+    except StatisticError as error:
+        raise ConfigError(str(error)) from None
+    return Advice(
+        protocol=protocol,
+        criterion=criterion,
+        effect=compared.effect,
+        width=width,
+        hidden=hidden,
+        num_parameters=num_parameters(width, hidden),
+        **size._asdict(),
+        split=split,
+        interval=compared.interval,
+        seeds=compared.differences or None,
+        alpha=alpha,
+        power=power,
+        smallest_n=smallest_n,
+    )
+
+
+def _split(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(":"))
+    except ValueError:
+        raise ConfigError(f"--split {text}: use shares such as 4:1:1, training first") from None
 
 
 def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
@@ -140,6 +269,25 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
         num_items=num_items,
         discordance="counted" if counted else "independent",
     )
+
+
+def given_comparison(effect: float | None, shares: tuple[float, float] | None) -> Comparison:
+    """Return a comparison without pilots, from its effect, the shares of discordant passages, or both.
+
+    Args:
+        shares: Of passages that only the second and only the first configuration gets right.
+
+    Raises:
+        ConfigError: Nothing is given, or the two do not fit.
+    """
+    difference = None if shares is None else shares[0] - shares[1]
+    if effect is None and difference is None:
+        raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
+    if effect is not None and difference is not None and abs(abs(effect) - abs(difference)) > _BY_HAND:
+        reason = f"--p01 and --p10 differ by {difference:.6g}, the effect is {effect:.6g}"
+        raise ConfigError(f"{reason}: they describe two comparisons")
+    size = effect if effect is not None else difference or 0.0
+    return Comparison(size, {}, None, {} if shares is None else {"": shares}, None, "given")
 
 
 def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:

@@ -22,6 +22,7 @@ from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
+from poolbench_corpora.probing.word_order import moved_span, without_order
 from poolbench_driver import waiting
 from poolbench_driver.assemble import assemble, rank_rows
 from poolbench_driver.cli.planning import plan_data
@@ -33,13 +34,14 @@ from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
+from poolbench_driver.stages import probing_sets
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed, chosen_sets, plan, strategies_of
 from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
 from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.rows import entrant_of
-from poolbench_driver.suites.holmes.thinning import moved_span, thinned, without_order
+from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
@@ -103,7 +105,7 @@ def test_a_strategy_that_reads_token_counts_is_refused() -> None:
 
 
 def test_every_text_is_read_once_and_every_set_is_probed_at_each_entrant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SHARD", 300)
+    monkeypatch.setattr(probing_sets, "SHARD", 300)
     made = planned(strategies=("A1_mean", "P1_last_token"), layers=("embedding", "final"))
     shards = [made.local[task.inputs["passages"]].build() for task in made.tasks.values() if task.kind == EXTRACT.kind]
     texts = [set(shard["text"].to_pylist()) for shard in shards]
@@ -220,7 +222,7 @@ def test_entrants_of_two_models_stand_on_one_board() -> None:
 def test_keys_of_a_set_do_not_depend_on_the_other_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards do: another choice of sets, or of their size, cuts the passages elsewhere."""
     alone, beside = planned(sets=("planted-pos",)), planned()
-    monkeypatch.setattr(planning, "SHARD", 100)
+    monkeypatch.setattr(probing_sets, "SHARD", 100)
     cut = planned()
     read = [{key for task in each.tasks.values() if task.kind == EXTRACT.kind for key in task.outputs.values()}
             for each in (alone, beside, cut)]  # fmt: skip
@@ -322,7 +324,25 @@ def test_the_words_of_a_text_are_shuffled_alike_in_all_sets() -> None:
     assert len(after) <= len(before) and after != before
 
 
-@pytest.mark.parametrize("later", [{"control": []}, {"recipe": "released"}])
+def test_probes_with_a_hidden_layer_have_keys_and_names_of_their_own() -> None:
+    linear, deep = planned(), planned(hidden=64)
+    assert deep.probes.keys() == linear.probes.keys()
+    for at, keys in linear.probes.items():
+        assert not set(keys.values()) & set(deep.probes[at].values())
+    probes = [steps.TASK.params_of(task) for task in deep.tasks.values() if task.kind == steps.TASK.kind]
+    assert {probe.hidden for probe in probes} == {64}
+    assert {entrant_of(deep.scope, at) for at in deep.probes} == {"demo A1_mean final MLP 64"}
+    assert {entrant_of(linear.scope, at) for at in linear.probes} == {"demo A1_mean final"}
+
+
+def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
+    with pytest.raises(ConfigError, match="linear; leave one out"):
+        load_run_config(None, {"suite": "holmes", "hidden": 64, "protocol": "published"})
+    with pytest.raises(ConfigError, match="hidden"):
+        load_run_config(None, {"suite": "holmes", "hidden": 0})
+
+
+@pytest.mark.parametrize("later", [{"control": []}, {"recipe": "released"}, {"hidden": None}])
 def test_later_settings_leave_the_names_of_runs(later: dict[str, Any]) -> None:
     config = {"suite": "holmes", "preset": "demo"}
     assert run_id(load_run_config(None, config)) == run_id(load_run_config(None, config | later))

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 
 from poolbench.config import asset_path, resolve_model
 
+pytestmark = pytest.mark.slow
+
 FOLDER = FILE.parent
 MODEL = str(asset_path("demo_lm"))
 

@@ -11,6 +11,8 @@ from recipes.saes.synthetic.world import World
 
 from poolbench_extractor.features import coordinates
 
+pytestmark = pytest.mark.slow
+
 #: Scores by protocol and metric that the true features win, of `SCORES`.
 WON = {
     *((protocol, "ce.contrastive.excess") for protocol in ("published", "corrected")),

@@ -23,6 +23,8 @@ from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.load import load_decoder
 
+pytestmark = pytest.mark.slow
+
 WIDTH, NUM_TRUE, ACTIVE = 16, 24, 3
 PLAN = Plan(("relu", "topk", "jumprelu"), (32,), ACTIVE, 300 * 1024, 0.0, "float32")
 HOOK = "blocks.2.hook_resid_post"

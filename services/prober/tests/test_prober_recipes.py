@@ -15,17 +15,10 @@ from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
 from poolbench_prober.probing.models import Problem
-from poolbench_prober.probing.published import (
-    PAPER,
-    RECIPES,
-    RELEASED,
-    Schedule,
-    cross_entropy,
-    cross_entropy_of_softmax,
-    fit,
-    smooth_l1,
-    train_probe,
-)
+from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit, train_probe
+from poolbench_prober.probing.training import Schedule, cross_entropy, cross_entropy_of_softmax, smooth_l1
+
+pytestmark = pytest.mark.slow
 
 PARAMS = {name: TaskParams(protocol=name, compression=False, num_bootstrap=0) for name in RECIPES}
 
@@ -127,8 +120,9 @@ def test_from_the_same_draws_every_step_is_that_of_pytorch(classes, recipe):
     given = problem(1, classes, recipe=recipe)
     ours = train_probe(given, RECIPES[recipe])
     weight, bias, best = torch_probe(given, RECIPES[recipe], Draws(1))
-    np.testing.assert_allclose(ours.parameters_DK[:-1].T, weight, atol=2e-5)
-    np.testing.assert_allclose(ours.parameters_DK[-1], bias, atol=2e-5)
+    (layer,) = ours.layers
+    np.testing.assert_allclose(layer[:-1].T, weight, atol=2e-5)
+    np.testing.assert_allclose(layer[-1], bias, atol=2e-5)
     assert min(ours.dev_losses) == pytest.approx(best, abs=1e-6)
 
 

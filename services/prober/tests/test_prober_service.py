@@ -453,6 +453,9 @@ def test_http_probe_takes_classes_and_real_values(client, labels, task, metric):
     answer = client.post("/probe", json=request, headers=HEADERS).json()
     assert answer["task"] == task
     assert {row["metric"]: row["value"] for row in answer["measures"]}[metric] > 0.5
+    deep = {**request, "task": task, "task_params": {"num_bootstrap": 10, "hidden": 8}}
+    answer = client.post("/probe", json=deep, headers=HEADERS).json()
+    assert {row["metric"]: row["value"] for row in answer["measures"]}[metric] > 0.5
     named = client.post("/probe", json={**request, "task": "concept"}, headers=HEADERS).json()
     assert "labels must be 0 or 1" in named["error"]["message"]
 
@@ -508,6 +511,8 @@ def test_http_direction(client):
         ("/probe", body(task_params={"seeds": [1]}), 400, "task_params do not belong to a concept"),
         ("/probe", body(task="classification", params={"folds": 3}), 400, "params do not belong to a classification"),
         ("/probe", body(task="classification", task_params={"c_values": [-1]}), 422, "c_values.0"),
+        ("/probe", body(task="classification", task_params={"hidden": 0}), 422, "task_params.hidden"),
+        ("/probe", body(task="regression", task_params={"hidden": 4, "protocol": "paper"}), 422, "paper are linear"),
         (
             "/probe",
             body(task="classification", words=["a"] * 40, task_params={"control": "permuted"}),

@@ -10,10 +10,14 @@ from poolbench_corpora.probing.data import (
     PROBING_PASSAGES,
     ProbingData,
     as_passages,
+    example_rows,
     passage_id,
     passages_of,
     probing_data,
+    seeded_groups,
     shared_passages,
+    with_splits,
 )
 from poolbench_corpora.probing.importing import import_senteval, import_suite
 from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
+from poolbench_corpora.probing.word_order import without_order

@@ -3,7 +3,9 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -188,6 +190,55 @@ def _instances(definition: ProbingSet, samples: Iterable[Sample]) -> pa.Table:
         for sample in samples
     ]
     return pa.Table.from_pylist(rows, schema=PROBING_INSTANCES)
+
+
+#: Rows of the instances of each group.
+_Groups = dict[str, list[dict[str, Any]]]
+
+
+def seeded_groups(data: ProbingData, seed: int) -> tuple[_Groups, dict[str, list[str]]]:
+    """Return the instances of each group, and the groups by the label of their first instance in a seeded order."""
+    groups: _Groups = {}
+    for row in data.instances.to_pylist():
+        groups.setdefault(row["group"], []).append(row)
+    by_label: dict[str, list[str]] = {}
+    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
+        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+    return groups, dict(sorted(by_label.items()))
+
+
+def with_splits(data: ProbingData, seed: int) -> ProbingData:
+    """Return a set whose source gives no splits with drawn ones: of every ten groups one for dev, two for test.
+
+    Groups are counted label after label, so that all splits have the labels of the whole. In an order that takes turns,
+    dev would have one of two labels and test one of five, where the groups are named after their labels.
+    """
+    if any(data.instances["split"].to_pylist()):
+        return data
+    _, by_label = seeded_groups(data, seed)
+    split_of = {
+        name: {3: "test", 6: "dev", 8: "test"}.get(number % 10, "train")
+        for number, name in enumerate(chain.from_iterable(by_label.values()))
+    }
+    rows = [{**row, "split": split_of[row["group"]]} for row in data.instances.to_pylist()]
+    return replace(data, instances=pa.Table.from_pylist(rows, data.instances.schema))
+
+
+def example_rows(data: ProbingData) -> Iterator[dict[str, object]]:
+    """Yield the examples of a set: id, text, the spans that are read where these are not the whole text, and label.
+
+    The second of a pair has `second_text` and `second_spans`.
+    """
+    passages = {row["passage_id"]: row for row in data.passages.to_pylist()}
+    for instance in data.instances.to_pylist():
+        row: dict[str, object] = {"id": instance["instance_id"]}
+        for prefix, side in (("", "first"), ("second_", "second")):
+            pieces = [passages[name] for name in instance[side]]
+            spans = [[piece["span"]["start"], piece["span"]["end"]] for piece in pieces]
+            row |= {f"{prefix}text": piece["text"] for piece in pieces[:1]}
+            if pieces and spans != [[0, len(pieces[0]["text"])]]:
+                row[f"{prefix}spans"] = spans
+        yield row | {"label": instance["value"] if instance["label"] is None else instance["label"]}
 
 
 def as_passages(definition: ProbingSet, data: ProbingData, seed: int = 0) -> dict[str, pa.Table]:

@@ -55,6 +55,33 @@ def validate(
     return validate_folder(folder, concepts, as_json=as_json)
 
 
+@app.command()
+def examples(
+    sets: Annotated[str, typer.Argument(help="Ids of probing sets, or patterns such as ewt-*, with commas.")],
+    output: Annotated[Path, typer.Option(help="JSONL file to write.")],
+    corpus: Annotated[str, typer.Option(help="planted, real, or a folder of definitions.")] = "planted",
+    seed: Annotated[int, typer.Option(help="Seed that chooses examples where a set has more than it may have.")] = 0,
+) -> None:
+    """Write the examples of probing sets by id, such as to compute vectors of them elsewhere (--vectors)."""
+    import json
+
+    from poolbench.errors import CorpusError
+    from poolbench_corpora.probing import example_rows
+    from poolbench_driver.config import CorpusSource
+    from poolbench_driver.corpora.sources import NamedSets, chosen_sets
+
+    catalogue, chosen = chosen_sets(NamedSets(tuple(sets.split(",")), CorpusSource(source=corpus)))
+    data, notes = catalogue.read_all(chosen, seed)
+    for note in notes:
+        typer.echo(str(note), err=True)
+    if not data:
+        raise CorpusError(f"none of {sets} can be read")
+    rows = [json.dumps(row, ensure_ascii=False) for set_data in data.values() for row in example_rows(set_data)]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("\n".join(rows) + "\n", "utf-8")
+    typer.echo(f"{output}: {len(rows):,} examples of {len(data)} set{'s' if len(data) > 1 else ''}")
+
+
 @app.command("import")
 def import_(
     source: Annotated[

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,16 +17,19 @@ from poolbench.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import Answers
-    from poolbench_driver.pilots import Comparison, Power
+    from poolbench_driver.pilots import Advice, Comparison
 
-#: Effects below this are 0 but for the rounding of a mean.
-_ROUNDING = 1e-12
-#: Power at which a comparison counts as decided; and that of two that differ as often one way as the other.
-_SUFFICIENT, _NO_POWER = 0.8, {"power": 0.0, "type_m": None, "type_s": None}
+#: Power at which a comparison counts as decided.
+_SUFFICIENT = 0.8
+#: What an effect is a difference of, by criterion; pilots are of the first.
+_EFFECTS = {
+    "accuracy": "accuracies",
+    "control": "selectivities",
+    "code-length": "code lengths, as shares of the uniform code's",
+}
+_OF_PILOTS = "accuracy"
 #: Half of the last digit of a number that is printed with four decimals.
 _HALF_A_DIGIT = Fraction(1, 2 * 10**4)
-#: Largest difference between an effect and the shares of discordant passages that rounding by hand explains.
-_BY_HAND = 5e-3
 
 
 def _fraction(text: str) -> Fraction:
@@ -34,7 +38,7 @@ def _fraction(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         raise ConfigError(f"--effect {text}: a number or a fraction such as 42/320 is needed") from None
     if abs(effect) > 1:
-        raise ConfigError(f"--effect {text}: a difference of accuracies goes from -1 to 1")
+        raise ConfigError(f"--effect {text}: a difference goes from -1 to 1")
     return effect
 
 
@@ -55,9 +59,15 @@ def plan_data(
         typer.Option(
             metavar="<number>",
             parser=_fraction,
-            help="Difference of mean accuracies, in place of pilots: a number, or a fraction such as 42/320.",
+            help="Difference of means, in place of pilots: a number, or a fraction such as 42/320.",
         ),
     ] = None,
+    hidden: Annotated[
+        int | None, typer.Option(min=1, help="Units of the probes' hidden layer; none if linear.")
+    ] = None,
+    criterion: Annotated[
+        str, typer.Option(help="What the effect is a difference of: accuracy, control (selectivity) or code-length.")
+    ] = "accuracy",
     protocol: Annotated[str, typer.Option(help="published or corrected.")] = "corrected",
     split: Annotated[str, typer.Option(help="Shares of training, development and test passages.")] = "4:1:1",
     n: Annotated[int | None, typer.Option("--n", help="Test passages available, for the power.")] = None,
@@ -77,7 +87,15 @@ def plan_data(
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
     if pilots and not any(map(_is_file, pilots)):
-        beside_runs = {"--width": width, "--effect": effect, "--n": n, "--p01": p01, "--p10": p10}
+        beside_runs = {
+            "--width": width,
+            "--effect": effect,
+            "--n": n,
+            "--p01": p01,
+            "--p10": p10,
+            "--hidden": hidden,
+            "--criterion": None if criterion == _OF_PILOTS else criterion,
+        }
         if unread := [name for name, value in beside_runs.items() if value is not None]:
             raise ConfigError(f"{', '.join(unread)}: the answers of runs say this; leave it out")
         rows, pair = _of_runs(pilots, output, compare, with_entrant, alpha)
@@ -87,45 +105,32 @@ def plan_data(
         return
     if compare is not None or with_entrant is not None:
         raise ConfigError("--compare and --with name entrants of runs: give a run, or two")
-    from poolbench.statistics.inputs import StatisticError
-    from poolbench.statistics.training_size import recommend_training_size, required_training_size
+    from poolbench_driver.pilots import advise
 
     if not width:
         raise ConfigError("--width is missing: the width of the vectors that the probes read")
     if min(width) < 1:
         raise ConfigError(f"--width {min(width)}: a width is at least 1")
-    largest = max(width)
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
-    compared = _compared(pilots, effect)
-    power = _power(compared, p01, p10, n, alpha)
-    size = (None if effect is None else float(effect)) if compared is None else compared.effect
-    if compared is None and p01 is not None and p10 is not None:
-        shares = p01 - p10
-        if size is not None and abs(abs(size) - abs(shares)) > _BY_HAND:
-            raise ConfigError(
-                f"--p01 and --p10 differ by {shares:.6g}, the effect is {size:.6g}: they describe two comparisons"
-            )
-        size = shares if size is None else size
-    if size is None:
-        raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
-    interval = None if compared is None else compared.interval
-    judged = _judged_power(compared, power, n)
-    try:
-        advice = recommend_training_size(size, largest, protocol, split=_shares(split), interval=interval, power=judged)
-    except StatisticError as error:
-        raise ConfigError(str(error)) from None
-    answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **advice._asdict()}
-    answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
-    answer |= {"alpha": alpha, "power": power and asdict(power)}
-    answer["smallest_n"] = _smallest_n(compared, p01, p10, alpha)
+    if criterion in _EFFECTS and criterion != _OF_PILOTS and (pilots or (p01, p10, n) != (None, None, None)):
+        reason = (
+            f"pilots, --p01, --p10 and --n are of accuracies; give --effect, the difference of {_EFFECTS[criterion]}"
+        )
+        raise ConfigError(f"--criterion {criterion}: {reason}")
+    compared = _compared(pilots, effect, p01, p10)
+    advised = partial(
+        advise, width=max(width), hidden=hidden, criterion=criterion, protocol=protocol, split=split, n=n, alpha=alpha
+    )
+    advice = advised(compared)
+    answer = asdict(advice)
     if effect is not None and _may_be_rounded(effect):
         ends = (abs(effect) + _HALF_A_DIGIT, abs(effect) - _HALF_A_DIGIT)
-        sizes = [required_training_size(float(end), largest, protocol) for end in ends]
+        sizes = [advised(replace(compared, effect=float(end))).num_train for end in ends]
         answer["if_rounded"] = sizes
         note = f"effects of {float(ends[1]):.5f} to {float(ends[0]):.5f} print as {float(effect):.4f}"
         typer.echo(f"{note}: bounds of {sizes[0]:,} to {sizes[1]:,}; write a fraction such as 42/320", err=True)
-    typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
+    typer.echo(json.dumps(answer, indent=1)) if as_json else _print(advice)
 
 
 def _is_file(pilot: str) -> bool:
@@ -142,7 +147,6 @@ def _of_runs(
         ConfigError, UnknownNameError: For more than two runs, an entrant that is not there, or one with itself.
         InputError: The two have no test item in common.
     """
-    from poolbench.statistics.mcnemar import mcnemar_size
     from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pilots import compare_answers
     from poolbench_driver.records import find_run
@@ -155,19 +159,11 @@ def _of_runs(
     second = _entrant(answers[-1], runs[-1].id, with_entrant, {first} if len(runs) == 1 else set())
     if len(runs) == 1 and first == second:
         raise ConfigError(f"{first} is compared with itself; name another entrant by --with")
-    rows = list[dict[str, Any]]()
-    for block, by_entrant in answers[0].items():
-        one, other = by_entrant.get(first, {}), answers[-1].get(block, {}).get(second, {})
-        if not one.keys() & other.keys():
-            continue
-        compared = compare_answers(one, other)
-        (p01, p10), n = compared.shares["0"], compared.num_items or 0
-        power = compared.power(n, alpha)
-        rows.append(
-            {"on": block, "n": n, "difference": compared.effect, "p01": p01, "p10": p10}
-            | ({name: getattr(power, name) for name in _NO_POWER} if power else _NO_POWER)
-            | {"smallest_n": mcnemar_size([(p01, p10)], alpha=alpha)}
-        )
+    rows = [
+        {"on": block, **compare_answers(one, other).row(alpha)}
+        for block, by_entrant in answers[0].items()
+        if (one := by_entrant.get(first, {})).keys() & (other := answers[-1].get(block, {}).get(second, {})).keys()
+    ]
     if not rows:
         raise InputError(f"{first} and {second} have no test item in common: compare runs on the same sets and seed")
     return rows, {"first": f"{runs[0].id}: {first}", "second": f"{runs[-1].id}: {second}"}
@@ -215,118 +211,74 @@ def _may_be_rounded(effect: Fraction) -> bool:
     return 10**4 % effect.denominator == 0 and 10**3 % effect.denominator != 0
 
 
-def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
-    """Return the power that a recommendation uses: seeds that contradict the effect have none.
+def _compared(
+    pilots: Sequence[str] | None, effect: Fraction | None, p01: float | None, p10: float | None
+) -> Comparison:
+    """Return the comparison of two pilot files, or the one that the options describe; shares replace those of files."""
+    from poolbench_driver.pilots import compare_pilots, given_comparison, read_pilot
 
-    It is 0 if the pilots differ, but in every seed as often one way as the other.
-    """
-    if power is not None and power.seeds and compared is not None:
-        return fmean(
-            seed_power * (compared.differences[seed] * compared.effect > 0) for seed, seed_power in power.seeds.items()
-        )
-    if power is not None:
-        return power.power
-    if compared is None or not _undecided(compared.interval) or abs(compared.effect) < _ROUNDING:
-        return None
-    if n is None and compared.num_items is None:
-        raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, to judge the power")
-    return 0.0
-
-
-def _undecided(interval: tuple[float, float] | None) -> bool:
-    return interval is not None and interval[0] <= 0 <= interval[1]
-
-
-def _compared(pilots: list[str] | None, effect: Fraction | None) -> Comparison | None:
-    from poolbench_driver.pilots import compare_pilots, read_pilot
-
+    if (p01 is None) != (p10 is None):
+        raise ConfigError("--p01 and --p10 belong together")
+    shares = None if p01 is None or p10 is None else (p01, p10)
     if not pilots:
-        return None
+        return given_comparison(None if effect is None else float(effect), shares)
     if effect is not None:
         raise ConfigError("give pilot files or --effect, not both")
     if len(pilots) != 2:
         raise ConfigError(f"a comparison needs two pilot files, got {len(pilots)}")
-    return compare_pilots(*(read_pilot(Path(pilot)) for pilot in pilots))
+    compared = compare_pilots(*(read_pilot(Path(pilot)) for pilot in pilots))
+    return compared if shares is None else replace(compared, shares={"": shares}, num_items=None, discordance="given")
 
 
-def _power(
-    compared: Comparison | None, p01: float | None, p10: float | None, n: int | None, alpha: float
-) -> Power | None:
-    """Return power from the given shares, else from the pilots; None if the number of test passages is unknown."""
-    from poolbench_driver.pilots import power_at
-
-    if (p01 is None) != (p10 is None):
-        raise ConfigError("--p01 and --p10 belong together")
-    if p01 is not None and p10 is not None:
-        return None if n is None else power_at(p01, p10, n, alpha)
-    if compared is None and n is not None:
-        raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
-    passages = n if n is not None or compared is None else compared.num_items
-    return None if compared is None or passages is None else compared.power(passages, alpha)
-
-
-def _smallest_n(compared: Comparison | None, p01: float | None, p10: float | None, alpha: float) -> int | None:
-    """Return the test passages with a power of .8, by given shares or pilots; None without either, or at no size."""
-    from poolbench.statistics.mcnemar import mcnemar_size
-
-    shares = list(compared.shares.values()) if compared is not None else []
-    if p01 is not None and p10 is not None:
-        shares = [(p01, p10)]
-    try:
-        return mcnemar_size(shares, alpha=alpha) if shares else None
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(":"))
-    except ValueError:
-        raise ConfigError(f"--split {text}: use shares such as 4:1:1, training first") from None
-
-
-def recommendation(answer: Mapping[str, Any]) -> str:
+def recommendation(advice: Advice) -> str:
     """Return the answer in one sentence."""
-    if answer["num_train"] is None:
-        return f"No size is recommended: {answer['reason']}."
-    amount, enough = f"{answer['num_train']:,} training passages, {answer['num_total']:,} in all", answer["smallest_n"]
-    if answer["protocol"] == "published":
-        return f"Take {amount}: the published bound. It counts fewer probes than there are, so it guarantees nothing."
+    if advice.num_train is None:
+        return f"No size is recommended: {advice.reason}."
+    amount = f"{advice.num_train:,} training passages, {advice.num_total:,} in all"
+    if advice.protocol == "published":
+        bound = (
+            "the published bound" if advice.criterion == _OF_PILOTS else "a bound with the published count of probes"
+        )
+        return f"Take {amount}: {bound}. It counts fewer probes than there are, so it guarantees nothing."
+    if advice.smallest_n:
+        test = f": {advice.smallest_n:,} test passages have a power of .8."
+    elif advice.criterion == _OF_PILOTS:
+        test = " (--p01 and --p10, or two pilot files)."
+    else:
+        test = f", which is that of accuracies (without --criterion {advice.criterion})."
     return (
         f"The bound is {amount}. It holds for any data, so that it is an upper bound that no data set meets: take what "
-        "there is, and judge the comparison by its power"
-        + (f": {enough:,} test passages have a power of .8." if enough else " (--p01 and --p10, or two pilot files).")
+        f"there is, and judge the comparison by its power{test}"
     )
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(advice: Advice) -> None:
     """Print the recommendation, then the answer as a table of two columns."""
     from poolbench_driver.cli.tables import print_table
 
-    typer.echo(recommendation(answer))
-    size = answer["num_train"]
+    typer.echo(recommendation(advice))
+    size = advice.num_train
     lines = {
-        "protocol": answer["protocol"],
-        "effect (difference of accuracies)": f"{answer['effect']:.5g}",
-        "width": answer["width"],
-        "training passages": f"{size:,}" if size is not None else f"none ({answer['status']}): {answer['reason']}",
+        "protocol": advice.protocol,
+        f"effect (difference of {_EFFECTS[advice.criterion]})": f"{advice.effect:.5g}",
+        "width": advice.width,
+        "parameters of a probe": f"{advice.num_parameters:,}",
+        "training passages": f"{size:,}" if size is not None else f"none ({advice.status}): {advice.reason}",
     }
     if size is not None:
-        lines[f"passages in all, split {answer['split']}"] = f"{answer['num_total']:,}"
-    if answer["interval"]:
-        low, high = answer["interval"]
-        lines[f"95 % interval over {len(answer['seeds'])} seeds"] = f"{low:.4f} to {high:.4f}"
-    elif answer["seeds"]:
+        lines[f"passages in all, split {advice.split}"] = f"{advice.num_total:,}"
+    if advice.interval:
+        low, high = advice.interval
+        lines[f"95 % interval over {len(advice.seeds or ())} seeds"] = f"{low:.4f} to {high:.4f}"
+    elif advice.seeds:
         lines["95 % interval over seeds"] = "none: the pilots have one seed"
-    if power := answer["power"]:
-        num_seeds = len(power["seeds"] or ())
+    if power := advice.power:
+        num_seeds = len(power.seeds or ())
         of_seeds = f"mean of {num_seeds} seeds, " if num_seeds > 1 else ""
-        lines[f"power at {power['n']:,} test passages"] = (
-            f"{power['power']:.4f} ({of_seeds}discordance {power['discordance']})"
-        )
-        if power["type_m"] is not None:
-            lines["type-M error (exaggeration if significant)"] = f"{power['type_m']:.4f}"
-            lines["type-S error (wrong sign if significant)"] = f"{power['type_s']:.2g}"
-    if answer["smallest_n"] is not None:
-        lines["smallest number of test passages with a power of .8"] = f"{answer['smallest_n']:,}"
+        lines[f"power at {power.n:,} test passages"] = f"{power.power:.4f} ({of_seeds}discordance {power.discordance})"
+        if power.type_m is not None:
+            lines["type-M error (exaggeration if significant)"] = f"{power.type_m:.4f}"
+            lines["type-S error (wrong sign if significant)"] = f"{power.type_s:.2g}"
+    if advice.smallest_n is not None:
+        lines["smallest number of test passages with a power of .8"] = f"{advice.smallest_n:,}"
     print_table([{"quantity": name, "value": value} for name, value in lines.items()], ("quantity", "value"))

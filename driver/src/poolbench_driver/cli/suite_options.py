@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from inspect import get_annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from poolbench.errors import ConfigError
+
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from poolbench_driver.config import RunConfig
     from poolbench_driver.contract.suite import Suite
 
@@ -24,17 +29,45 @@ def named_suite(args: Sequence[str]) -> str | None:
 
 
 def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
-    """Return arguments with `--set` in place of options that name a setting and that the command does not have."""
-    fields, left, arguments = {_option(name): name for name in of.model_fields}, list(args), list[str]()
+    """Return arguments with `--set` in place of options that name a setting and that the command does not have.
+
+    An option of a list or a mapping may come several times; all its entries are one setting. Raise ConfigError for an
+    entry of a mapping without a name.
+    """
+    fields = {_option(name, field): name for name, field in of.model_fields.items()}
+    left, arguments, entries = list(args), list[str](), dict[str, list[str]]()
     while left:
         option, equals, value = left.pop(0).partition("=")
         if option in known or option not in fields or not (equals or left):
             arguments.append(option + equals + value)
             continue
-        text = value if equals else left.pop(0)
-        several = isinstance(of.model_fields[fields[option]].default, tuple) and not text.startswith("[")
-        arguments += ["--set", f"{fields[option]}={f'[{text}]' if several else text}"]
+        name, text = fields[option], value if equals else left.pop(0)
+        if isinstance(of.model_fields[name].default, tuple | dict):
+            entries.setdefault(name, []).append(text)
+        else:
+            arguments += ["--set", f"{name}={text}"]
+    for name, texts in entries.items():
+        arguments += ["--set", f"{name}={_as_yaml(of.model_fields[name], texts)}"]
     return arguments
+
+
+def _as_yaml(field: FieldInfo, texts: Sequence[str]) -> str:
+    """Return the entries of a list or a mapping as YAML: of what stands on the command line, once or several times."""
+    if isinstance(field.default, dict):
+        pairs = [text.partition("=") for text in texts]
+        if lacking := [name for name, equals, value in pairs if not (name and equals and value)]:
+            raise ConfigError(f"{lacking[0]!r}: write it as NAME=FILE")
+        return json.dumps({name: value for name, _, value in pairs})
+    if len(texts) == 1 and texts[0].startswith("["):
+        return texts[0]
+    if _extra(field).get("shown"):  # an entry has commas of its own
+        return json.dumps(texts)
+    return f"[{','.join(texts)}]"
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    """Return what a setting says of its option: `option`, its name, and `shown`, what help shows as its value."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def reads(suite: Suite[Any, Any, Any], name: str) -> bool:
@@ -59,12 +92,15 @@ def help_rows(
     names = dict.fromkeys((*(name for name in get_annotations(of) if name in of.model_fields), *of.model_fields))
     of_sections = list[tuple[str, str]]()
     for name in names:
-        option, described = _option(name), schema["properties"][name]
+        field, described = of.model_fields[name], schema["properties"][name]
+        option = _option(name, field)
         if option in others or not reads(suite, name):
             continue
         section = schema.get("$defs", {}).get(described.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
         default, value = described.get("default"), started.get(name, described.get("default"))
-        if section:
+        if form := _extra(field).get("shown"):
+            yield f"{option} <{form}>", _text(described, None)
+        elif section:
             values = {**(default or {}), **(value if isinstance(value, dict) else {})}
             inner = list(section)
             if option in shown and "source" in inner:  # `--corpus` names the source of a corpus
@@ -105,5 +141,5 @@ def _written(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _option(name: str, field: FieldInfo) -> str:
+    return str(_extra(field).get("option", f"--{name.replace('_', '-')}"))

@@ -105,8 +105,11 @@ def _describe(issue: Any, suite: Suite[Any, Any, Any]) -> str:
         return unknown_name_message(
             f"setting of {suite.id}", ".".join(place), _field_names(type(section) if section else of, place[:-1])
         )
+    message = issue["msg"].removeprefix("Value error, ")
+    if not place:  # of settings together
+        return message
     received = "" if isinstance(issue["input"], dict) else f", got {shown(issue['input'])}"
-    return f"{'.'.join(place)}: {issue['msg']}{received}"
+    return f"{'.'.join(place)}: {message}{received}"
 
 
 def _field_names(of: type[StrictModel], prefix: list[str]) -> list[str]:

@@ -39,6 +39,14 @@ class NamesSets(Protocol):
         """Return the corpus: planted, real or a folder of definitions."""
 
 
+@dataclass(frozen=True)
+class NamedSets:
+    """Ids or patterns of probing sets, and the corpus that has them."""
+
+    sets: tuple[str, ...]
+    corpus: CorpusSource
+
+
 def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
     """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
     source = config.corpus.source

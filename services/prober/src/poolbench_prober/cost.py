@@ -6,7 +6,8 @@ import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
-from poolbench.steps.prober import ProbeParams, SparseParams, TaskParams
+from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
+from poolbench_prober.probing.mlp import MOST_EPOCHS
 from poolbench_prober.probing.published import RECIPES
 
 _GIB = 2**30
@@ -78,16 +79,26 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
     """Return the cost of a task with `num_classes` classes; 1 for a regression."""
-    if params.protocol == "corrected":
+    outputs = params.hidden or num_classes  # of the layer that reads the vectors
+    if params.hidden is not None:
+        fits = MOST_EPOCHS * (1 + bool(params.control))
+    elif params.protocol == "corrected":
         fits = len(params.c_values) + 1 + bool(params.control)
     else:
         fits = RECIPES[params.protocol].schedule.num_epochs * (1 + bool(params.control))
-    coded = _BLOCKS * len(params.compression_c) if params.compression else 0
-    probes = len(params.seeds) * num_classes * (fits + coded)
-    columns = num_classes * max(1, len(params.c_values))
+    coded = _BLOCKS * len(params.compression_c) if params.compression and params.hidden is None else 0
+    probes = len(params.seeds) * outputs * (fits + coded)
+    columns = outputs * max(1, len(params.c_values))
     # A score by class holds sums for each resample and class.
     resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
     return Cost(rows, width, probes, columns, resamples)
+
+
+def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
+    """Return the cost of pilots, whose probes are fitted on all sizes."""
+    columns = num_classes * len(params.c_values)
+    probes = len(params.seeds) * params.folds * (columns if params.hidden is None else MOST_EPOCHS * params.hidden)
+    return Cost(sum(params.sizes), width, probes, columns, 0)
 
 
 def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from poolbench.errors import CellError, InputError, shown
 from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
-from poolbench.steps.roles import SplitCell
+from poolbench.steps.roles import Cell, SplitCell
 from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
@@ -31,7 +32,7 @@ from poolbench_prober.inputs.instances import instance_vectors
 from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
 from poolbench_prober.inputs.vectors import PooledVectors, common_component, without_component
-from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
+from poolbench_prober.probing import Targets, TaskProbes, pilot_answers, predictions_table, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.sparse import sparse_measures
 from poolbench_prober.tables import directions_table, measures_table, scores_table
@@ -47,6 +48,7 @@ class ProberService:
         self.handlers: dict[str, Handler] = {
             steps.PROBE.kind: self.probe,
             steps.TASK.kind: self.task,
+            steps.PILOT.kind: self.pilot,
             steps.LAYERS.kind: self.layers,
             steps.VALENCE.kind: self.valence,
             steps.CONTRAST.kind: self.contrast,
@@ -107,13 +109,7 @@ class ProberService:
         cells = sorted({cell for family in families for _, cell in family.among(io.missing)})
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.task} {cell.strategy}/{cell.layer}")
-            all_shards = steps.TASK_VECTORS.among(task.inputs)
-            # In the order of their keys, so that the names of shards play no part.
-            shards = sorted((task.inputs[role], role) for role, at in all_shards if at[:2] == cell)
-            try:
-                vectors = instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
-            except InputError as error:  # shards that do not fit fail only their own cell
-                vectors = PooledVectors.failed(len(targets.ids), 1, error)
+            vectors = _task_vectors(io, task, targets, cell)
             classes = 1 if targets.is_regression else len(targets.classes)
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             probes = TaskProbes.of(targets, vectors, params)
@@ -121,6 +117,17 @@ class ProberService:
                 io.write_table(steps.PREDICTIONS(*cell), predictions_table(probes))
             if steps.MEASURES(*cell) in io.missing:
                 io.write_table(steps.MEASURES(*cell), measures_table(task_measures(probes)))
+            self._num_cells += 1
+
+    def pilot(self, task: Task, io: TaskIO) -> None:
+        """Write which test instances the probes of every missing cell get right."""
+        params = steps.PILOT.params_of(task)
+        targets = Targets.from_table(io.table(steps.INSTANCES()))
+        for role, cell in steps.ANSWERS.among(io.missing):
+            vectors = _task_vectors(io, task, targets, cell)
+            cost.of_pilot(vectors.width, len(targets.classes), params).require(cost.TASK)
+            what = f"{params.task} {cell.strategy}/{cell.layer}"
+            io.write_table(role, pilot_answers(targets, vectors, params, partial(io.progress, note=what)))
             self._num_cells += 1
 
     def valence(self, task: Task, io: TaskIO) -> None:
@@ -259,6 +266,17 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: 
         vectors = PooledVectors.failed(len(passages.ids), width, error)
     role = steps.COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
+
+
+def _task_vectors(io: TaskIO, task: Task, targets: Targets, cell: Cell) -> PooledVectors:
+    """Return the vectors of the instances of a task at a cell, from its shards in the order of their keys."""
+    all_shards = steps.TASK_VECTORS.among(task.inputs)
+    # By key, so that the names of shards play no part.
+    shards = sorted((task.inputs[role], role) for role, at in all_shards if at[:2] == cell)
+    try:
+        return instance_vectors(targets.parts or (), (io.table(role) for _, role in shards))
+    except InputError as error:  # shards that do not fit fail only their own cell
+        return PooledVectors.failed(len(targets.ids), 1, error)
 
 
 def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:

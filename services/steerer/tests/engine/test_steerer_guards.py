@@ -17,6 +17,8 @@ from poolbench_steerer.errors import BankFullError
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.plugin.spec import Edit, Steering
 
+pytestmark = pytest.mark.slow
+
 NOT_CAPTURED = pytest.mark.skipif(torch.cuda.is_available(), reason="a captured CUDA graph keeps the original op")
 STRONG = 60.0  # about the residual norm of the tiny model
 

@@ -14,6 +14,8 @@ from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.plugin.spec import Edit, Steering
 
+pytestmark = pytest.mark.slow
+
 NUM_NEW = 12
 STRONG = 60.0  # about the residual norm of the tiny model
 #: float32 products on a GPU round to TF32 in attention, so log-probabilities move by some 1e-4 with the batch.

@@ -241,6 +241,22 @@ def parts_of(table: pa.Table) -> tuple[int, str | None]:
     return int(notes[b"num_parts"]), notes[b"readout"].decode()
 
 
+#: Whether the probes of a pilot were right, one row for each seed, size, fold and test instance of the fold.
+PILOT_ANSWERS = pa.schema(
+    [
+        ("seed", pa.int64()),
+        ("size", pa.int64()),  # instances that were asked for: of training, development and test together
+        ("fold", pa.int64()),  # from 0
+        ("num_train", pa.int64()),  # instances that the probe was fitted on
+        ("num_dev", pa.int64()),  # instances that it was chosen on
+        ("instance_id", pa.string()),
+        ("right", pa.bool_()),  # null where there is no vector or no probe
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
 def predictions_schema(answer: pa.DataType) -> pa.Schema:
     """Return the schema of the predictions of a probing task, one row per seed and instance of dev or test.
 

@@ -122,15 +122,14 @@ def mcnemar_size(
     Returns:
         None if no number up to `most` is enough.
     """
-    sign = np.sign(sum(p01 - p10 for p01, p10 in shares))
-    right = [(p01, p10) for p01, p10 in shares if (p01 - p10) * sign > 0]
+    right_sign = _of_one_sign(shares)
     if not 0 < power < 1:
         raise ValueError(f"a power lies between 0 and 1, got {power}")
-    if len(right) <= power * len(shares):
+    if len(right_sign) <= power * len(shares):
         return None
 
     def is_enough(n: int) -> bool:
-        return sum(mcnemar_power(*pair, n, alpha).power for pair in right) >= power * len(shares)
+        return sum(mcnemar_power(*pair, n, alpha).power for pair in right_sign) >= power * len(shares)
 
     enough = 1
     while not is_enough(enough):
@@ -138,3 +137,14 @@ def mcnemar_size(
             return None
         enough = min(8 * enough, most)
     return bisect_left(range(enough), True, lo=1, key=is_enough)
+
+
+def mean_power(shares: Sequence[tuple[float, float]], n: int, alpha: float = 0.05) -> float:
+    """Return the mean power over several pilots at `n` passages; arguments as those of `mcnemar_size`."""
+    return sum(mcnemar_power(*pair, n, alpha).power for pair in _of_one_sign(shares)) / len(shares)
+
+
+def _of_one_sign(shares: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the pilots whose difference has the sign of all together; the others have no power."""
+    sign = np.sign(sum(p01 - p10 for p01, p10 in shares))
+    return [(p01, p10) for p01, p10 in shares if (p01 - p10) * sign > 0]

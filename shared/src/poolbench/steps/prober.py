@@ -52,6 +52,7 @@ class OfShard(NamedTuple):
 INSTANCES = Role("instances", Single)
 TASK_VECTORS = Role("vectors/{strategy}/{layer}/{shard}", OfShard)
 PREDICTIONS = Role("predictions/{strategy}/{layer}", Cell)
+ANSWERS = Role("answers/{strategy}/{layer}", Cell)
 
 
 class OfReading(NamedTuple):
@@ -154,6 +155,8 @@ class TaskParams(StrictModel):
     Attributes:
         task: Name of the task, for messages.
         protocol: `corrected`: converged probes; `released`, `paper`: how the code of Holmes, or its paper, trains them.
+        hidden: Units of the hidden layer of the probe; None for a linear probe. Only with protocol `corrected`. C and
+            tolerance are those of linear probes.
         float16: Whether vectors are rounded to float16 first, as the released code does with those of texts.
         seeds: Seeds of splits, control labels, shuffles and resamples; a value is the mean over them. 0 to 4 by default
             in the published protocols.
@@ -162,6 +165,7 @@ class TaskParams(StrictModel):
         control: Control task behind the selectivity: `permuted` (within train; in the published protocols over all
             splits) or `word_type`; None leaves it out.
         compression: Whether code lengths are computed. Groups stay whole in their shuffle, blocks and inner folds.
+            Probes with a hidden layer have none: their rows are null, with the reason.
         compression_c: Inverse regularisations that each block of the online code chooses from.
         num_bootstrap: Resamples of the groups of the test split.
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
@@ -169,6 +173,7 @@ class TaskParams(StrictModel):
 
     task: Label = ""
     protocol: TaskProtocol = "corrected"
+    hidden: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     float16: Flag = False
     seeds: Seeds = Field(default=(0,), min_length=1)
     c_values: Regularisations = (0.01, 0.1, 1.0, 10.0)
@@ -187,9 +192,56 @@ class TaskParams(StrictModel):
             return {"seeds": PUBLISHED_SEEDS, **values}
         return values
 
+    @model_validator(mode="after")
+    def _hidden_is_ours(self) -> Self:
+        """Refuse a hidden layer in the published protocols, whose probes are linear."""
+        if self.hidden is not None and self.protocol != "corrected":
+            raise ValueError(
+                f"hidden is {self.hidden}: the probes of protocol {self.protocol} are linear; leave it out"
+            )
+        return self
+
     def choices(self, num_dev: int) -> tuple[float, ...]:
         """Return the values of C that a probe is fitted with: all where there are dev instances to choose on."""
         return self.c_values if num_dev >= 2 and self.c_values else (self.primary_c,)
+
+
+class PilotParams(StrictModel):
+    """Parameters of `prober.pilot`; each of them changes the answers. Those that a task has as well mean the same.
+
+    Attributes:
+        task: Name of the task, for messages.
+        seeds: Seeds of samples, folds and noise. Two pilots with the same instances and seeds are paired.
+        sizes: Instances of each sample, of training, development and test together; a smaller sample is part of a
+            larger one.
+        folds: Folds in rotation: each is test once, the next one development, the others training. 1: the split that
+            the instances have, or one that the seed draws, 70 : 10 : 20.
+        hidden: Units of the hidden layer of the probe; None for a linear one.
+        noise: Standard deviation of normal noise that is added to every number of a vector.
+        label_noise: Share of the labels of training and development that another class replaces.
+        c_values: Inverse regularisations that a linear probe chooses from on development.
+        tolerance: Gradient norm over its value at zero weights at which a linear probe has converged.
+    """
+
+    task: Label = ""
+    seeds: Seeds = Field(default=(0, 1, 2, 3, 4), min_length=1)
+    sizes: Annotated[tuple[Annotated[Whole, Field(ge=1, le=100_000_000)], ...], Field(min_length=1, max_length=20)]
+    folds: Whole = Field(default=6, ge=1, le=100)
+    hidden: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    noise: Real = Field(default=0.0, ge=0, le=1e6)
+    label_noise: Real = Field(default=0.0, ge=0, le=1)
+    c_values: Regularisations = Field(default=(0.01, 0.1, 1.0, 10.0), min_length=1)
+    tolerance: Real = Field(default=1e-5, ge=1e-12, le=1e-5)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        """Refuse a repeated seed or size: it would count twice in a mean."""
+        for name in ("seeds", "sizes"):
+            if len(set(values := getattr(self, name))) < len(values):
+                raise ValueError(f"{name} {list(values)}: name each once")
+        if self.folds == 2:
+            raise ValueError("folds 2: three folds at least are needed for training, development and test; or 1")
+        return self
 
 
 class ValenceParams(StrictModel):
@@ -370,9 +422,19 @@ def _task_work(sized: Sized) -> tuple[float, str]:
     params = sized.params
     cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
     probes = f"{len(params.c_values)} values of C" if params.protocol == "corrected" else params.protocol
-    codes = ", code lengths" if params.compression else ""
+    probes = probes if params.hidden is None else f"{params.hidden} hidden units"
+    codes = ", code lengths" if params.compression and params.hidden is None else ""
     variant = f"{probes}, {params.control} control{codes}, {sized.read_width}"
     return sized.inputs[INSTANCES()].rows * len(cells) * len(params.seeds), variant
+
+
+def _pilot_work(sized: Sized) -> tuple[float, str]:
+    """Count the instances of each sample and seed, once for each probe that is fitted on them."""
+    params = sized.params
+    cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
+    probe = f"{len(params.c_values)} values of C" if params.hidden is None else f"{params.hidden} hidden units"
+    amount = sum(params.sizes) * len(cells) * len(params.seeds) * params.folds
+    return amount, f"{probe}, {sized.read_width}"
 
 
 PROBE = Step(
@@ -426,6 +488,24 @@ TASK = Step(
     label="probe tasks",
     unit="instances",
     work=_task_work,
+)
+PILOT = Step(
+    "prober.pilot",
+    1,
+    PilotParams,
+    inputs=(INSTANCES, TASK_VECTORS),
+    outputs=(
+        Output(
+            ANSWERS,
+            params_without("task"),
+            _TASK_INPUTS,
+            shape=lambda of, _: Shape(sum(of.params.sizes) * len(of.params.seeds), row_bytes=16.0),
+        ),
+    ),
+    summary="which test instances probes get right, in folds in rotation, at several sizes of a set",
+    label="pilots",
+    unit="instances",
+    work=_pilot_work,
 )
 VALENCE = Step(
     "prober.valence",
@@ -513,4 +593,6 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
-PROBER_STEPS = (PROBE, LAYERS, TASK, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
+PROBER_STEPS = (
+    PROBE, LAYERS, TASK, PILOT, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL
+)  # fmt: skip

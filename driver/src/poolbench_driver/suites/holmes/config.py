@@ -1,15 +1,15 @@
 """The settings of a run of linguistic probing."""
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
-from poolbench_driver.config import NO_FOLDER, CorpusSource, ReadingConfig, as_concepts
+from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
 
 #: Fields that came later, with their defaults.
-_LATER: dict[str, Any] = {"control": [], "recipe": "released"}
+_LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None}
 
 
 def _fraction(value: Any) -> Any:
@@ -37,14 +37,23 @@ class HolmesConfig(ReadingConfig):
     """Share of the training groups that is probed, such as 1/32; by default all. Dev and test stay whole."""
     flash_eval: int | None = Field(default=None, ge=2)
     """Most instances of dev, and of test; by default all."""
-    control: tuple[Literal["word_order", "random_weights"], ...] = ()
+    control: tuple[Control, ...] = ()
     """Controls whose entrants stand beside the others: `word_order` shuffles the words of every text, `random_weights`
     reads with an untrained model of the same architecture.
     """
     recipe: Literal["released", "paper"] = "released"
     """How protocol `published` trains its probes: as the released code does, or as the paper says."""
+    hidden: int | None = Field(default=None, ge=1, le=10_000)
+    """Units of the hidden layer of the probes; without it they are linear. Not with protocol `published`."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
+
+    @model_validator(mode="after")
+    def _hidden_is_ours(self) -> Self:
+        """Refuse a hidden layer beside the reference's probes, which are linear: both would have one name."""
+        if self.hidden is not None and self.protocol == "published":
+            raise ValueError(f"hidden is {self.hidden}: the probes of protocol published are linear; leave one out")
+        return self
 
     @property
     def data_name(self) -> str:

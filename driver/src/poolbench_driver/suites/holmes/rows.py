@@ -114,9 +114,10 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
 
 
 def entrant_of(scope: HolmesScope, at: Probed) -> str:
-    """Return the name of an entrant: model with its control, strategy and layer."""
+    """Return the name of an entrant: model with its control, strategy, layer, and the probe where it is not linear."""
+    probe = "" if scope.config.hidden is None else f" MLP {scope.config.hidden}"
     model = f"{scope.model.ref.id}/{at.control}" if at.control else scope.model.ref.id
-    return f"{model} {at.strategy} {_layer_name(scope, at)}"
+    return f"{model} {at.strategy} {_layer_name(scope, at)}{probe}"
 
 
 def _layer_name(scope: HolmesScope, at: Probed) -> str:
@@ -128,10 +129,11 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
     entrants = {
         entrant_of(plan.scope, at): {
             "model": plan.scope.model.ref.id,
-            "control": at.control or None,
+            "control": at.control,
             "strategy": at.strategy,
             "layer": at.layer,
             "layer_name": _layer_name(plan.scope, at),
+            "hidden": plan.scope.config.hidden,
         }
         for at in plan.probes
     }
@@ -141,7 +143,8 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
 def _identity(scope: HolmesScope, at: Probed) -> Row:
     (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
     columns = {"task": at.set, "entrant": entrant_of(scope, at), "layer": at.layer, **strategy_columns(spec)}
-    return {**columns, "params": {"set": at.set} | ({"control": at.control} if at.control else {})}
+    apart = {"control": at.control, "hidden": scope.config.hidden}
+    return {**columns, "params": {"set": at.set, **{name: value for name, value in apart.items() if value}}}
 
 
 def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> Iterator[Row]:

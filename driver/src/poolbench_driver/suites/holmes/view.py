@@ -13,6 +13,7 @@ from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
+from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
 from poolbench_driver.pages.plain import figure, number
@@ -20,7 +21,6 @@ from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.rates import compared, winning_rates
-from poolbench_driver.suites.holmes.thinning import RANDOM_WEIGHTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

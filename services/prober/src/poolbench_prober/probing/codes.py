@@ -32,6 +32,7 @@ _ATTRIBUTES = {
     "probe.uniform_bits": "uniform_bits",
 }
 CODE_METRICS = tuple(_ATTRIBUTES)
+_LINEAR_ONLY = "code lengths are those of linear probes, and the probe has a hidden layer"
 _NOT_RELEASED = "the released code has no code length of real values"
 
 
@@ -139,6 +140,8 @@ def code_measures(
         return []
     groups = np.unique(targets.groups[np.concatenate([rows for rows, _ in sent])])
     fields = {**fields, "n": int(np.mean([len(rows) for rows, _ in sent])), "num_groups": len(groups)}
+    if params.hidden is not None:
+        return [Measure.null(name, Status.NOT_IMPLEMENTED, _LINEAR_ONLY, **fields) for name in CODE_METRICS]
     try:
         lengths = [_lengths(targets.take(rows), matrix_nD[rows], params, seed) for rows, seed in sent]
     except CellError as error:

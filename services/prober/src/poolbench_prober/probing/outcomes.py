@@ -1,6 +1,6 @@
 """The probes of a task: one for each seed, and one of control labels beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import published
-from poolbench_prober.probing.models import Problem, fit_converged
+from poolbench_prober.probing.mlp import fit_mlp
+from poolbench_prober.probing.models import Fitted, Problem, fit_converged
 from poolbench_prober.probing.targets import Targets, control_values
 
 
@@ -40,23 +41,28 @@ class Outcome:
         """Split, fit and predict; raise CellError if a part is impossible."""
         rows = targets.split(seed)
         problem = Problem(vectors_nD, targets.values, rows, len(targets.classes), params, seed)
-        corrected = params.protocol == "corrected"
-        fitted = fit_converged(problem, params.choices(len(rows["dev"]))) if corrected else published.fit(problem)
+        fitted = _fit(problem, params.choices(len(rows["dev"])))
         control_truth: np.ndarray | None = None
         control: np.ndarray | CellError | None = None
         if params.control:
-            kind = "permuted_all" if params.control == "permuted" and not corrected else params.control
+            over_all = params.control == "permuted" and params.protocol != "corrected"
+            kind = "permuted_all" if over_all else params.control
             control_truth = control_values(targets, rows["train"], kind, seed)
             # The control probe has the C of the probe itself.
             try:
-                control_problem = problem._replace(values=control_truth)
-                choice = [fitted.details["C"]] if corrected else []
-                probe = fit_converged(control_problem, choice) if corrected else published.fit(control_problem)
-                control = probe.predicted
+                choice = [fitted.details["C"]] if "C" in fitted.details else []
+                control = _fit(problem._replace(values=control_truth), choice).predicted
             except CellError as error:
                 control = error
         seen = targets.seen(rows["train"])
         return cls(seed, rows, targets.values, fitted.predicted, control_truth, control, seen, fitted.details)
+
+
+def _fit(problem: Problem, c_values: Sequence[float]) -> Fitted:
+    """Return the probe that the parameters ask for; of a linear one, C is chosen from some values."""
+    if problem.params.hidden is not None:
+        return fit_mlp(problem, problem.params.hidden)
+    return fit_converged(problem, c_values) if problem.params.protocol == "corrected" else published.fit(problem)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,366 @@
+"""The page of a run: how many examples tell the configurations apart, how sure, and what stands against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poolbench.contracts import Row
+from poolbench.statuses import Status
+from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
+from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
+from poolbench_driver.pages.plain import figure, number, spans
+from poolbench_driver.pages.text import listed
+from poolbench_driver.suites.data_requirements import metrics
+from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Discordant test examples below which nothing is judged: six all one way are the fewest that are significant.
+FEW_DISCORDANT = 6
+#: Sets that a picture tells apart.
+_DRAWN = len(COLOURS)
+_METHOD = (
+    "Both sides of a comparison are probed on the same samples, with six folds in rotation under several seeds. Power "
+    "is the probability that McNemar's exact test of one test fold finds a significant difference of the right sign, "
+    "as the mean over seeds."
+)
+_WHICH = (
+    "Use the recommendation: it comes from the power of the test. The bounds hold for any data and any probe, so that "
+    "they are upper bounds that no data set meets."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison on one set: its figures by metric, and its lines by size."""
+
+    name: str  # what sets the second configuration apart from the first
+    set: str
+    figures: Mapping[str, Row]
+    sizes: Sequence[Row]
+
+    def value(self, metric: str) -> float | None:
+        """Return a figure; None where it is null."""
+        return self.figures[metric]["value"]
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the examples at hand suffice."""
+        return (self.value(metrics.POWER) or 0.0) >= SUFFICIENT
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether there is a difference at the largest size, be it 0."""
+        return self.value(metrics.DIFFERENCE) is not None
+
+    @property
+    def available(self) -> int:
+        """Return the examples at hand."""
+        return int(self.sizes[-1]["size"])
+
+    @property
+    def parts(self) -> str:
+        """Return the training, development and test examples of the recommendation."""
+        counts = json.loads(self.figures[metrics.RECOMMENDED]["details"])
+        return f"{counts['num_train']:,} training, {counts['num_dev']:,} development and {counts['num_test']:,} test"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the page shows: comparisons, the best decided first."""
+
+    model: str
+    first: str
+    comparisons: Sequence[Comparison]
+    notes: Sequence[str]
+
+    def answer(self) -> str:
+        """Return how many examples are recommended, and how sure that is."""
+        measured = [comparison for comparison in self.comparisons if comparison.is_measured]
+        if not measured:
+            return "No comparison could be measured."
+        if len(self.comparisons) == 1:
+            return _sentence(measured[0], self.first)
+        decided = [comparison for comparison in measured if comparison.is_decided]
+        needing = [
+            comparison
+            for comparison in measured
+            if not comparison.is_decided and comparison.value(metrics.RECOMMENDED) is not None
+        ]
+        hopeless = len(measured) - len(decided) - len(needing)
+        sentences = [
+            f"The examples at hand tell the two sides of {len(decided)} of {len(measured)} comparisons apart with a "
+            f"power of {SUFFICIENT:g} or more."
+        ]
+        if needing:
+            most = max(needing, key=lambda comparison: comparison.value(metrics.RECOMMENDED) or 0)
+            some = "1 needs" if len(needing) == 1 else f"{len(needing)} need"
+            sentences.append(
+                f"{some} more, at most {most.value(metrics.RECOMMENDED):,.0f} examples ({most.name}, {most.set})."
+            )
+        if hopeless:
+            sentences.append(f"{hopeless} cannot be told apart at any size at hand.")
+        return " ".join(sentences)
+
+
+def _sentence(comparison: Comparison, first: str) -> str:
+    """Return the answer of a run with one comparison on one set."""
+    recommended, power = comparison.value(metrics.RECOMMENDED), comparison.value(metrics.POWER)
+    if recommended is None:
+        return (
+            f"{comparison.name} and {first} cannot be told apart on {comparison.set} at any size at hand "
+            f"({comparison.available:,} examples, power {power:.2f})."
+        )
+    at_hand = f"the {comparison.available:,} at hand have a power of {power:.2f}"
+    return (
+        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they tell {comparison.name} "
+        f"from {first} with a power of {SUFFICIENT:g}; {at_hand}."
+    )
+
+
+def report(tables: Mapping[str, pa.Table]) -> Page:
+    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
+    view = view_of(tables)
+    drawn = next((comparison for comparison in view.comparisons if comparison.is_measured), None)
+    names = [view.first, *(comparison.name for comparison in view.comparisons)]
+    shown = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
+    return Page(
+        title="Data requirements",
+        subject=f"{view.model}: {view.first}, compared",
+        answer=Answer(spans(view.answer(), names), [_WHICH, _METHOD]),
+        board=_board(view),
+        problems=[Problem(line, "sizes") for line in problems(view)],
+        picture=_picture(shown, view.first) if shown else None,
+        parts=[_needs(view), *_pictures(view, drawn), _sizes(view)],
+    )
+
+
+def view_of(tables: Mapping[str, pa.Table]) -> View:
+    """Return what the tables of a run say."""
+    rows = [row for row in tables["results"].to_pylist() if row["metric"].startswith("data.")]
+    sides = {row["entrant"]: row for row in tables["comparisons"].to_pylist()}
+    details = {row["cell_id"]: row["details"] for row in tables["details"].to_pylist()}
+    figures: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        figures.setdefault((row["entrant"], row["task"]), {})[row["metric"]] = {
+            **row, "details": details.get(row["cell_id"], "{}")
+        }  # fmt: skip
+    lines: dict[tuple[str, str], list[Row]] = {}
+    for row in tables["sizes"].to_pylist():
+        lines.setdefault((row["entrant"], row["task"]), []).append(row)
+    comparisons = [
+        Comparison(name, of_set, by_metric, lines[name, of_set]) for (name, of_set), by_metric in figures.items()
+    ]
+    comparisons.sort(key=lambda comparison: -(comparison.value(metrics.POWER) or 0.0))
+    notes = [row["note"] for row in tables["notes"].to_pylist()]
+    return View(rows[0]["model"], next(iter(sides.values()))["first"], comparisons, notes)
+
+
+def problems(view: View) -> Iterator[str]:
+    """Yield a line for each thing that limits the answer: nulls, and collapsed, reversed or hardly different pairs."""
+    nulls: dict[str, list[str]] = {}
+    collapsed, reversed_signs, alike = list[str](), list[str](), list[str]()
+    for comparison in view.comparisons:
+        at = f"{comparison.name} on {comparison.set}"
+        for line in comparison.sizes:
+            if line["difference"] is None:
+                nulls.setdefault(f"{line['status']}: {line['reason']}", []).append(f"{at} at {line['size']:,}")
+        measured = [line for line in comparison.sizes if line["difference"] is not None]
+        if not comparison.is_measured or not measured:
+            continue
+        if comparison.figures[metrics.RECOMMENDED]["status"] == Status.COLLAPSED:
+            collapsed.append(at)
+        difference, largest = comparison.value(metrics.DIFFERENCE) or 0.0, measured[-1]
+        if any(line["difference"] * difference < 0 for line in measured):
+            reversed_signs.append(at)
+        if (largest["p01"] + largest["p10"]) * largest["num_test"] < FEW_DISCORDANT:
+            alike.append(at)
+    for reason, places in nulls.items():
+        yield f"not compared, {reason}: {listed(places)}"
+    for places, what in (
+        (collapsed, f"collapsed (the interval holds 0, and the power is below {SUFFICIENT:g} with all examples)"),
+        (reversed_signs, "the sign is another one at smaller sizes"),
+        (alike, f"fewer than {FEW_DISCORDANT} examples of a test fold are discordant, so that none decides"),
+    ):
+        if places:
+            yield f"{len(places)} of {len(view.comparisons)} comparisons: {what}: {listed(places)}"
+    yield from view.notes
+
+
+def _board(view: View) -> Table:
+    heads: Heads = [
+        f"beside {view.first}", Column("set", is_text=True), Column("difference", has_intervals=True), "power",
+        "test examples", "recommended", "test for .8", "type-M", "type-S", "bound", "bound (published)",
+    ]  # fmt: skip
+    lines = [
+        Line.of(
+            comparison.name,
+            comparison.set,
+            figure(comparison.figures[metrics.DIFFERENCE], "+.3f"),
+            figure(comparison.figures[metrics.POWER], ".2f"),
+            number(comparison.figures[metrics.POWER]["n"], ",d"),
+            *(
+                figure(comparison.figures[metric], spec)
+                for metric, spec in (
+                    (metrics.RECOMMENDED, ",.0f"),
+                    (metrics.TEST_SIZE, ",.0f"),
+                    (metrics.TYPE_M, ".2f"),
+                    (metrics.TYPE_S, ".2g"),
+                    (metrics.BOUND, ",.0f"),
+                    (metrics.PUBLISHED, ",.0f"),
+                )
+            ),
+            is_tied=comparison.is_decided,
+        )
+        for comparison in view.comparisons
+    ]
+    note = (
+        "Difference of accuracies, second minus first, at the largest size, with 95 % interval over folds. Power is "
+        "that of the test examples of one fold. Recommended counts the examples of all splits, the bounds training "
+        "examples alone. The blue edge marks comparisons that the examples at hand decide. A word in place of a number "
+        "is why there is none."
+    )
+    return Table.of(heads, lines, note=note)
+
+
+def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
+    """Return differences and powers by size of one comparison, a line for each set."""
+    first = comparisons[0]
+    captions = [
+        f"{first.name} minus {beside}: difference of accuracies by size, with 95 % intervals (left), and power (right)",
+        "dashed: a power of .8; diamonds: the recommended number of examples",
+    ]
+    return Picture(by_size(comparisons), [Cell(caption) for caption in captions])
+
+
+def by_size(comparisons: Sequence[Comparison]) -> str:
+    """Return the difference with its interval, and the power with the recommendation marked, by size."""
+    drawn = comparisons[:_DRAWN]
+
+    def draw(axes: Any) -> None:
+        axes.set_axis_off()
+        left, right = axes.figure.add_gridspec(1, 2).subplots()
+        for place, comparison in enumerate(drawn):
+            lines = [line for line in comparison.sizes if line["difference"] is not None]
+            sizes = [line["size"] * 1.03 ** (place - (len(drawn) - 1) / 2) for line in lines]
+            style = {"color": COLOURS[place], "marker": "o", "ms": 4, "lw": 1.4}
+            left.plot(sizes, [line["difference"] for line in lines], label=comparison.set, **style)
+            for size, line in zip(sizes, lines, strict=True):
+                if line["ci_low"] is not None:
+                    left.plot([size, size], [line["ci_low"], line["ci_high"]], color=COLOURS[place], lw=1.2, alpha=0.4)
+            right.plot(sizes, [line["power"] for line in lines], label=comparison.set, **style)
+            recommended = comparison.value(metrics.RECOMMENDED)
+            if recommended is not None:
+                right.plot([recommended], [SUFFICIENT], color=COLOURS[place], marker="D", ms=7, ls="", mec=ACCENT)
+        left.axhline(0, color=MUTED, lw=0.8, ls=":")
+        right.axhline(SUFFICIENT, color=MUTED, lw=0.8, ls="--")
+        right.set_ylim(-0.03, 1.03)
+        for panel, title in ((left, "difference of accuracies"), (right, "power")):
+            panel.set_xscale("log")
+            gridded(panel, "examples of all splits", title)
+            panel.minorticks_off()
+        if len(drawn) > 1:
+            left.legend(fontsize=7, frameon=False)
+
+    return svg((7.6, 3.8), "data-requirements", "Difference and power by number of examples", draw)
+
+
+def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
+    """Yield the pictures of the other comparisons."""
+    others: dict[str, list[Comparison]] = {}
+    for comparison in view.comparisons:
+        if comparison.is_measured and (first is None or comparison.name != first.name):
+            others.setdefault(comparison.name, []).append(comparison)
+    if others:
+        yield Part(
+            "pictures", "The other comparisons", [_picture(group, view.first) for group in others.values()], "Pictures"
+        )
+
+
+def _needs(view: View) -> Part:
+    """Return how many examples of each split are recommended, beside the bounds."""
+    lines = [
+        Line.of(
+            comparison.name,
+            comparison.set,
+            *(number(value, ",d") for value in json.loads(comparison.figures[metrics.RECOMMENDED]["details"]).values()),
+            figure(comparison.figures[metrics.RECOMMENDED], ",.0f"),
+            figure(comparison.figures[metrics.BOUND], ",.0f"),
+            figure(comparison.figures[metrics.MARGIN], ",.0f"),
+        )
+        for comparison in view.comparisons
+        if comparison.value(metrics.RECOMMENDED) is not None
+    ]
+    heads: Heads = [
+        "comparison", Column("set", is_text=True), "training", "development", "test", "in all", "bound (training)",
+        "bound / recommended",
+    ]  # fmt: skip
+    note = (
+        "What a power of .8 needs, in the shares of a fold, and how many times as many training examples the bound "
+        "asks for."
+    )
+    blocks: list[Block] = [Table.of(heads, lines)]
+    if needed := [comparison for comparison in view.comparisons if comparison.value(metrics.MARGIN) is not None]:
+        caption = Cell("training examples that are recommended, and those of the two bounds, which no data set needs")
+        blocks.append(Picture(margins(needed), [caption]))
+    return Part("needs", "What to collect", blocks, "What to collect", note)
+
+
+def margins(comparisons: Sequence[Comparison]) -> str:
+    """Return the recommended training examples beside both bounds, a line for each comparison and set."""
+    names = [f"{comparison.name}, {comparison.set}" for comparison in comparisons]
+
+    def draw(axes: Any) -> None:
+        for height, comparison in enumerate(comparisons):
+            bound = comparison.value(metrics.BOUND) or 0.0
+            needed = bound / (comparison.value(metrics.MARGIN) or 1.0)
+            axes.plot([needed, bound], [height] * 2, color=MUTED, lw=0.8, alpha=0.5)
+            for value, marker, colour, label in (
+                (needed, "D", ACCENT, "recommended"),
+                (comparison.value(metrics.PUBLISHED), "o", COLOURS[1], "published bound"),
+                (bound, "s", COLOURS[2], "bound"),
+            ):
+                axes.plot([value], [height], marker=marker, color=colour, ls="", label=None if height else label)
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.invert_yaxis()
+        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=3)
+        gridded(axes, "training examples", "", axis="x")
+
+    size = (7.0, 0.3 * len(names) + 1.3)
+    return svg(size, "data-requirements-margins", "Recommended training examples beside the bounds", draw)
+
+
+def _sizes(view: View) -> Part:
+    """Return every size of every comparison."""
+    heads: Heads = [
+        "comparison", Column("set", is_text=True), "examples", "training", "first", "second",
+        Column("difference", has_intervals=True), "only second", "only first", "power", "type-M", "type-S",
+    ]  # fmt: skip
+    lines = []
+    for comparison in view.comparisons:
+        for row in comparison.sizes:
+            numbers = (
+                number(row[name], spec)
+                for name, spec in (
+                    ("p01", ".3f"), ("p10", ".3f"), ("power", ".2f"), ("type_m", ".2f"), ("type_s", ".2g")
+                )
+            )  # fmt: skip
+            lines.append(
+                Line.of(
+                    comparison.name,
+                    comparison.set,
+                    number(row["size"], ",d"),
+                    number(row["num_train"], ",.0f"),
+                    number(row["accuracy_first"]),
+                    number(row["accuracy_second"]),
+                    figure({**row, "value": row["difference"]}, "+.3f"),
+                    *numbers,
+                )
+            )
+    note = "Accuracy of both sides, and shares of test examples that only one of them has right (sizes.parquet)."
+    return Part("sizes", "By size", [Table.of(heads, lines)], "By size", note, is_folded=True)

@@ -1,0 +1,220 @@
+"""From the answers of a run to its tables: a row for each comparison, set and figure, and a line for each size."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
+from poolbench.errors import CellError
+from poolbench.statistics.mcnemar import mcnemar_size
+from poolbench.statistics.pilots import recommended_size
+from poolbench.statistics.training_size import required_training_size
+from poolbench.statuses import Status
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Tables
+from poolbench_driver.loop import Failure
+from poolbench_driver.suites.data_requirements import metrics
+from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
+from poolbench_driver.suites.data_requirements.config import display_name
+from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
+
+CI_METHOD = "t over folds in rotation, with the variance of overlapping training sets (Nadeau & Bengio)"
+#: Sides of a comparison by number, 0 is the first configuration.
+_FIRST = 0
+SPLITS = ("num_train", "num_dev", "num_test")
+SIZES = pa.schema(
+    [
+        ("task", pa.string()),  # set
+        ("entrant", pa.string()),  # comparison
+        ("size", pa.int64()),  # examples of all splits
+        ("num_train", pa.float64()),  # of a fold, as means over folds and seeds
+        ("num_dev", pa.float64()),
+        ("num_test", pa.float64()),
+        ("accuracy_first", pa.float64()),
+        ("accuracy_second", pa.float64()),
+        ("difference", pa.float64()),  # second minus first
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("p01", pa.float64()),  # share that only the second gets right, mean over seeds
+        ("p10", pa.float64()),  # share that only the first gets right
+        ("power", pa.float64()),
+        ("type_m", pa.float64()),
+        ("type_s", pa.float64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def assemble(plan: DataPlan, source: RowSource) -> Tables:
+    """Return result rows, and the tables `sizes`, `comparisons`, `answers` and `notes`."""
+    scope = plan.scope
+    names, apart = _side_names(scope)
+    answers = {at: source.table(key) for at, key in plan.answers.items()}
+    rows, sizes = list[Row](), list[Row]()
+    for number, name in product(range(1, len(names)), scope.data):
+        identity = {"task": name, "entrant": apart[number]}
+        sides = [answers[_FIRST, name], answers[number, name]]
+        by_size = _compared(sides, scope.sizes[name], scope.config.alpha)
+        timings = source.timings(plan.answers[number, name])
+        figures = measures(by_size, _probe(scope, number, sides), scope.config.alpha)
+        rows += [{**timings, **measure.to_row(), **identity} for measure in figures]
+        sizes += [{**identity, "size": size, **_columns(compared)} for size, compared in by_size.items()]
+    others = {
+        "sizes": pa.Table.from_pylist(sizes, SIZES),
+        "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
+        "notes": pa.table({"note": pa.array(scope.notes, pa.string())}),
+    }
+    tables = [
+        _named(table, name, names[number])
+        for (number, name), table in answers.items()
+        if not isinstance(table, Failure)
+    ]
+    if tables:
+        others["answers"] = pa.concat_tables(tables)
+    return Tables(rows, others)
+
+
+def _side_names(scope: Scope) -> tuple[list[str], list[str]]:
+    """Return the name of each side, the first configuration first, and what sets it apart from this one."""
+    model = scope.model.ref.id
+    first, *others = sides = [side.columns(model) for side in scope.config.sides]
+    apart = [display_name(side, model, first) for side in others]
+    return [display_name(side, model) for side in sides], ["", *apart]
+
+
+def _compared(
+    sides: Sequence[pa.Table | Failure], sizes: Sequence[int], alpha: float
+) -> Mapping[int, SizeComparison | CellError]:
+    tables = [side for side in sides if not isinstance(side, Failure)]
+    if failed := [side for side in sides if isinstance(side, Failure)]:
+        return dict.fromkeys(sizes, failed[0].error)
+    try:
+        return compare_sizes(tables[0], tables[1], alpha)
+    except CellError as error:
+        return dict.fromkeys(sizes, error)
+
+
+class Probe(NamedTuple):
+    """The larger one of two probes, which a bound is of."""
+
+    width: int
+    hidden: int | None
+    num_outputs: int  # 1 for two classes, else their number
+
+
+def _probe(scope: Scope, number: int, sides: Sequence[pa.Table | Failure]) -> Probe:
+    notes = [side.schema.metadata for side in sides if not isinstance(side, Failure)]
+    widths, classes = ([int(note[name]) for note in notes] or [1] for name in (b"width", b"classes"))
+    hidden = [scope.config.sides[side].hidden for side in (_FIRST, number)]
+    return Probe(max(widths), max(filter(None, hidden), default=None), max(classes) if max(classes) > 2 else 1)
+
+
+def measures(by_size: Mapping[int, SizeComparison | CellError], probe: Probe, alpha: float) -> Iterator[Measure]:
+    """Yield the figures of one comparison on one set: those of its largest size, and how many examples it needs."""
+    largest = by_size[max(by_size)]
+    if isinstance(largest, CellError):
+        yield from (Measure.failed(info.id, largest) for info in metrics.METRICS)
+        return
+    comparison, n = largest.comparison, largest.num_test
+    details = {"accuracies": largest.accuracies, "seeds": comparison.differences}
+    yield Measure.of(
+        metrics.DIFFERENCE, comparison.effect, comparison.interval, ci_method=CI_METHOD, n=largest.size, details=details
+    )
+    yield Measure.of(metrics.POWER, largest.power, n=n)
+    for metric, name in ((metrics.TYPE_M, "type_m"), (metrics.TYPE_S, "type_s")):
+        error = getattr(largest.errors, name, None)
+        if error is None:
+            yield Measure.null(metric, Status.TOO_FEW, f"no difference of {n} test examples can be significant", n=n)
+        else:
+            yield Measure.of(metric, error, n=n)
+    yield from _sizes_needed([at for at in by_size.values() if isinstance(at, SizeComparison)], probe, alpha)
+
+
+def _sizes_needed(compared: Sequence[SizeComparison], probe: Probe, alpha: float) -> Iterator[Measure]:
+    """Yield what a recommendation and the bounds ask for, from comparisons at all sizes, the smallest first."""
+    largest = compared[-1]
+    effect = largest.comparison.effect
+    bounds = {
+        metric: required_training_size(
+            effect, probe.width, protocol, hidden=probe.hidden, num_outputs=probe.num_outputs
+        )
+        for metric, protocol in ((metrics.BOUND, "corrected"), (metrics.PUBLISHED, "published"))
+    }
+    for metric, bound in bounds.items():
+        if bound is None:
+            reason = f"a difference of {effect:g} is too small: no size resolves it"
+            yield Measure.null(metric, Status.NO_EFFECT, reason)
+        else:
+            yield Measure.of(metric, bound, details=probe._asdict())
+    needed = (metrics.RECOMMENDED, metrics.TEST_SIZE, metrics.MARGIN)
+    if largest.is_collapsed:
+        low, high = largest.comparison.interval or (0.0, 0.0)
+        reason = f"the interval {low:.4f} to {high:.4f} holds 0, and the power is {largest.power:.2f}"
+        yield from (Measure.null(metric, Status.COLLAPSED, reason) for metric in needed)
+        return
+    num_all = recommended_size([at.pilot for at in compared], alpha=alpha)
+    num_test = mcnemar_size(list(largest.comparison.shares.values()), alpha=alpha)
+    if num_all is None or num_test is None:
+        reason = "no number of examples up to 10,000,000 has a power of .8"
+        reason += ": the seeds disagree" if effect else ": there is no difference"
+        yield from (Measure.null(metric, Status.NO_EFFECT, reason) for metric in needed)
+        return
+    parts = split_of(num_all, largest.counts)
+    yield Measure.of(metrics.RECOMMENDED, num_all, n=largest.size, details=parts)
+    yield Measure.of(metrics.TEST_SIZE, num_test, n=largest.num_test)
+    bound = bounds[metrics.BOUND]
+    assert bound is not None  # there is an effect
+    yield Measure.of(metrics.MARGIN, bound / max(1, parts["num_train"]))
+
+
+def split_of(num_all: int, counts: Sequence[float]) -> dict[str, int]:
+    """Return training, development and test examples of a number, in the shares of a fold."""
+    dev, test = (round(num_all * count / sum(counts)) for count in counts[1:])
+    return dict(zip(SPLITS, (num_all - dev - test, dev, test), strict=True))
+
+
+def _columns(compared: SizeComparison | CellError) -> Row:
+    """Return the columns of SIZES that one size has."""
+    if isinstance(compared, CellError):
+        return {"status": str(compared.status), "reason": str(compared)}
+    comparison, errors = compared.comparison, compared.errors
+    shares = list(comparison.shares.values())
+    low, high = comparison.interval or (None, None)
+    return {
+        **dict(zip(SPLITS, compared.counts, strict=True)),
+        "accuracy_first": compared.accuracies[0],
+        "accuracy_second": compared.accuracies[1],
+        "difference": comparison.effect,
+        "ci_low": low,
+        "ci_high": high,
+        "p01": sum(p01 for p01, _ in shares) / len(shares),
+        "p10": sum(p10 for _, p10 in shares) / len(shares),
+        "power": compared.power,
+        "type_m": errors and errors.type_m,
+        "type_s": errors and errors.type_s,
+        "status": str(Status.OK),
+    }
+
+
+def _comparisons(scope: Scope, names: Sequence[str], apart: Sequence[str]) -> list[Row]:
+    """Return what each comparison is: both sides, each with its columns."""
+    model = scope.model.ref.id
+    first, *others = [side.columns(model) for side in scope.config.sides]
+    return [
+        {"entrant": apart[number], "first": names[_FIRST], "second": names[number]}
+        | {f"first_{name}": value for name, value in first.items()}
+        | {f"second_{name}": value for name, value in second.items()}
+        for number, second in enumerate(others, 1)
+    ]
+
+
+def _named(table: pa.Table, name: str, configuration: str) -> pa.Table:
+    """Return the answers of one set and configuration with both in columns."""
+    columns = {"task": name, "configuration": configuration}
+    for column, value in columns.items():
+        table = table.append_column(column, pa.repeat(value, table.num_rows))
+    return table.replace_schema_metadata(None)

@@ -1,0 +1,102 @@
+"""Vectors of files as configurations: one for each example of a set, by the example's id."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.contracts.tables import vectors_schema
+from poolbench.errors import InputError
+from poolbench.steps.local import PASSAGES as STORED
+from poolbench.steps.local import TABLE, PassagesParams
+from poolbench_corpora.probing import ProbingData
+from poolbench_driver.corpora.sources import LocalStep
+
+
+@dataclass(frozen=True)
+class VectorsFile:
+    """The vectors of a file."""
+
+    path: Path
+    ids: tuple[str, ...]
+    matrix_nD: np.ndarray  # float32
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def of(self, name: str, data: ProbingData) -> LocalStep:
+        """Return the step that stores the vectors of a set's examples, each a passage of its own.
+
+        Raises:
+            InputError: An example has none.
+        """
+        examples = data.instances["instance_id"].to_pylist()
+        absent = [example for example in examples if example not in self._row_of]
+        if absent:
+            raise InputError(
+                f"{self.path}: {len(absent)} of {len(examples)} examples of {name} have no vector, such as "
+                f"{absent[0]!r}; ids are those of `corpus examples {name}`"
+            )
+        matrix_nD = self.matrix_nD[[self._row_of[example] for example in examples]]
+        content = hashlib.sha256("\n".join(examples).encode() + matrix_nD.tobytes()).hexdigest()[:32]
+
+        def build() -> pa.Table:
+            width, num_rows = matrix_nD.shape[1], len(examples)
+            columns = {
+                "passage_id": examples,
+                "vector": pa.FixedSizeListArray.from_arrays(matrix_nD.ravel(), width),
+                "applied": pa.repeat(True, num_rows),
+            }
+            schema = vectors_schema(width)
+            arrays = [columns.get(field.name, pa.nulls(num_rows, field.type)) for field in schema]
+            return pa.table(arrays, schema=schema)
+
+        params = PassagesParams(concept="vectors", split="vectors", rows=content)
+        return LocalStep(STORED.key(TABLE(), params, {}), f"vectors of {name}", build, lambda: len(examples))
+
+
+def read_vectors(path: Path) -> VectorsFile:
+    """Return the vectors of a file: `.npz` with `ids` [n] and `vectors` [n, D], or Parquet with `id` and `vector`.
+
+    Raises:
+        InputError: The file cannot be read, an id comes twice, lengths differ, or a number is NaN or infinite.
+    """
+    ids, matrix_nD = _of_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _of_npz(path)
+    if matrix_nD.ndim != 2 or len(matrix_nD) != len(ids) or not matrix_nD.size:
+        raise InputError(f"{path}: {len(ids)} ids and vectors of the shape {matrix_nD.shape}; one vector for each id")
+    wrong = np.flatnonzero(~np.isfinite(matrix_nD).all(axis=1))
+    if len(wrong):
+        count = f"{len(wrong)} vector{'s hold' if len(wrong) > 1 else ' holds'}"
+        raise InputError(f"{path}: {count} NaN or infinity, such as that of {ids[wrong[0]]!r}; leave it out")
+    if len(set(ids)) < len(ids):
+        twice = next(name for number, name in enumerate(ids) if name in set(ids[:number]))
+        raise InputError(f"{path}: id {twice!r} comes twice")
+    return VectorsFile(path, tuple(ids), matrix_nD)
+
+
+def _of_npz(path: Path) -> tuple[list[str], np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return list(map(str, archive["ids"].tolist())), np.asarray(archive["vectors"], dtype=np.float32)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a .npz file with the arrays ids and vectors: {error}") from None
+
+
+def _of_parquet(path: Path) -> tuple[list[str], np.ndarray]:
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=["id", "vector"])
+        lists = table["vector"].combine_chunks()
+        widths = set(pc.list_value_length(lists).to_pylist())
+        if len(widths) != 1 or None in widths:
+            raise InputError(f"{path}: vectors have several lengths, or some are missing; leave those rows out")
+        flat = lists.flatten().to_numpy(zero_copy_only=False)
+        return list(map(str, table["id"].to_pylist())), flat.reshape(len(lists), -1).astype(np.float32)
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not Parquet with the columns id and vector: {error}") from None

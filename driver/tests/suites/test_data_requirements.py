@@ -1,0 +1,508 @@
+"""The suite data requirements: settings, plan, vectors of files, comparisons by size, rows, page, and the promise."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from driver.tests.page_reader import cells_of, part_of, rendered, tables_of, texts_of
+from typer.testing import CliRunner
+
+from poolbench.config import resolve_model
+from poolbench.contracts.tables import PILOT_ANSWERS
+from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test
+from poolbench.statistics.pilots import recommended_size
+from poolbench.statistics.training_size import required_training_size
+from poolbench.statuses import RunState
+from poolbench.steps import prober as steps
+from poolbench.steps.extractor import EXTRACT, ExtractParams
+from poolbench.steps.prober import PilotParams
+from poolbench.storage import Artifacts, open_store
+from poolbench_driver.assemble import assemble
+from poolbench_driver.cli import app
+from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.cli.suite_options import with_settings
+from poolbench_driver.config import read_assignments
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import page_of
+from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
+from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
+from poolbench_driver.suites.data_requirements.plan import DataPlan, check, plan, resolve
+from poolbench_driver.suites.data_requirements.sets import read_sets, sizes_of
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing import Targets, pilot_answers
+
+SUITE = "data-requirements"
+MODEL = ModelInfo(resolve_model("demo"), 6, 256)
+
+
+def configured(*options: str, **settings: Any) -> DataRequirementsConfig:
+    """The configuration of a command with these options."""
+    arguments = with_settings(options, DataRequirementsConfig, ())
+    assignments = read_assignments(arguments[1::2])
+    config = load_run_config(None, {"suite": SUITE, **settings}, assignments)
+    assert isinstance(config, DataRequirementsConfig)
+    return config
+
+
+def planned(*options: str) -> DataPlan:
+    return plan(resolve(configured(*options), None, MODEL))  # type: ignore[arg-type]  # no other model is asked for
+
+
+# Settings
+
+
+def test_configurations_are_keys_and_values() -> None:
+    config = configured("--compare", "layer=0.5, noise=.3", "--with", "hidden=20", "--with=control=word_order,layer=1")
+    assert config.compare == Configuration(layer=0.5, noise=0.3)
+    assert config.against == (Configuration(hidden=20), Configuration(control="word_order", layer=1))
+    assert configured("--set", "against=[{hidden: 20}]").against == (Configuration(hidden=20),)
+    assert configured("--sizes", "60,120", "--seeds", "3", "--seeds", "5").seeds == (3, 5)
+    assert configured("--vectors", "a=x=y.npz", "--with", "vectors=a").vectors == {"a": "x=y.npz"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--with", "noise"], "write key=value"),
+        (["--with", "noise=1,noise=2"], "noise is given twice"),
+        (["--with", "nois=1"], "nois"),
+        (["--with", "noise=-1"], "against.0.noise"),
+        (["--with", "layer=final"], "A1_mean final is named twice"),
+        (["--with", "hidden=20", "--with", "hidden=20"], "named twice"),
+        (["--seeds", "0,0"], r"seeds \[0, 0\]: name each once"),
+        (["--sizes", "60,60"], "name each once"),
+        (["--sizes", "11"], "6 folds need 12 examples at least"),
+        (["--folds", "2"], "three at least"),
+        (["--with", "vectors=a"], "name its file with --vectors a=FILE"),
+        (["--vectors", "a=f.npz"], "no side of a comparison reads it"),
+        (["--vectors", "a=f.npz", "--with", "vectors=a,layer=0"], "used as they are; leave out layer"),
+        (["--vectors", "f.npz"], "write it as NAME=FILE"),
+        (["--with", "adapter=x,control=random_weights"], "leave one out"),
+        (["--set", "against=[]"], "name what the first configuration is compared with"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_reason(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        configured(*options)
+    assert "Value error" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("", "control=word_order", "word_order"),
+        ("", "hidden=20", "MLP 20"),
+        ("hidden=20", "", "logistic regression"),
+        ("noise=1", "", "no noise"),
+        ("", "layer=embedding", "A1_mean static words"),
+        ("", "vectors=glove", "vectors glove"),
+        ("vectors=glove", "", "A1_mean final"),
+        ("model=x", "", "demo"),
+        ("", "model=x,adapter=a/b/,label_noise=.1", "x, adapter b, label noise 0.1"),
+    ],
+)
+def test_the_name_of_a_comparison_says_what_differs(first: str, second: str, expected: str) -> None:
+    columns = [Configuration.model_validate(text).columns("demo") for text in (first, second)]
+    assert display_name(columns[1], "demo", columns[0]) == expected
+
+
+# Plan
+
+
+def test_one_reading_serves_all_sides_that_share_it() -> None:
+    made = planned("--sets", "planted-role,planted-pos", "--with", "hidden=20", "--with", "noise=1")
+    reads = [task for task in made.tasks.values() if task.kind == EXTRACT.kind]
+    pilots = [task for task in made.tasks.values() if task.kind == steps.PILOT.kind]
+    assert len(reads) == 1 and len(pilots) == 3 * 2 == len(made.answers)
+    params = {steps.PILOT.params_of(task).model_dump_json() for task in pilots}
+    assert len(params) == 3 * 2  # sizes differ by set
+
+
+def test_each_control_model_and_layer_is_read_and_a_key_depends_on_no_other_side(tmp_path: Path) -> None:
+    alone = planned("--sets", "planted-role", "--with", "control=word_order")
+    made = planned(
+        "--sets", "planted-role,planted-pos", "--with", "control=word_order", "--with", "control=random_weights",
+        "--with", "layer=embedding", "--with", "strategy=P1_last_token",
+    )  # fmt: skip
+    assert {alone.answers[number, "planted-role"] for number in (0, 1)} <= set(made.answers.values())
+    reads = [EXTRACT.params_of(task) for task in made.tasks.values() if task.kind == EXTRACT.kind]
+    assert all(isinstance(params, ExtractParams) for params in reads)
+    changes = [params.change for params in reads]
+    assert len(reads) == 3 and sum(change is not None for change in changes) == 1
+    texts = [
+        set(made.local[task.inputs["passages"]].build()["text"].to_pylist())
+        for task in made.tasks.values()
+        if task.kind == EXTRACT.kind
+    ]
+    assert sum(other != texts[0] for other in texts) == 1  # words in another order
+
+
+def test_one_fold_reads_and_splits_a_set_as_the_suite_holmes_does() -> None:
+    """So that `plan-data` of two Holmes runs and a run of this suite compare the same answers."""
+    made = planned("--sets", "planted-relation", "--folds", "1", "--seeds", "0", "--with", "strategy=P1_last_token")
+    settings = {"sets": ["planted-relation"], "strategies": ["A1_mean", "P1_last_token"], "layers": ["final"]}
+    suite = SUITES.get("holmes")
+    other = suite.plan(suite.resolve(load_run_config(None, {"suite": "holmes", **settings}), None, MODEL))
+
+    def of(plan: Any, kind: str) -> list[Any]:
+        return [task for task in plan.tasks.values() if task.kind == kind]
+
+    def splits(plan: Any, task: Any) -> dict[str, tuple[str, str]]:
+        rows = plan.local[task.inputs["instances"]].build().to_pylist()
+        return {row["instance_id"]: (row["split"], row["label"]) for row in rows}
+
+    (pilot, _), (task,) = of(made, steps.PILOT.kind), of(other, steps.TASK.kind)
+    assert splits(made, pilot) == splits(other, task)
+    vectors = {key for read in of(made, EXTRACT.kind) for key in read.outputs.values()}
+    assert vectors == {key for read in of(other, EXTRACT.kind) for key in read.outputs.values()}
+    assert steps.PILOT.params_of(pilot).c_values == steps.TASK.params_of(task).c_values
+
+
+def test_sizes_are_all_examples_and_halves_of_them() -> None:
+    assert sizes_of(configured(), 300) == [75, 150, 300]
+    assert sizes_of(configured(), 20_000) == [2500, 5000, 10_000, 20_000]
+    assert sizes_of(configured(), 40) == [40]
+    assert sizes_of(configured("--sizes", "90,30"), 300) == [30, 90]
+
+
+def test_sizes_above_a_set_and_sets_without_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sizes 500: planted-role has 240 examples; at most as many"):
+        planned("--sets", "planted-role", "--sizes", "100,500")
+    with pytest.raises(CorpusError, match="planted-depth: asks for real values, which are neither right nor wrong"):
+        planned("--sets", "planted-depth")
+    notes = resolve(configured("--sets", "planted-depth,planted-role"), None, MODEL).notes  # type: ignore[arg-type]
+    assert any("planted-depth" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sets", "planted-rol"], "did you mean planted-role"),
+        (["--with", "strategy=A1_men"], "A1_mean"),
+        (["--with", "adapter=nowhere"], "folder of a fine-tune 'nowhere'"),
+        (["--with", "strategy=S4_sif"], "reads token counts"),
+    ],
+)
+def test_names_are_checked_before_a_cluster_is_asked(options: list[str], message: str) -> None:
+    with pytest.raises((ConfigError, UnknownNameError), match=message):
+        check(configured(*options))
+
+
+def test_a_concept_is_a_set_whose_documents_and_pairs_stay_whole() -> None:
+    data, _ = read_sets(configured("--sets", "hedging"))
+    rows = data["hedging"].instances.to_pylist()
+    assert {row["label"] for row in rows} == {"with", "without"} and len(rows) == 400
+    assert 1 < len({row["group"] for row in rows}) < 400
+    made = planned("--sets", "hedging", "--with", "hidden=4")
+    assert set(made.scope.sizes) == {"hedging"}
+
+
+# Vectors of files
+
+
+def file_of(path: Path, ids: list[str], matrix: np.ndarray) -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, ids=np.array(ids), vectors=matrix)
+    else:
+        pq.write_table(pa.table({"id": ids, "vector": pa.array(matrix.tolist(), pa.list_(pa.float32()))}), path)
+    return path
+
+
+def examples(name: str) -> list[str]:
+    data, _ = read_sets(configured("--sets", name))
+    return list(data[name].instances["instance_id"].to_pylist())
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet"])
+def test_vectors_of_a_file_stand_beside_a_model(tmp_path: Path, ending: str) -> None:
+    ids = examples("planted-role")
+    matrix = np.random.default_rng(0).normal(size=(len(ids) + 1, 5)).astype(np.float32)
+    path = file_of(tmp_path / f"v{ending}", [*reversed(ids), "another"], matrix)
+    made = planned("--sets", "planted-role", "--vectors", f"mine={path}", "--with", "vectors=mine")
+    (task,) = (task for task in made.tasks.values() if task.outputs.get("answers/file/0"))
+    stored = made.local[task.inputs["vectors/file/0/0"]].build()
+    assert stored["passage_id"].to_pylist() == ids
+    np.testing.assert_array_equal(np.stack(stored["vector"].to_numpy(zero_copy_only=False)), matrix[:-1][::-1])
+    instances = made.local[task.inputs["instances"]].build().to_pylist()
+    assert [row["first"] for row in instances] == [[name] for name in ids]
+    other = file_of(tmp_path / f"w{ending}", [*reversed(ids), "another"], matrix + 1)
+    again = planned("--sets", "planted-role", "--vectors", f"mine={other}", "--with", "vectors=mine")
+    assert again.answers[1, "planted-role"] != made.answers[1, "planted-role"]
+    assert again.answers[0, "planted-role"] == made.answers[0, "planted-role"]
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet"])
+@pytest.mark.parametrize("wrong", ["lacking", "nan", "twice", "absent", "noise"])
+def test_files_of_vectors_that_cannot_be_used(tmp_path: Path, ending: str, wrong: str) -> None:
+    ids = examples("planted-role")
+    matrix = np.ones((len(ids), 3), dtype=np.float32)
+    path = tmp_path / f"v{ending}"
+    message = {
+        "lacking": "1 of 240 examples of planted-role have no vector, such as 'planted-role/",
+        "nan": "1 vector holds NaN or infinity, such as that of",
+        "twice": "comes twice",
+        "absent": "is not",
+        "noise": "is not",
+    }[wrong]
+    if wrong == "lacking":
+        ids, matrix = ids[1:], matrix[1:]
+    elif wrong == "nan":
+        matrix[3, 1] = np.nan
+    elif wrong == "twice":
+        ids = [*ids[:-1], ids[0]]
+    if wrong == "noise":
+        path.write_bytes(b"PK or PAR1, but nothing of both")
+    elif wrong != "absent":
+        file_of(path, ids, matrix)
+    with pytest.raises(InputError, match=message):
+        planned("--sets", "planted-role", "--vectors", f"mine={path}", "--with", "vectors=mine")
+
+
+def test_vectors_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]}), tmp_path / "v.parquet")
+    with pytest.raises(InputError, match="several lengths"):
+        check(configured("--vectors", f"m={tmp_path / 'v.parquet'}", "--with", "vectors=m"))
+
+
+def test_examples_are_written_by_id(tmp_path: Path) -> None:
+    output = tmp_path / "sets" / "examples.jsonl"
+    done = CliRunner().invoke(app, ["corpus", "examples", "planted-role,planted-agent", "--output", str(output)])
+    assert done.exit_code == 0 and "480 examples of 2 sets" in done.output
+    rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    assert [row["id"] for row in rows[:240]] == examples("planted-role")
+    pair = rows[-1]
+    (start, end) = pair["second_spans"][0]
+    assert pair["second_text"][start:end].strip() and pair["label"] in ("agent first", "agent second")
+
+
+# Comparisons
+
+
+def answers_of(
+    rights: dict[int, dict[int, list[list[bool | None]]]], status: str | None = None, width: int = 8
+) -> pa.Table:
+    """PILOT_ANSWERS from rights by size, seed and fold."""
+    rows = [
+        {
+            "seed": seed,
+            "size": size,
+            "fold": fold,
+            "num_train": 4 * len(fold_rights),
+            "num_dev": len(fold_rights),
+            "instance_id": f"i{fold}/{number}",
+            "right": right,
+            "status": status if right is None else None,
+            "reason": "no vector" if right is None else None,
+        }
+        for size, by_seed in rights.items()
+        for seed, folds in by_seed.items()
+        for fold, fold_rights in enumerate(folds)
+        for number, right in enumerate(fold_rights)
+    ]
+    return pa.Table.from_pylist(rows, PILOT_ANSWERS).replace_schema_metadata({"width": str(width), "classes": "2"})
+
+
+def fold(both: int, first: int, second: int, neither: int) -> tuple[list[bool], list[bool]]:
+    """Rights of both sides in one fold, from numbers of examples."""
+    pairs = [(True, True)] * both + [(True, False)] * first + [(False, True)] * second + [(False, False)] * neither
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def test_a_comparison_by_hand() -> None:
+    """Two seeds of two folds of 10: only the second is right in 3 + 2 and 2 + 2 of 20, only the first in 1 + 0, 0."""
+    folds = {0: [fold(5, 1, 3, 1), fold(6, 0, 2, 2)], 1: [fold(6, 0, 2, 2), fold(7, 0, 2, 1)]}
+    sides = [answers_of({60: {s: [f[side] for f in folds[s]] for s in folds}}) for side in (0, 1)]
+    (compared,) = compare_sizes(*sides, 0.05).values()
+    assert isinstance(compared, SizeComparison)
+    shares = compared.comparison.shares
+    assert shares == {"0": (5 / 20, 1 / 20), "1": (4 / 20, 0.0)}
+    assert compared.comparison.effect == pytest.approx(0.2)
+    assert compared.counts == (40, 10, 10)
+    assert compared.accuracies == pytest.approx((25 / 40, 33 / 40))
+    powers = [mcnemar_power(*pair, 10).power for pair in shares.values()]
+    assert compared.power == pytest.approx(np.mean(powers))
+    differences = np.array([0.2, 0.2, 0.2, 0.2])
+    assert compared.comparison.interval == pytest.approx((differences.mean(),) * 2)
+
+
+def test_examples_that_one_side_did_not_answer_are_left_out_of_both() -> None:
+    first = answers_of({60: {0: [[True, True, None, False], [True] * 4]}}, "failed")
+    second = answers_of({60: {0: [[False, None, True, False], [True] * 4]}}, "failed")
+    (compared,) = compare_sizes(first, second, 0.05).values()
+    assert isinstance(compared, SizeComparison)
+    assert compared.comparison.shares == {"0": (0.0, 1 / 6)} and compared.counts[2] == 3
+
+
+def test_a_size_with_a_fold_that_nobody_answered_has_the_reason() -> None:
+    first = answers_of({60: {0: [[None, None], [True, True]]}, 120: {0: [[True, False]] * 2}}, "one_class")
+    second = answers_of({60: {0: [[True, True], [True, True]]}, 120: {0: [[True, True]] * 2}})
+    compared = compare_sizes(first, second, 0.05)
+    assert str(compared[60]) == "seed 0, fold 0: no vector" and compared[60].status == "one_class"  # type: ignore[union-attr]
+    assert isinstance(compared[120], SizeComparison)
+
+
+# Rows and page
+
+
+def drawn(seed: int, sizes: tuple[int, ...], rates: tuple[float, float]) -> tuple[pa.Table, pa.Table]:
+    """Answers of two sides in six folds under three seeds, right as often as the rates say."""
+    rng = np.random.default_rng(seed)
+    rights: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+    for size in sizes:
+        for side, rate in enumerate(rates):
+            rights[side][size] = {s: (rng.random((6, size // 6)) < rate).tolist() for s in range(3)}
+    return answers_of(rights[0]), answers_of(rights[1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Return the folder of a run: one comparison that is decided, one that is not, and one that collapsed."""
+    made = planned(
+        "--sets", "planted-role", "--sizes", "60,120,240", "--seeds", "0,1,2", "--with", "hidden=20",
+        "--with", "noise=1", "--with", "control=word_order",
+    )  # fmt: skip
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    sizes = (60, 120, 240)
+    first, worse = drawn(0, sizes, (0.95, 0.4))
+    artifacts.write_table(made.answers[0, "planted-role"], first)
+    artifacts.write_table(made.answers[1, "planted-role"], first)  # the same answers: no difference
+    artifacts.write_table(made.answers[2, "planted-role"], worse)
+    artifacts.write_table(made.answers[3, "planted-role"], drawn(1, sizes, (0.8, 0.8))[0])
+    run = RunFolder.create(tmp_path / "runs", made.config)
+    for name, table in assemble(made, artifacts, {}, run.id).items():
+        run.write_table(name, table)
+    run.write_failures([])
+    run.write_state(RunState.DONE)
+    return run
+
+
+def page(run: RunFolder) -> Page:
+    return page_of(run)
+
+
+def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunFolder) -> None:
+    rows = {(row["entrant"], row["metric"]): row for row in folder.finished().tables["results"].to_pylist()}
+    noisy = {metric: row for (entrant, metric), row in rows.items() if entrant == "noise 1"}
+    lines = [row for row in folder.finished().tables["sizes"].to_pylist() if row["entrant"] == "noise 1"]
+    assert [line["size"] for line in lines] == [60, 120, 240]
+    largest = lines[-1]
+    assert noisy["data.difference"]["value"] == pytest.approx(largest["difference"]) and largest["difference"] < -0.4
+    assert noisy["data.power"]["value"] == pytest.approx(largest["power"]) and largest["power"] > 0.95
+    assert (largest["num_train"], largest["num_dev"], largest["num_test"]) == (160, 40, 40)
+    assert noisy["data.power"]["n"] == 40
+    recommended = noisy["data.recommended"]["value"]
+    assert recommended is not None and recommended < 240
+    bound = required_training_size(largest["difference"], 8)
+    published = required_training_size(largest["difference"], 8, "published")
+    assert noisy["data.bound"]["value"] == bound and noisy["data.bound_published"]["value"] == published
+    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.finished().tables["details"].to_pylist()}
+    parts = details[noisy["data.recommended"]["cell_id"]]
+    assert sum(parts.values()) == recommended and parts["num_train"] == pytest.approx(4 * parts["num_test"], abs=3)
+    assert noisy["data.margin"]["value"] == pytest.approx(bound / parts["num_train"])  # type: ignore[operator]
+    same = rows["MLP 20", "data.recommended"]
+    assert same["value"] is None and same["status"] == "collapsed"
+    assert rows["MLP 20", "data.power"]["value"] == 0.0 and rows["MLP 20", "data.bound"]["status"] == "no_effect"
+
+
+def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) -> None:
+    made = page(folder)
+    html, markdown = rendered(made)
+    assert "1 of 3 comparisons apart with a power of 0.8 or more" in made.answer.text
+    assert "cannot be told apart at any size at hand" in made.answer.text
+    assert "upper bounds that no data set meets" in " ".join(made.answer.sentences)
+    assert "the first two" not in " ".join(made.answer.sentences)  # comparisons do not compete
+    with pytest.raises(ConfigError, match="data-requirements has the power of its comparisons: leave out --power"):
+        leaderboard([folder.id], folder.path.parent, power=True)
+    board = cells_of(made.board)
+    assert board["noise 1"]["power"] != "" and board["MLP 20"]["recommended"] == "collapsed"
+    assert made.picture is not None and "recommended" in made.picture.captions[1].text
+    assert any("collapsed" in problem.text and "MLP 20 on planted-role" in problem.text for problem in made.problems)
+    assert any("fewer than 6 examples" in problem.text for problem in made.problems)
+    (needs,) = tables_of(*part_of(made, "needs").blocks)
+    assert texts_of(needs)[0][0] == "noise 1"
+    assert "noise 1" in html and "What to collect" in markdown
+
+
+def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path) -> None:
+    made = planned("--sets", "planted-role", "--sizes", "60,240", "--seeds", "0,1,2", "--with", "noise=1")
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    for number, table in enumerate(drawn(0, (60, 240), (0.95, 0.4))):
+        artifacts.write_table(made.answers[number, "planted-role"], table)
+    run = RunFolder.create(tmp_path / "runs", made.config)
+    for name, table in assemble(made, artifacts, {}, run.id).items():
+        run.write_table(name, table)
+    run.write_failures([])
+    run.write_state(RunState.DONE)
+    text = page(run).answer.text
+    assert text.startswith("Take ") and "tell noise 1 from A1_mean final with a power of 0.8" in text
+    assert "training," in text and "the 240 at hand have a power of" in text
+    answers = SUITES.get(SUITE).answers(run.finished().tables)
+    assert set(answers["planted-role"]) == {"A1_mean final", "A1_mean final, noise 1"}
+    assert len(answers["planted-role"]["A1_mean final"]) == 240
+
+
+def test_a_failed_pilot_is_a_null_with_its_reason(folder: RunFolder, tmp_path: Path) -> None:
+    made = planned("--sets", "planted-role", "--sizes", "60,240", "--seeds", "0,1,2", "--with", "noise=1")
+    artifacts = Artifacts(open_store(str(tmp_path / "empty")))
+    tables = assemble(made, artifacts, {}, "run")
+    rows = [row for row in tables["results"].to_pylist() if row["metric"].startswith("data.")]
+    assert {row["status"] for row in rows} == {"failed"} and all("missing" in row["reason"] for row in rows)
+    assert {row["status"] for row in tables["sizes"].to_pylist()} == {"failed"}
+
+
+# The promise
+
+
+def planted(rng: np.random.Generator, count: int, spread: float = 0.7) -> tuple[Targets, np.ndarray]:
+    """A task of two classes that six numbers decide but for noise; every sixth example is test, the next one dev."""
+    vectors = rng.standard_normal((count, 6))
+    codes = (vectors.sum(axis=1) / np.sqrt(6) + spread * rng.standard_normal(count) > 0).astype(int)
+    splits = np.array(["test", "dev", "train", "train", "train", "train"])[np.arange(count) % 6]
+    return Targets(tuple(f"{n:07}" for n in range(count)), ("a", "b"), codes, np.arange(count), splits), vectors
+
+
+def sides(task: tuple[Targets, np.ndarray], noise: float, **params: Any) -> list[pa.Table]:
+    targets, vectors = task
+    common = {"c_values": (1.0,), **params}
+    return [
+        pilot_answers(targets, PooledVectors.from_matrix(vectors), PilotParams(noise=at, **common))
+        for at in (0.0, noise)
+    ]
+
+
+@pytest.mark.slow
+def test_the_recommended_size_keeps_its_promise_and_half_of_it_does_not() -> None:
+    """Of 300 repetitions with fresh data, .8 find the difference at the size that pilots recommend."""
+    kept, halved = [], []
+    for number, noise in enumerate((0.8, 1.0, 1.2)):
+        rng = np.random.default_rng(number)
+        pilots = sides(planted(rng, 24_000), noise, sizes=(600, 1200, 2400), seeds=tuple(range(40)))
+        compared = [at for at in compare_sizes(*pilots, 0.05).values() if isinstance(at, SizeComparison)]
+        size = recommended_size([at.pilot for at in compared])
+        assert size is not None and 600 < size < 2400
+        for powers, count in ((kept, size), (halved, size // 2)):
+            found = 0
+            for repetition in range(300):
+                fresh = planted(np.random.default_rng((number, count, repetition)), count)
+                rights = [
+                    table["right"].to_numpy(zero_copy_only=False).astype(bool)
+                    for table in sides(fresh, noise, sizes=(count,), seeds=(repetition,), folds=1)
+                ]
+                only_first, only_second = int((rights[0] & ~rights[1]).sum()), int((~rights[0] & rights[1]).sum())
+                found += only_first > only_second and float(mcnemar_test(only_first, only_second)) <= 0.05
+            powers.append(found / 300)
+    assert np.mean(kept) == pytest.approx(0.8, abs=0.05), kept
+    assert max(halved) < 0.7, halved
+
+
+def test_the_smallest_number_of_test_examples_is_that_of_the_shares() -> None:
+    assert mcnemar_size([(0.0225, 0.0025)]) == 503

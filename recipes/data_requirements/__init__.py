@@ -1,0 +1,1 @@
+"""How much data the comparisons of Zhu et al. (2022) need here."""

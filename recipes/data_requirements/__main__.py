@@ -1,0 +1,111 @@
+"""`python -m recipes.data_requirements`: how much data comparisons of probes need, on the real-text archives.
+
+python -m recipes.data_requirements models      # fine-tunes on corrupted text; those that exist are kept
+python -m recipes.data_requirements page        # these, the runs, and docs/results/data-requirements.md
+
+Both need the archives and the model that `make model` fetches, and the page a cluster that runs. The same command again
+goes on where the last one stopped.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+# The base model of an adapter has the name of a preset: without this, libraries ask a hub about it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from recipes.data_requirements.lengths import LENGTHS, write_lengths
+from recipes.data_requirements.models import NUM_STEPS, SHARES, make_models
+from recipes.data_requirements.page import NOISE, PAGE, page, picture
+from recipes.real_text.steps import measure, ready
+from recipes.saes.texts import pieces_of
+
+from poolbench.config import resolve_model
+from poolbench.errors import PoolbenchError
+from poolbench_driver.suites.data_requirements.report import Comparison, view_of
+
+MODEL = "smollm2-135m"
+SETS = "ewt-bigram-shift,ewt-coordination-inversion,ewt-tense"
+#: Layer whose states are read, and standard deviations of the noise study.
+LAYER, DEVIATIONS = "0.5", (0.01, 0.03, 0.1, 0.3, 1, 3)
+
+
+def main() -> int:
+    """Make the models or the page; return 1 after an error of the user, and 130 after an interruption."""
+    options = _arguments()
+    models = options.output / "models"
+    try:
+        if options.what == "page":
+            ready()
+        if missing := [name for name in SHARES if not (models / name).exists()]:
+            make_models(resolve_model(MODEL), models, missing, pieces_of(planted=0.0), options.steps)
+        if options.what == "page":
+            write_page(options, models.resolve())
+    except PoolbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
+    return 0
+
+
+def write_page(options: argparse.Namespace, models: Path) -> None:
+    """Run the comparisons that are not finished, and write the page with its picture.
+
+    Args:
+        models: Folder of the fine-tunes.
+    """
+    seconds = second_sides(models)
+    lengths = write_lengths(options.output / "lengths")
+    compared = [
+        comparison
+        for corpus, sets in (("real", options.sets), (str(lengths), LENGTHS))
+        for comparison in compare(options, corpus, sets, seconds)
+    ]
+    noisy = compare(options, "real", options.noise_set, [f"layer={LAYER},noise={noise}" for noise in DEVIATIONS])
+    noisy.sort(key=lambda comparison: float(comparison.name.removeprefix(NOISE)))
+    losses = {name: json.loads((models / f"{name}.json").read_text("utf-8")) for name in SHARES}
+    head = (
+        f"Comparisons of probing configurations of `{MODEL}` (mean over tokens, half depth) on sets of the real-text "
+        f"archives: {'five seeds' if options.seeds is None else f'seeds {options.seeds}'}, six folds in rotation, and "
+        "samples of several sizes. Written by:"
+    )
+    options.page.write_text(page(compared, noisy, losses, head), "utf-8")
+    options.page.with_suffix(".svg").write_text(picture(noisy), "utf-8")
+    print(f"page: {options.page}")
+
+
+def second_sides(models: Path) -> list[str]:
+    """Return what the states of the model are compared with: fine-tunes, static words, and an MLP."""
+    fine_tunes = [f"adapter={models / name},layer={LAYER}" for name in SHARES]
+    return [*fine_tunes, "layer=embedding", f"layer={LAYER},hidden=20"]
+
+
+def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequence[str]) -> list[Comparison]:
+    """Run the states of the model against other configurations, and return the comparisons."""
+    settings = ["--suite", "data-requirements", "--model", MODEL, "--corpus", corpus, "--sets", sets]
+    settings += ["--compare", f"layer={LAYER}", *(part for second in seconds for part in ("--with", second))]
+    for name in ("seeds", "sizes"):
+        settings += [] if (value := getattr(options, name)) is None else [f"--{name}", value]
+    return list(view_of(measure(options.output / "runs", *settings).tables).comparisons)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m recipes.data_requirements", description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("models", "page"), help="what to make")
+    parser.add_argument("--output", type=Path, default=Path("runs-data-requirements"), help="folder of models and runs")
+    parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
+    parser.add_argument("--steps", type=int, default=NUM_STEPS, help="training steps of each fine-tune")
+    parser.add_argument("--sets", default=SETS, help="probing sets, with commas, besides sentence length")
+    parser.add_argument("--noise-set", default="ewt-tense", help="set of the noise study")
+    parser.add_argument("--seeds", help="seeds of samples and folds, with commas; five by default")
+    parser.add_argument("--sizes", help="examples of each sample, with commas; by default all of a set, and halves")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""The page docs/results/data-requirements.md, from finished runs of the suite data-requirements."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recipes.data_requirements.lengths import LENGTHS
+from recipes.probing.page import with_own_colours
+
+from poolbench.contracts import Row
+from poolbench_driver.pages.drawing import COLOURS, MUTED, gridded, svg
+from poolbench_driver.pages.text import paragraph, table, with_interval
+from poolbench_driver.suites.data_requirements import metrics
+from poolbench_driver.suites.data_requirements.report import SUFFICIENT, Comparison
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "data-requirements.md"
+#: What the authors' notebook `power_curves.ipynb` printed (github.com/SPOClab-ca/probing_dataset, commit a33d578), with
+#: BERT and logistic regression as the first side. Differences are second minus first; the notebook has half of those of
+#: the MLP. `is_sufficient`: the power is above .8 with so many test examples of each class.
+PUBLISHED = Path(__file__).with_name("published.csv")
+BIGRAM, INVERSION, TENSE = "ewt-bigram-shift", "ewt-coordination-inversion", "ewt-tense"
+#: Published task and number of its classes, by set; published second side, by ours.
+TASKS = {
+    BIGRAM: ("bigram-shift", 2),
+    LENGTHS: ("sentence-length", 6),
+    INVERSION: ("coordination-inversion", 2),
+    TENSE: ("past-present", 2),
+}
+SCRAMBLED, STATIC, MLP, NOISE = "adapter scrambled-100", "A1_mean static words", "MLP 20", "noise "
+SECONDS = {SCRAMBLED: "corrupted-200", STATIC: "glove", MLP: "mlp-20"}
+#: Claims about the test examples from which on sides are told apart (None: at no size), and how each is judged.
+_CLAIMS = (
+    (
+        "training on scrambled text shows in bigram shift with fewer examples than in tense",
+        ((BIGRAM, SCRAMBLED), (TENSE, SCRAMBLED)),
+        lambda shift, tense: shift is not None and (tense is None or shift < tense),
+    ),
+    ("states are told apart from static words by bigram shift", ((BIGRAM, STATIC),), bool),
+    (
+        "an MLP of 20 units is not told apart from logistic regression by bigram shift and coordination inversion",
+        ((BIGRAM, MLP), (INVERSION, MLP)),
+        lambda *sizes: not any(sizes),
+    ),
+)
+#: Fall of power from one size or noise to the next that counts as none, and share of the steps that may have more.
+_SMALL, _MOST_FALLS = 0.05, 0.1
+
+
+class Claim(NamedTuple):
+    """A claim of the paper, what was published and found here, and whether it holds."""
+
+    text: str
+    published: str
+    here: str
+    holds: bool
+
+
+def page(
+    compared: Sequence[Comparison], noisy: Sequence[Comparison], losses: Mapping[str, Mapping[str, Any]], head: str
+) -> str:
+    """Return the page.
+
+    Args:
+        compared: Comparisons of models and probes on all sets.
+        noisy: The states as they are beside those with noise, on one set, the least noise first.
+        losses: Held-out losses of each fine-tune, as its recipe wrote them.
+        head: What was run.
+    """
+    claims = list(claims_of(compared, noisy))
+    parts = [
+        "# How many examples comparisons of probes need",
+        "<!-- written by recipes/data_requirements -->",
+        paragraph(head),
+        "```console\n$ .venv/bin/python -m recipes.data_requirements page\n```",
+        paragraph(
+            f'Of {len(claims)} claims of Zhu et al. (2022), "On the data requirements of probing", '
+            f"{sum(claim.holds for claim in claims)} hold here. They compared BERT, GloVe and others on SentEval. This "
+            "page has a decoder and sentences of a treebank, so that conclusions can agree, and figures cannot."
+        ),
+        table(
+            ["claim", "published", "here", "holds"], [[*claim[:3], "yes" if claim.holds else "no"] for claim in claims]
+        ),
+        "## Sizes and powers beside the published ones",
+        paragraph(
+            "Difference: accuracy of the second side minus that of the first, the states of the pretrained model under "
+            "logistic regression, with 95 % intervals over folds, at the largest size. Test for .8: the test examples "
+            "from which on McNemar's test has a power of .8 at each size that was tried. Recommended: examples of all "
+            "splits for a power of .8. Bound: training examples by the published formula. The published columns are "
+            "those of the largest size: BERT after 200 steps on shuffled words for `scrambled-100`, GloVe for static "
+            "words, and the MLP on BERT."
+        ),
+        _beside_published(compared),
+        "## Larger sets have more power",
+        paragraph(
+            "Normal noise is added to every number of the states, and their probe is compared with that of the states "
+            f"as they are, on {noisy[0].set}. Power of McNemar's test of one fold, by examples of all splits and "
+            "standard deviation of the noise:"
+        ),
+        "![power by number of examples, one line per deviation of the noise](data-requirements.svg)",
+        _noise(noisy),
+        "## The fine-tunes",
+        paragraph(
+            "LoRA adapters, trained on texts of the archives whose words are put into a random order: none for "
+            "`clean`, a quarter of each text for `scrambled-25`, all for `scrambled-100`. Mean loss per token of "
+            "held-out texts in nats, before and after:"
+        ),
+        _losses(losses),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def claims_of(compared: Sequence[Comparison], noisy: Sequence[Comparison]) -> Iterator[Claim]:
+    """Yield the claims that these comparisons can judge."""
+    powers = [[line["power"] for line in comparison.sizes if line["power"] is not None] for comparison in noisy]
+    steps = [later - earlier for by_size in powers for earlier, later in pairwise(by_size)]
+    falls = sum(step < -_SMALL for step in steps)
+    here = f"power falls by more than {_SMALL:g} in {falls} of {len(steps)} steps from one size to the next"
+    yield Claim("larger sets have more power", "figure of the noise study", here, falls <= _MOST_FALLS * len(steps))
+    at_largest = [by_size[-1] for by_size in powers if by_size]
+    here = "power at the largest size, by rising noise: " + ", ".join(f"{power:.2f}" for power in at_largest)
+    rises = all(later >= earlier - _SMALL for earlier, later in pairwise(at_largest))
+    yield Claim("more noise is told apart more easily", "figure of the noise study", here, rises)
+    enough = {(side.set, side.name): num_test_enough(side.sizes) for side in compared if side.is_measured}
+    for text, sides, judge in _CLAIMS:
+        if all(side in enough for side in sides):
+            sizes = [enough[side] for side in sides]
+            published = [num_test_enough(published_of(*side)) for side in sides]
+            yield Claim(text, *("; ".join(map(_counted, part)) for part in (published, sizes)), bool(judge(*sizes)))
+    if margins := [margin for comparison in compared if (margin := _margin(comparison)) is not None]:
+        here = f"the bound has {min(margins):,.1f} to {max(margins):,.0f} times the recommended training examples"
+        yield Claim("the training examples of the bound are enough", "verified on its sets", here, min(margins) >= 1)
+
+
+def num_test_enough(sizes: Sequence[Row]) -> int | None:
+    """Return the test examples of the smallest size from which on the power is .8 at each size; None without one."""
+    smallest = None
+    for line in reversed(sizes):
+        if line["power"] is None or line["power"] < SUFFICIENT:
+            break
+        smallest = round(line["num_test"])
+    return smallest
+
+
+def _counted(num_test: int | None) -> str:
+    return "at no size" if num_test is None else f"from {num_test:,} test examples on"
+
+
+def _margin(comparison: Comparison) -> float | None:
+    """Return the training examples of the published bound for each one that is recommended."""
+    bound, recommended = comparison.value(metrics.PUBLISHED), comparison.value(metrics.RECOMMENDED)
+    if bound is None or recommended is None:
+        return None
+    largest = comparison.sizes[-1]
+    return bound / (recommended * float(largest["num_train"]) / float(largest["size"]))
+
+
+def published_of(of_set: str, second: str) -> list[Row]:
+    """Return the published lines of a set and second side, the smallest size first; empty without a counterpart."""
+    task, classes = TASKS.get(of_set, ("", 0))
+    with PUBLISHED.open(encoding="utf-8") as file:
+        return [
+            {**row, "num_test": int(row["per_class"]) * classes, "power": float(row["is_sufficient"] == "true")}
+            for row in csv.DictReader(file)
+            if (row["task"], row["second"]) == (task, SECONDS.get(second))
+        ]
+
+
+def _beside_published(compared: Sequence[Comparison]) -> str:
+    heads = ["set", "second side", "difference", "power (test examples)", "test for .8", "recommended", "bound"]
+    heads += [f"published {name}" for name in ("difference", "test for .8", "bound")]
+    lines = []
+    for comparison in sorted(compared, key=lambda comparison: (comparison.set, comparison.name)):
+        published, n = published_of(comparison.set, comparison.name), comparison.figures[metrics.POWER]["n"]
+        line = [comparison.set, comparison.name, _cell(comparison, metrics.DIFFERENCE, "+.3f")]
+        line += [_cell(comparison, metrics.POWER, ".2f") + ("" if n is None else f" ({n:,})")]
+        line += [_number(num_test_enough(comparison.sizes))]
+        line += [_cell(comparison, metric, ",.0f") for metric in (metrics.RECOMMENDED, metrics.PUBLISHED)]
+        if published:
+            difference, bound = float(published[-1]["difference"]), int(published[-1]["num_train"])
+            line += [f"{difference:+.3f}", _number(num_test_enough(published)), f"{bound:,}"]
+        lines.append([*line, *[""] * (len(heads) - len(line))])
+    return table(heads, lines)
+
+
+def _number(count: int | None) -> str:
+    return "none" if count is None else f"{count:,}"
+
+
+def _cell(comparison: Comparison, metric: str, spec: str) -> str:
+    """Return a figure with its interval, or why there is none."""
+    row = comparison.figures[metric]
+    if row["value"] is None:
+        return str(row["status"])
+    return with_interval(row["value"], (row["ci_low"], row["ci_high"]), spec)
+
+
+def _noise(noisy: Sequence[Comparison]) -> str:
+    heads = ["noise", *(f"{line['size']:,}" for line in noisy[0].sizes), "difference", "recommended"]
+    lines = []
+    for comparison in noisy:
+        powers = ["" if line["power"] is None else f"{line['power']:.2f}" for line in comparison.sizes]
+        needed = [_cell(comparison, metrics.DIFFERENCE, "+.3f"), _cell(comparison, metrics.RECOMMENDED, ",.0f")]
+        lines.append([comparison.name.removeprefix(NOISE), *powers, *needed])
+    return table(heads, lines)
+
+
+def picture(noisy: Sequence[Comparison]) -> str:
+    """Return the power by size, a line for each standard deviation of the noise, as an SVG with colours of its own."""
+
+    def draw(axes: Any) -> None:
+        for colour, comparison in zip(COLOURS, noisy, strict=False):
+            lines = [line for line in comparison.sizes if line["power"] is not None]
+            points = [line["size"] for line in lines], [line["power"] for line in lines]
+            axes.plot(*points, color=colour, marker="o", ms=4, lw=1.4, label=comparison.name.removeprefix(NOISE))
+        axes.axhline(SUFFICIENT, color=MUTED, lw=0.8, ls="--")
+        axes.set_xscale("log")
+        axes.set_ylim(-0.03, 1.03)
+        gridded(axes, "examples of all splits", "power")
+        axes.minorticks_off()
+        axes.legend(title="noise", fontsize=8, frameon=False)
+
+    return with_own_colours(svg((6.4, 3.4), "data-requirements-noise", "Power by size and noise", draw))
+
+
+def _losses(losses: Mapping[str, Mapping[str, Any]]) -> str:
+    kinds = [(kind, time) for kind in ("clean", "scrambled") for time in ("before", "after")]
+    lines = [
+        [name, str(entry["steps"]), *(f"{entry[time][kind]:.3f}" for kind, time in kinds)]
+        for name, entry in losses.items()
+    ]
+    return table(["fine-tune", "steps", *(f"{kind} {time}" for kind, time in kinds)], lines)
