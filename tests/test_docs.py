@@ -20,7 +20,7 @@ from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")
-_METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|sinks|probe|scorer|rank|shift|holmes|ce|sparse)\.\w+)`", re.MULTILINE)
+_METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|sinks|probe|scorer|rank|shift|holmes|ce|sparse|data)\.\w+)`", re.MULTILINE)
 _BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
 _UNWANTED = (r"/work/", r"/root/", r"/tmp/", r"\bTODO\b", r"\bFIXME\b")
 

@@ -30,8 +30,8 @@ def write_lengths(folder: Path) -> Path:
     ]
     folder.mkdir(parents=True, exist_ok=True)
     pacsv.write_csv(pa.Table.from_pylist(rows), folder / f"{LENGTHS}.csv")
-    kept = ("type", "phenomenon", "input", "source", "revision", "licence", "citation", "fidelity", "stands_for")
-    definition = {"id": LENGTHS, **of_values.model_dump(include=set(kept), mode="json")}
+    copied = ("type", "phenomenon", "input", "source", "revision", "licence", "citation", "fidelity", "stands_for")
+    definition = {"id": LENGTHS, **of_values.model_dump(include=set(copied), mode="json")}
     definition |= {"balanced": True, "reader": "table", "parameters": {"file": f"{LENGTHS}.csv"}}
     (folder / f"{LENGTHS}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False), "utf-8")
     return folder

@@ -13,7 +13,8 @@ from poolbench.contracts import Row
 from poolbench_driver.pages.drawing import COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.data_requirements import metrics
-from poolbench_driver.suites.data_requirements.report import SUFFICIENT, Comparison
+from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
+from poolbench_driver.suites.data_requirements.report import Comparison
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "data-requirements.md"
 #: What the authors' notebook `power_curves.ipynb` printed (github.com/SPOClab-ca/probing_dataset, commit a33d578), with
@@ -30,16 +31,16 @@ TASKS = {
 }
 SCRAMBLED, STATIC, MLP, NOISE = "adapter scrambled-100", "A1_mean static words", "MLP 20", "noise "
 SECONDS = {SCRAMBLED: "corrupted-200", STATIC: "glove", MLP: "mlp-20"}
-#: Claims about the test examples from which on sides are told apart (None: at no size), and how each is judged.
+#: Claims about the test examples from which on sides are distinguished (None: at no size), and how each is judged.
 _CLAIMS = (
     (
         "training on scrambled text shows in bigram shift with fewer examples than in tense",
         ((BIGRAM, SCRAMBLED), (TENSE, SCRAMBLED)),
         lambda shift, tense: shift is not None and (tense is None or shift < tense),
     ),
-    ("states are told apart from static words by bigram shift", ((BIGRAM, STATIC),), bool),
+    ("states are distinguished from static words by bigram shift", ((BIGRAM, STATIC),), bool),
     (
-        "an MLP of 20 units is not told apart from logistic regression by bigram shift and coordination inversion",
+        "an MLP of 20 units is not distinguished from logistic regression by bigram shift and coordination inversion",
         ((BIGRAM, MLP), (INVERSION, MLP)),
         lambda *sizes: not any(sizes),
     ),
@@ -121,7 +122,7 @@ def claims_of(compared: Sequence[Comparison], noisy: Sequence[Comparison]) -> It
     at_largest = [by_size[-1] for by_size in powers if by_size]
     here = "power at the largest size, by rising noise: " + ", ".join(f"{power:.2f}" for power in at_largest)
     rises = all(later >= earlier - _SMALL for earlier, later in pairwise(at_largest))
-    yield Claim("more noise is told apart more easily", "figure of the noise study", here, rises)
+    yield Claim("more noise is distinguished more easily", "figure of the noise study", here, rises)
     enough = {(side.set, side.name): num_test_enough(side.sizes) for side in compared if side.is_measured}
     for text, sides, judge in _CLAIMS:
         if all(side in enough for side in sides):

@@ -214,6 +214,7 @@ QUESTIONS = {
         r"\| demo A1_mean embedding +\|",
         r"over 2 sets",
         r"\| demo/random_weights A1_mean final +\|",
+        r"demo \w+ \S+ MLP 64",
     ),
     "docs/suites/ce-bench.md": (
         r"(All|\d of) 6 autoencoders beat random directions of equal width and L0",
@@ -222,7 +223,7 @@ QUESTIONS = {
         r"By the published definition",
     ),
     "docs/suites/data-requirements.md": (
-        r"tell the two sides of \d of 12 comparisons apart",
+        r"distinguish the two sides of \d of 12 comparisons",
         r"\b0 of 17 tasks to do",
         r"MLP 20 +hedging",
         r"300 examples of 1 set",

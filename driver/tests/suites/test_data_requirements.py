@@ -416,8 +416,8 @@ def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunF
 def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) -> None:
     made = page(folder)
     html, markdown = rendered(made)
-    assert "1 of 3 comparisons apart with a power of 0.8 or more" in made.answer.text
-    assert "cannot be told apart at any size at hand" in made.answer.text
+    assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
+    assert "cannot be distinguished at any size at hand" in made.answer.text
     assert "upper bounds that no data set meets" in " ".join(made.answer.sentences)
     assert "the first two" not in " ".join(made.answer.sentences)  # comparisons do not compete
     with pytest.raises(ConfigError, match="data-requirements has the power of its comparisons: leave out --power"):
@@ -443,7 +443,7 @@ def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path
     run.write_failures([])
     run.write_state(RunState.DONE)
     text = page(run).answer.text
-    assert text.startswith("Take ") and "tell noise 1 from A1_mean final with a power of 0.8" in text
+    assert text.startswith("Take ") and "distinguish noise 1 from A1_mean final with a power of 0.8" in text
     assert "training," in text and "the 240 at hand have a power of" in text
     answers = SUITES.get(SUITE).answers(run.finished().tables)
     assert set(answers["planted-role"]) == {"A1_mean final", "A1_mean final, noise 1"}

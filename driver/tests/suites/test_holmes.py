@@ -34,6 +34,7 @@ from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
+from poolbench_driver.series import Board
 from poolbench_driver.stages import probing_sets
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
@@ -335,6 +336,15 @@ def test_probes_with_a_hidden_layer_have_keys_and_names_of_their_own() -> None:
     assert {entrant_of(linear.scope, at) for at in linear.probes} == {"demo A1_mean final"}
 
 
+def test_linear_probes_and_those_with_a_hidden_layer_stand_on_one_board(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "protocol": "corrected"}
+    folders = [finished(planned(**settings, hidden=hidden), tmp_path) for hidden in (None, 64)]
+    units = [{row["hidden"] for row in folder.read_table("entrants").to_pylist()} for folder in folders]
+    assert units == [{None}, {64}]
+    shown = Board.of(folders).shown()
+    assert "demo A1_mean final MLP 64" in shown and "demo A1_mean embedding" in shown
+
+
 def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
     with pytest.raises(ConfigError, match="linear; leave one out"):
         load_run_config(None, {"suite": "holmes", "hidden": 64, "protocol": "published"})
@@ -399,7 +409,11 @@ def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     """Return the folder of a run with two strategies at two layers, a control, and the published protocol."""
-    plan = planned(**SETTINGS)
+    return finished(planned(**SETTINGS), tmp_path)
+
+
+def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
+    """Return the folder of a run whose figures are made up by `_skill`."""
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     for found, seeds in ((plan.probes, 1), (plan.published, 5)):
         for at, keys in found.items():

@@ -70,8 +70,8 @@ def examples(
     from poolbench_driver.config import CorpusSource
     from poolbench_driver.corpora.sources import NamedSets, chosen_sets
 
-    catalogue, chosen = chosen_sets(NamedSets(tuple(sets.split(",")), CorpusSource(source=corpus)))
-    data, notes = catalogue.read_all(chosen, seed)
+    catalogue, probing_sets = chosen_sets(NamedSets(tuple(sets.split(",")), CorpusSource(source=corpus)))
+    data, notes = catalogue.read_all(probing_sets, seed)
     for note in notes:
         typer.echo(str(note), err=True)
     if not data:

@@ -52,7 +52,7 @@ class SizeComparison:
 
     @property
     def is_collapsed(self) -> bool:
-        """Return whether the interval holds 0 while the power is below .8: the two cannot be told apart."""
+        """Return whether the interval holds 0 while the power is below .8: the two cannot be distinguished."""
         interval = self.comparison.interval
         return interval is not None and interval[0] <= 0 <= interval[1] and self.power < SUFFICIENT
 

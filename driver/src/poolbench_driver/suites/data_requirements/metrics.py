@@ -19,7 +19,7 @@ METRICS = (
 )
 BOARD = BoardSpec(
     ranked=(POWER,),
-    shown=(POWER, DIFFERENCE, RECOMMENDED),
+    shown=(RECOMMENDED, POWER, DIFFERENCE),
     entrant="entrant",
     block="task",
     averaged=False,

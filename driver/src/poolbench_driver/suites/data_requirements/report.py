@@ -93,7 +93,7 @@ class View:
         ]
         hopeless = len(measured) - len(decided) - len(needing)
         sentences = [
-            f"The examples at hand tell the two sides of {len(decided)} of {len(measured)} comparisons apart with a "
+            f"The examples at hand distinguish the two sides of {len(decided)} of {len(measured)} comparisons with a "
             f"power of {SUFFICIENT:g} or more."
         ]
         if needing:
@@ -103,7 +103,7 @@ class View:
                 f"{some} more, at most {most.value(metrics.RECOMMENDED):,.0f} examples ({most.name}, {most.set})."
             )
         if hopeless:
-            sentences.append(f"{hopeless} cannot be told apart at any size at hand.")
+            sentences.append(f"{hopeless} cannot be distinguished at any size at hand.")
         return " ".join(sentences)
 
 
@@ -112,13 +112,13 @@ def _sentence(comparison: Comparison, first: str) -> str:
     recommended, power = comparison.value(metrics.RECOMMENDED), comparison.value(metrics.POWER)
     if recommended is None:
         return (
-            f"{comparison.name} and {first} cannot be told apart on {comparison.set} at any size at hand "
+            f"{comparison.name} and {first} cannot be distinguished on {comparison.set} at any size at hand "
             f"({comparison.available:,} examples, power {power:.2f})."
         )
     at_hand = f"the {comparison.available:,} at hand have a power of {power:.2f}"
     return (
-        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they tell {comparison.name} "
-        f"from {first} with a power of {SUFFICIENT:g}; {at_hand}."
+        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they distinguish "
+        f"{comparison.name} from {first} with a power of {SUFFICIENT:g}; {at_hand}."
     )
 
 
@@ -127,14 +127,14 @@ def report(tables: Mapping[str, pa.Table]) -> Page:
     view = view_of(tables)
     drawn = next((comparison for comparison in view.comparisons if comparison.is_measured), None)
     names = [view.first, *(comparison.name for comparison in view.comparisons)]
-    shown = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
+    pictured = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
     return Page(
         title="Data requirements",
         subject=f"{view.model}: {view.first}, compared",
         answer=Answer(spans(view.answer(), names), [_WHICH, _METHOD]),
         board=_board(view),
         problems=[Problem(line, "sizes") for line in problems(view)],
-        picture=_picture(shown, view.first) if shown else None,
+        picture=_picture(pictured, view.first) if pictured else None,
         parts=[_needs(view), *_pictures(view, drawn), _sizes(view)],
     )
 

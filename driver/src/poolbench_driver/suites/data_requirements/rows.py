@@ -163,7 +163,7 @@ def _sizes_needed(compared: Sequence[SizeComparison], probe: Probe, alpha: float
         reason += ": the seeds disagree" if effect else ": there is no difference"
         yield from (Measure.null(metric, Status.NO_EFFECT, reason) for metric in needed)
         return
-    parts = split_of(num_all, largest.counts)
+    parts = counts_of(num_all, largest.counts)
     yield Measure.of(metrics.RECOMMENDED, num_all, n=largest.size, details=parts)
     yield Measure.of(metrics.TEST_SIZE, num_test, n=largest.num_test)
     bound = bounds[metrics.BOUND]
@@ -171,7 +171,7 @@ def _sizes_needed(compared: Sequence[SizeComparison], probe: Probe, alpha: float
     yield Measure.of(metrics.MARGIN, bound / max(1, parts["num_train"]))
 
 
-def split_of(num_all: int, counts: Sequence[float]) -> dict[str, int]:
+def counts_of(num_all: int, counts: Sequence[float]) -> dict[str, int]:
     """Return training, development and test examples of a number, in the shares of a fold."""
     dev, test = (round(num_all * count / sum(counts)) for count in counts[1:])
     return dict(zip(SPLITS, (num_all - dev - test, dev, test), strict=True))
