@@ -136,7 +136,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: Path) -> None:
     listed = {row["id"]: row["summary"] for row in json.loads(listing(suite, "suites").stdout)}
     assert listed["best_layer"] == "at which layer does a linear probe separate a concept best?"
-    assert set(listed) == {"poolbench", "planted", "humanoid", "holmes", "ce-bench", "best_layer"}
+    assert set(listed) == {"poolbench", "planted", "humanoid", "holmes", "ce-bench", "data-requirements", "best_layer"}
     described = run(suite, "-m", "poolbench_driver.cli", "run", "--suite", "best_layer", "--help").stdout
     assert "--pooling <str>" in described and "strategy whose vectors are probed." in " ".join(described.split())
     dry = ("-m", "poolbench_driver.cli", "run", "--suite", "best_layer", "--dry-run", "--pooling")

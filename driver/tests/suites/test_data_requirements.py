@@ -24,6 +24,7 @@ from poolbench.steps.prober import PilotParams
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
+from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.suite_options import with_settings
 from poolbench_driver.config import read_assignments
 from poolbench_driver.contract.load import load_run_config
@@ -418,6 +419,9 @@ def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) ->
     assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
     assert "cannot be distinguished at any size at hand" in made.answer.text
     assert "upper bounds that no data set meets" in " ".join(made.answer.sentences)
+    assert "the first two" not in " ".join(made.answer.sentences)  # comparisons do not compete
+    with pytest.raises(ConfigError, match="data-requirements has the power of its comparisons: leave out --power"):
+        leaderboard([folder.id], folder.path.parent, power=True)
     board = cells_of(made.board)
     assert board["noise 1"]["power"] != "" and board["MLP 20"]["recommended"] == "collapsed"
     assert made.picture is not None and "recommended" in made.picture.captions[1].text

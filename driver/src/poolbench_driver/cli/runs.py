@@ -103,6 +103,8 @@ def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
     if len(folders) > 1:
         join_rows(rows_by_run)  # refuses what cannot be compared
     suite = SUITES.get(rows_by_run[0][0]["suite"])
+    if not suite.board.competing:
+        raise ConfigError(f"the board of {suite.id} has the power of its comparisons: leave out --power")
     pairs = neighbours(suite, [folder.finished() for folder in folders])
     if not pairs:
         spec = suite.board

@@ -78,6 +78,7 @@ class BoardSpec:
     block: str = "concept"  # column of result rows over which ranks are averaged
     averaged: bool = True  # whether cells are means over models and layers; not where an entrant is a model at a layer
     apart: str | None = None  # column that only rows of another quantity have a value in; these are not ranked
+    competing: bool = True  # whether entrants compete; not where each of them is a comparison
     block_name: str = ""  # what a block is called, where it is not the name of the column
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from poolbench.config import ProbesBudget, amounts
+from poolbench.config import LayerChoice, ProbesBudget, amounts
 from poolbench.steps.roles import Cell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import PassagesSource, ReadingConfig, as_concepts
@@ -29,6 +29,8 @@ class Settings(ReadingConfig):
     """Concept ids, or `all`."""
     corpus: PassagesSource = PassagesSource()
     """Where passages come from: `planted`, `real`, or a folder of JSONL files."""
+    layers: tuple[LayerChoice, ...] | None = None
+    """Block indices, depths, `embedding` or `final`; by default depths .5, .75 and 1."""
     pooling: str = "A1_mean"
     """Pooling strategy whose vectors are probed."""
 

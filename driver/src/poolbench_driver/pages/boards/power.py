@@ -99,8 +99,10 @@ def neighbours(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, item
         ConfigError: The runs' figures are not comparable.
     """
     spec = suite.board
+    if not spec.competing or spec.primary not in spec.ranked:
+        return []
     rows = [row for run in runs for row in run.tables["results"].to_pylist()]
-    board = board_of(rows, spec, spec.primary) if spec.primary in spec.ranked else None
+    board = board_of(rows, spec, spec.primary)
     if board is None:
         return []
     name, values = _units(suite, runs) or (spec.unit, _cells(board))

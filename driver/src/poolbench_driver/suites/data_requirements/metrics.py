@@ -23,4 +23,5 @@ BOARD = BoardSpec(
     entrant="entrant",
     block="task",
     averaged=False,
+    competing=False,
 )
