@@ -3,8 +3,9 @@
 Samples, folds and noise depend on instances and seed alone, so that two pilots of the same instances are paired.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import CellError, InputError
+from poolbench.statistics.folds import SPLITS, drawn_splits
 from poolbench.statuses import Status
 from poolbench.steps.prober import PilotParams, TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing.mlp import fit_mlp
-from poolbench_prober.probing.models import Problem, fit_converged
+from poolbench_prober.probing.models import Problem, fit_converged, macro_f1
 from poolbench_prober.probing.targets import Targets
+from poolbench_prober.solver.rotation import fit_rotation
 
 #: Called with the number of probes that were fitted, and of all.
 Progress = Callable[[int, int], None]
@@ -67,18 +70,23 @@ def pilot_answers(
     for seed in params.seeds:
         noisy_nD = _with_noise(matrix_nD, params.noise, seed)
         labels_n = _with_label_noise(targets, params.label_noise, seed)
-        for fold in folds_of(targets, params, seed):
-            progress(len(tables), num_all)
-            used = {split: rows[usable[rows]] for split, rows in fold.rows.items()}
-            predicted_n, failed = labels_n, unusable
-            if failed is None:
-                try:
-                    predicted_n = _predictions(noisy_nD, labels_n, used, targets, params, seed)
-                except CellError as error:
-                    failed = error
-            test = fold.rows["test"]
-            reasons = [failed or (None if usable[row] else errors[row] or missing) for row in test]
-            tables.append(_table(fold, used, targets, predicted_n[test] == targets.values[test], reasons))
+        probed = _Probed(noisy_nD, labels_n, targets.classes, params, seed)
+        for _, size_folds in groupby(folds_of(targets, params, seed), key=lambda fold: fold.size):
+            folds = list(size_folds)
+            used = [{split: rows[usable[rows]] for split, rows in fold.rows.items()} for fold in folds]
+            rotated = probed.together(used) if unusable is None else [None] * len(folds)
+            for fold, rows, predicted in zip(folds, used, rotated, strict=True):
+                progress(len(tables), num_all)
+                test, failed = fold.rows["test"], unusable
+                right = np.zeros(len(test), dtype=bool)
+                if failed is None:
+                    try:
+                        predicted_n = probed.alone(rows) if predicted is None else predicted
+                        right = predicted_n[test] == targets.values[test]
+                    except CellError as error:
+                        failed = error
+                reasons = [failed or (None if usable[row] else errors[row] or missing) for row in test]
+                tables.append(_table(fold, rows, targets, right, reasons))
     answers = pa.concat_tables(tables).combine_chunks()
     return answers.replace_schema_metadata({"width": str(matrix_nD.shape[1]), "classes": str(len(targets.classes))})
 
@@ -101,8 +109,9 @@ def folds_of(targets: Targets, params: PilotParams, seed: int) -> Iterator[Fold]
         by_label = sample[np.argsort(labels[sample], kind="stable")]
         if params.folds == 1:
             rows = np.flatnonzero(np.isin(targets.groups, groups[sample]))
-            split = targets.take(rows).split(seed)
-            yield Fold(seed, size, 0, {name: rows[split_rows] for name, split_rows in split.items()})
+            whole = targets.take(rows)
+            splits = drawn_splits(whole.groups, seed) if whole.splits is None else whole.splits
+            yield Fold(seed, size, 0, {name: rows[splits == name] for name in SPLITS})
             continue
         fold_of_group = np.full(len(groups), -1)
         fold_of_group[by_label] = np.arange(len(by_label)) % params.folds
@@ -114,33 +123,79 @@ def folds_of(targets: Targets, params: PilotParams, seed: int) -> Iterator[Fold]
             yield Fold(seed, size, number, {name: np.flatnonzero(part) for name, part in parts.items()})
 
 
-def _predictions(
-    vectors_nD: np.ndarray,
-    labels_n: np.ndarray,
-    rows: dict[str, np.ndarray],
-    targets: Targets,
-    params: PilotParams,
-    seed: int,
-) -> np.ndarray:
-    """Return the class that the probe of one fold predicts for each instance [n]; raise CellError without a probe."""
-    for name in ("train", "dev", "test"):
-        if len(rows[name]) < 2:
-            reason = f"{len(rows[name])} instances in {name} of a fold; 2 are needed: take larger sizes or fewer folds"
-            raise CellError(Status.TOO_FEW, reason)
-    if len(np.unique(labels_n[rows["train"]])) < 2:
-        only = targets.classes[int(labels_n[rows["train"][0]])]
-        raise CellError(
-            Status.ONE_CLASS, f"all {len(rows['train'])} training instances of a fold have the label {only!r}"
-        )
-    fold_rows = np.concatenate(list(rows.values()))
-    ends = np.cumsum([len(part) for part in rows.values()])
-    local = dict(zip(rows, np.split(np.arange(len(fold_rows)), ends[:-1]), strict=True))
-    fit_params = TaskParams(c_values=params.c_values, tolerance=params.tolerance)
-    problem = Problem(vectors_nD[fold_rows], labels_n[fold_rows], local, len(targets.classes), fit_params, seed)
-    fitted = fit_converged(problem, params.c_values) if params.hidden is None else fit_mlp(problem, params.hidden)
-    predicted_n = np.full(len(labels_n), -1)
-    predicted_n[fold_rows] = fitted.predicted
-    return predicted_n
+#: Rows of a sample for each column of its vectors from which on all folds are fitted together.
+_MOST_ROWS_ALONE = 2
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What the probes of one seed are fitted on."""
+
+    vectors_nD: np.ndarray
+    labels_n: np.ndarray  # class numbers, with noise
+    classes: tuple[str, ...]
+    params: PilotParams
+    seed: int
+
+    def alone(self, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the class that the probe of one fold predicts for each instance [n]; raise CellError without one."""
+        self.check(rows)
+        fold_rows = np.concatenate(list(rows.values()))
+        ends = np.cumsum([len(part) for part in rows.values()])
+        local = dict(zip(rows, np.split(np.arange(len(fold_rows)), ends[:-1]), strict=True))
+        params = TaskParams(c_values=self.params.c_values, tolerance=self.params.tolerance)
+        vectors, labels = self.vectors_nD[fold_rows], self.labels_n[fold_rows]
+        problem = Problem(vectors, labels, local, len(self.classes), params, self.seed)
+        if self.params.hidden is None:
+            fitted = fit_converged(problem, self.params.c_values)
+        else:
+            fitted = fit_mlp(problem, self.params.hidden)
+        predicted_n = np.full(len(self.labels_n), -1)
+        predicted_n[fold_rows] = fitted.predicted
+        return predicted_n
+
+    def together(self, folds: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
+        """Return the same for all folds of a sample, in one fit; None for those that must be fitted alone.
+
+        These are folds that cannot be probed, or whose probes did not converge. Samples of few rows, several classes
+        and hidden layers are fitted alone.
+        """
+        left: list[np.ndarray | None] = [None] * len(folds)
+        sample = np.unique(np.concatenate([rows for fold in folds for rows in fold.values()]))
+        is_small = len(sample) < _MOST_ROWS_ALONE * self.vectors_nD.shape[1]
+        if len(folds) == 1 or len(self.classes) > 2 or self.params.hidden is not None or is_small:
+            return left
+        try:
+            for fold in folds:
+                self.check(fold)
+        except CellError:
+            return left
+        vectors, labels = self.vectors_nD[sample], self.labels_n[sample]
+        is_train_Fn = np.stack([np.isin(sample, fold["train"]) for fold in folds])
+        c_values = sorted(self.params.c_values)
+        fit = fit_rotation(vectors, labels, is_train_Fn, c_values, self.params.tolerance)
+        for number, fold in enumerate(folds):
+            if not fit.converged_FP[number].all():
+                continue
+            scores_mP = vectors @ fit.weights_FPD[number].T + fit.intercepts_FP[number]
+            predicted_mP, dev = (scores_mP > 0).astype(int), np.searchsorted(sample, fold["dev"])
+            ones = np.ones((1, len(dev)))
+            on_dev = [float(macro_f1(labels[dev], predicted_m[dev], ones)[0]) for predicted_m in predicted_mP.T]
+            predicted_n = np.full(len(self.labels_n), -1)
+            predicted_n[sample] = predicted_mP[:, int(np.argmax(on_dev))]  # of equal ones the smallest C
+            left[number] = predicted_n
+        return left
+
+    def check(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Raise CellError for a fold that cannot be probed."""
+        for name in ("train", "dev", "test"):
+            if len(rows[name]) < 2:
+                reason = f"{len(rows[name])} instances in {name} of a fold; 2 are needed: take larger sizes or fewer"
+                raise CellError(Status.TOO_FEW, f"{reason} folds")
+        if len(np.unique(self.labels_n[rows["train"]])) < 2:
+            only = self.classes[int(self.labels_n[rows["train"][0]])]
+            reason = f"all {len(rows['train'])} training instances of a fold have the label {only!r}"
+            raise CellError(Status.ONE_CLASS, reason)
 
 
 def _with_noise(vectors_nD: np.ndarray, noise: float, seed: int) -> np.ndarray:
