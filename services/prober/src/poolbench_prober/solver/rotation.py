@@ -19,6 +19,8 @@ from poolbench.cancellation import check_cancelled
 MAX_PASSES, _REFRESH, _MEMORY = 160, 15, 12
 #: Gradient norm over the norm of the weights that a probe must reach too; it bounds the relative error of the weights.
 _ACCURACY = 1e-3
+#: Variance over mean square below which their difference has lost digits.
+_CANCELLED = 1e-6
 
 
 _Factor = tuple[np.ndarray, bool]
@@ -123,21 +125,22 @@ class _Folds:
     """Rows of a sample, and the standardisation of each fold's training rows; Q is a probe of some fold."""
 
     def __init__(self, vectors_nD: np.ndarray, is_train_Fn: np.ndarray) -> None:
-        self._rows_nD, self._weights_Fn = vectors_nD, is_train_Fn.astype(float)
+        self._weights_Fn = is_train_Fn.astype(float)
         counts_F1 = self._weights_Fn.sum(axis=1, keepdims=True)
         # About the means of all rows, so that large means cost no digits.
         self._centre_D = vectors_nD.mean(axis=0)
         self._rows_nD = vectors_nD - self._centre_D
         self._means_FD = self._weights_Fn @ self._rows_nD / counts_F1
-        squares_FD = np.stack([np.square(self._rows_nD[part] - mean).mean(axis=0) for part, mean in self._parts()])
-        deviations_FD = np.sqrt(squares_FD)
+        squares_FD = self._weights_Fn @ np.square(self._rows_nD) / counts_F1
+        variances_FD = squares_FD - np.square(self._means_FD)
+        for fold, column in np.argwhere(variances_FD < _CANCELLED * squares_FD):
+            rows_m = self._rows_nD[is_train_Fn[fold], column]
+            variances_FD[fold, column] = np.square(rows_m - rows_m.mean()).mean()
+        deviations_FD = np.sqrt(variances_FD)
         size_FD = np.abs(self._means_FD + self._centre_D)
         varies_FD = deviations_FD > 1e-12 * size_FD  # the spread of the others is rounding noise
         self._inverse_FD = np.where(varies_FD, 1 / np.where(varies_FD, deviations_FD, 1.0), 0.0)
         self._single_nD: np.ndarray | None = None
-
-    def _parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [(weights_n > 0, mean) for weights_n, mean in zip(self._weights_Fn, self._means_FD, strict=True)]
 
     def upper_bounds(self, fold_of_Q: np.ndarray, c_Q: np.ndarray) -> list[_Factor]:
         """Return for each probe the Cholesky factor of C G / 4 + 1, which its Hessian never exceeds."""
