@@ -413,6 +413,22 @@ def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunF
     assert rows["MLP 20", "data.power"]["value"] == 0.0 and rows["MLP 20", "data.bound"]["status"] == "no_effect"
 
 
+def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> None:
+    """Details are found by the cell: those of one set never stand beside another."""
+    made = planned(
+        "--sets", "planted-role,planted-pos", "--sizes", "60,240", "--seeds", "0,1,2", "--with", "noise=1",
+        "--with", "noise=2",
+    )  # fmt: skip
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    for (number, name), key in made.answers.items():
+        artifacts.write_table(
+            key, drawn(len(name), (60, 240), (0.95, 0.4 + 0.1 * number + 0.01 * len(name)))[number > 0]
+        )
+    rows = assemble(made, artifacts, {}, "run")["results"].to_pylist()
+    figures = [row for row in rows if row["metric"].startswith("data.")]
+    assert len(figures) == 2 * 2 * 9 == len({row["cell_id"] for row in figures})
+
+
 def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) -> None:
     made = page(folder)
     html, markdown = rendered(made)
@@ -423,7 +439,7 @@ def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) ->
     with pytest.raises(ConfigError, match="data-requirements has the power of its comparisons: leave out --power"):
         leaderboard([folder.id], folder.path.parent, power=True)
     board = cells_of(made.board)
-    assert board["noise 1"]["power"] != "" and board["MLP 20"]["recommended"] == "collapsed"
+    assert board["noise 1"]["power (test)"].endswith("(40)") and board["MLP 20"]["recommended"] == "collapsed"
     assert made.picture is not None and "recommended" in made.picture.captions[1].text
     assert any("collapsed" in problem.text and "MLP 20 on planted-role" in problem.text for problem in made.problems)
     assert any("fewer than 6 examples" in problem.text for problem in made.problems)

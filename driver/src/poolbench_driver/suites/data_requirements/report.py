@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
@@ -15,6 +15,7 @@ from poolbench_driver.pages.plain import figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
+from poolbench_driver.suites.data_requirements.rows import SPLITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,10 +64,10 @@ class Comparison:
         return int(self.sizes[-1]["size"])
 
     @property
-    def parts(self) -> str:
+    def parts(self) -> list[int]:
         """Return the training, development and test examples of the recommendation."""
         counts = json.loads(self.figures[metrics.RECOMMENDED]["details"])
-        return f"{counts['num_train']:,} training, {counts['num_dev']:,} development and {counts['num_test']:,} test"
+        return [counts[name] for name in SPLITS]
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,12 @@ def _sentence(comparison: Comparison, first: str) -> str:
             f"{comparison.name} and {first} cannot be distinguished on {comparison.set} at any size at hand "
             f"({comparison.available:,} examples, power {power:.2f})."
         )
+    train, dev, test = comparison.parts
     at_hand = f"the {comparison.available:,} at hand have a power of {power:.2f}"
+    splits = f"{train:,} training, {dev:,} development and {test:,} test"
     return (
-        f"Take {recommended:,.0f} examples of {comparison.set} ({comparison.parts}): they distinguish "
-        f"{comparison.name} from {first} with a power of {SUFFICIENT:g}; {at_hand}."
+        f"Take {recommended:,.0f} examples of {comparison.set} ({splits}): they distinguish {comparison.name} from "
+        f"{first} with a power of {SUFFICIENT:g}; {at_hand}."
     )
 
 
@@ -193,16 +196,15 @@ def problems(view: View) -> Iterator[str]:
 
 def _board(view: View) -> Table:
     heads: Heads = [
-        f"beside {view.first}", Column("set", is_text=True), Column("difference", has_intervals=True), "power",
-        "test examples", "recommended", "test for .8", "type-M", "type-S", "bound", "bound (published)",
+        f"beside {view.first}", Column("set", is_text=True), Column("difference", has_intervals=True),
+        "power (test)", "recommended", "test for .8", "type-M", "type-S", "bound", "published",
     ]  # fmt: skip
     lines = [
         Line.of(
             comparison.name,
             comparison.set,
             figure(comparison.figures[metrics.DIFFERENCE], "+.3f"),
-            figure(comparison.figures[metrics.POWER], ".2f"),
-            number(comparison.figures[metrics.POWER]["n"], ",d"),
+            _power(comparison.figures[metrics.POWER]),
             *(
                 figure(comparison.figures[metric], spec)
                 for metric, spec in (
@@ -210,21 +212,36 @@ def _board(view: View) -> Table:
                     (metrics.TEST_SIZE, ",.0f"),
                     (metrics.TYPE_M, ".2f"),
                     (metrics.TYPE_S, ".2g"),
-                    (metrics.BOUND, ",.0f"),
-                    (metrics.PUBLISHED, ",.0f"),
                 )
             ),
+            *(_in_short(comparison.figures[metric]) for metric in (metrics.BOUND, metrics.PUBLISHED)),
             is_tied=comparison.is_decided,
         )
         for comparison in view.comparisons
     ]
     note = (
         "Difference of accuracies, second minus first, at the largest size, with 95 % interval over folds. Power is "
-        "that of the test examples of one fold. Recommended counts the examples of all splits, the bounds training "
-        "examples alone. The blue edge marks comparisons that the examples at hand decide. A word in place of a number "
-        "is why there is none."
+        "that of the test examples of one fold, whose number stands in parentheses. Recommended counts the examples of "
+        "all splits, the two bounds (ours and the published one) training examples alone, in thousands (k) or millions "
+        "(M). The blue edge marks comparisons that the examples at hand decide. A word in place of a number is why "
+        "there is none."
     )
     return Table.of(heads, lines, note=note)
+
+
+def _power(row: Row) -> Cell:
+    """Return the power with the number of test examples that it is of; or why there is none."""
+    cell = figure(row, ".2f")
+    return cell if row["value"] is None else replace(cell, text=f"{cell.text} ({row['n']:,})")
+
+
+def _in_short(row: Row) -> Cell:
+    """Return a large number in thousands or millions; or why there is none."""
+    cell, value = figure(row, ",.0f"), row["value"]
+    if value is None or value < 1e4:
+        return cell
+    unit, sign = (1e6, "M") if value >= 1e6 else (1e3, "k")
+    return replace(cell, text=f"{value / unit:,.{0 if value >= 10 * unit else 1}f} {sign}")
 
 
 def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
@@ -287,7 +304,7 @@ def _needs(view: View) -> Part:
         Line.of(
             comparison.name,
             comparison.set,
-            *(number(value, ",d") for value in json.loads(comparison.figures[metrics.RECOMMENDED]["details"]).values()),
+            *(number(count, ",d") for count in comparison.parts),
             figure(comparison.figures[metrics.RECOMMENDED], ",.0f"),
             figure(comparison.figures[metrics.BOUND], ",.0f"),
             figure(comparison.figures[metrics.MARGIN], ",.0f"),
