@@ -33,6 +33,8 @@ from poolbench_driver.job import Job
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
+pytestmark = pytest.mark.slow
+
 Tables = dict[str, pa.Table]
 STRATEGIES = ("A1_mean", "L5_keyword"), ("A1_mean", "W2_last_4")
 WORKERS_PER_SERVICE = 2
@@ -173,7 +175,6 @@ def alone(root: Path, work: Work, number: int) -> tuple[str, int]:
     return digest, sum(cluster.log.executions.values())
 
 
-@pytest.mark.slow
 def test_two_drivers_share_the_work_and_get_the_results_of_one(cluster: Cluster, work: Work, tmp_path: Path) -> None:
     one, two = work.tasks(0), work.tasks(1)
     assert one & two and one - two and two - one

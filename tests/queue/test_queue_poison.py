@@ -113,6 +113,7 @@ def test_poison_becomes_a_dead_letter_with_its_bytes_and_the_reason(running: Run
 
 
 @both_brokers
+@pytest.mark.slow
 def test_nothing_else_is_lost_or_invented(running: Running) -> None:
     running.wait(lambda: any(letter.task_id == AWAY.task_id for letter in running.letters()))
     assert running.consumer.poll() is None

@@ -159,6 +159,7 @@ def test_version_can_be_demanded(pipeline: Pipeline) -> None:
         pipeline.require_version("0.0.1")
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{PROSE} Item {number} was late, although it was paid." for number in range(70)]
     names = [f"text {number}" for number in range(len(texts))]
@@ -169,6 +170,7 @@ def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch
         next(parse_together(pipeline, [*texts[:-1], "\ud800"], names))
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_an_error_of_the_infrastructure(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def hits(xor: Problem, predicted: np.ndarray) -> float:
     return float(np.mean(predicted[test] == xor.values[test]))
 
 
+@pytest.mark.slow
 def test_it_learns_what_no_linear_probe_can_as_well_as_scikit_learn() -> None:
     """Five sets of 1,000 test instances: a difference of .02 is 2 standard errors."""
     ours, theirs, linear = [], [], []

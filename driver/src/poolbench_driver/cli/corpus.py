@@ -57,7 +57,7 @@ def validate(
 
 @app.command()
 def examples(
-    sets: Annotated[str, typer.Argument(help="Ids of probing sets, or patterns such as ewt-*, with commas.")],
+    patterns: Annotated[str, typer.Argument(help="Ids of probing sets, or patterns such as ewt-*, with commas.")],
     output: Annotated[Path, typer.Option(help="JSONL file to write.")],
     corpus: Annotated[str, typer.Option(help="planted, real, or a folder of definitions.")] = "planted",
     seed: Annotated[int, typer.Option(help="Seed that chooses examples where a set has more than it may have.")] = 0,
@@ -70,12 +70,12 @@ def examples(
     from poolbench_driver.config import CorpusSource
     from poolbench_driver.corpora.sources import NamedSets, chosen_sets
 
-    catalogue, probing_sets = chosen_sets(NamedSets(tuple(sets.split(",")), CorpusSource(source=corpus)))
+    catalogue, probing_sets = chosen_sets(NamedSets(tuple(patterns.split(",")), CorpusSource(source=corpus)))
     data, notes = catalogue.read_all(probing_sets, seed)
     for note in notes:
         typer.echo(str(note), err=True)
     if not data:
-        raise CorpusError(f"none of {sets} can be read")
+        raise CorpusError(f"none of {patterns} can be read")
     rows = [json.dumps(row, ensure_ascii=False) for set_data in data.values() for row in example_rows(set_data)]
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(rows) + "\n", "utf-8")
