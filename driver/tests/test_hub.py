@@ -73,6 +73,7 @@ def test_a_download_that_breaks_off_writes_nothing_and_continues(
     assert driver(online, *command).returncode == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_had_says_what_to_do(environment: dict[str, str], hub: Hub, tmp_path: Path) -> None:
     online, output = {**environment, **hub.environment}, str(tmp_path / "out")
     hub.gated = True

@@ -125,6 +125,7 @@ def test_nothing_else_is_lost_or_invented(running: Running) -> None:
 
 
 @both_brokers
+@pytest.mark.slow
 def test_a_task_that_fails_to_the_last_is_a_dead_letter_of_the_same_kind(running: Running) -> None:
     running.wait(lambda: any(letter.task_id == AWAY.task_id for letter in running.letters()))
     (letter,) = [each for each in running.letters() if each.task_id]

@@ -15,6 +15,8 @@ from poolbench_scorer.training.train import Trained
 
 from .conftest import run, save_tiny_bert
 
+pytestmark = pytest.mark.slow
+
 
 def test_score_over_http_by_concept_and_by_key(
     client: TestClient, service: ScorerService, artifacts: Artifacts, minilm_training: Trained
