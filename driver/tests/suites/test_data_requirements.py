@@ -1,6 +1,7 @@
 """The suite data requirements: settings, plan, vectors of files, comparisons by size, rows, page, and the promise."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from driver.tests.page_reader import cells_of, part_of, rendered, tables_of, texts_of
 from typer.testing import CliRunner
 
-from poolbench.config import resolve_model
+from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test
@@ -165,6 +166,27 @@ def test_one_fold_reads_and_splits_a_set_as_the_suite_holmes_does() -> None:
     vectors = {key for read in of(made, EXTRACT.kind) for key in read.outputs.values()}
     assert vectors == {key for read in of(other, EXTRACT.kind) for key in read.outputs.values()}
     assert steps.PILOT.params_of(pilot).c_values == steps.TASK.params_of(task).c_values
+
+
+def test_a_fine_tune_is_its_content_wherever_its_folder_lies(tmp_path: Path) -> None:
+    rows, keys = [], []
+    for place in ("here", "there"):
+        folder = tmp_path / place / "tuned"
+        shutil.copytree(asset_path("demo_personas") / "bed-high-0", folder)
+        made = planned("--sets", "planted-role", "--with", f"adapter={folder}")
+        keys.append(made.answers)
+        tables = assemble(made, Artifacts(open_store(str(tmp_path / f"store-{place}"))), {}, "run")
+        rows.append([row["cell_id"] for row in tables["results"].to_pylist()])
+        sides = tables["comparisons"].to_pylist()
+        assert (
+            str(tmp_path) not in f"{sides} {tables['results'].to_pylist()}" and sides[0]["entrant"] == "adapter tuned"
+        )
+    assert keys[0] == keys[1] and rows[0] == rows[1]
+
+
+def test_two_fine_tunes_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="adapter tuned is named twice, or two have one name"):
+        configured("--with", "adapter=here/tuned", "--with", "adapter=there/tuned")
 
 
 def test_sizes_are_all_examples_and_halves_of_them() -> None:
@@ -446,6 +468,7 @@ def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) ->
     (needs,) = tables_of(*part_of(made, "needs").blocks)
     assert texts_of(needs)[0][0] == "noise 1"
     assert "noise 1" in html and "What to collect" in markdown
+    assert "with 6 folds in rotation under 3 seeds" in " ".join(made.answer.sentences)
 
 
 def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from poolbench_driver.contract.suite import Answers
     from poolbench_driver.pilots import Advice, Comparison
 
-#: Power at which a comparison counts as decided.
-_SUFFICIENT = 0.8
 #: What an effect is a difference of, by criterion; pilots are of the first.
 _EFFECTS = {
     "accuracy": "accuracies",
@@ -187,9 +185,10 @@ def _entrant(answers: Answers, run: str, name: str | None, others: Collection[st
 
 def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print how many comparisons the items at hand decide, then each."""
+    from poolbench.statistics.mcnemar import SUFFICIENT
     from poolbench_driver.cli.tables import print_table
 
-    decided = sum((row["power"] or 0.0) >= _SUFFICIENT for row in rows)
+    decided = sum((row["power"] or 0.0) >= SUFFICIENT for row in rows)
     typer.echo(
         f"The difference between {pair['first']} and {pair['second']} has a power of .8 or more with the test items at "
         f"hand on {decided} of {len(rows)}."

@@ -12,6 +12,8 @@ from poolbench.statuses import Status
 
 #: Numbers of discordant pairs are counted one by one: their spread, some root of the passages, must fit in memory.
 MAX_PASSAGES = 10**9
+#: Power from which on a comparison counts as decided.
+SUFFICIENT = 0.8
 
 
 class McNemarPower(NamedTuple):

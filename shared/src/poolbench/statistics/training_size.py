@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 
 SizeProtocol = Literal["published", "corrected"]
@@ -18,7 +19,6 @@ _CONFIDENCE = 1e-8
 _BITS = 32
 #: Half-effects below this give no size.
 _SMALLEST_HALF_EFFECT = 1e-5
-_SUFFICIENT_POWER = 0.8
 #: Of each criterion, the risks that a configuration is judged by, and the largest loss of an example.
 _RISKS: dict[str, tuple[int, int]] = {"accuracy": (1, 1), "control": (2, 1), "code-length": (1, 2)}
 
@@ -160,7 +160,7 @@ def recommend_training_size(
         raise StatisticError(Status.FAILED, str(error)) from None
     if interval is not None and not np.isfinite(interval).all():
         raise StatisticError(Status.NON_FINITE, f"the interval of the effect is {interval}")
-    if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < _SUFFICIENT_POWER:
+    if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < SUFFICIENT:
         reason = f"the interval [{interval[0]:.4f}, {interval[1]:.4f}] includes 0 and the power is {power:.2f}"
         return TrainingSize(None, None, Status.COLLAPSED, reason)
     if num_train is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolbench.errors import ConfigError, NotFoundError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
+from poolbench.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size
 from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.wilcoxon import least_p
 from poolbench_driver.contract.metrics import is_higher_better
@@ -24,8 +24,8 @@ from poolbench_driver.pages.plain import number
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import FinishedRun, Suite
 
-#: Power from which two entrants count as distinguished, and most blocks and items that are tried.
-SUFFICIENT, MOST, MOST_ITEMS = 0.8, 10_000, 100_000
+#: Most blocks and items that are tried.
+MOST, MOST_ITEMS = 10_000, 100_000
 #: Differences below this share of the values are rounding: the same numbers, added in another order.
 _ROUNDING = 1e-12
 

@@ -72,20 +72,21 @@ class DataRequirements(Suite[DataRequirementsConfig, "Scope", "DataPlan"]):
         """Return the page of a run from its tables."""
         from poolbench_driver.suites.data_requirements.report import report
 
-        return report(tables)
+        return report(tables, config)
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the test examples that each configuration had right, of the first seed at the largest size."""
+        import pyarrow.compute as pc
+
+        table = tables["answers"]
         right: Answers = {}
-        rows = tables["answers"].to_pylist()
-        largest = {row["task"]: 0 for row in rows}
-        for row in rows:
-            largest[row["task"]] = max(largest[row["task"]], row["size"])
-        seed = min((row["seed"] for row in rows), default=0)
-        for row in rows:
-            if row["seed"] == seed and row["size"] == largest[row["task"]] and row["right"] is not None:
-                by_item = right.setdefault(row["task"], {}).setdefault(row["configuration"], {})
-                by_item[row["instance_id"]] = row["right"]
+        for name in pc.unique(table["task"]).to_pylist():
+            of_set = table.filter(pc.equal(table["task"], name))
+            for column, extreme in (("seed", pc.min), ("size", pc.max)):
+                of_set = of_set.filter(pc.equal(of_set[column], extreme(of_set[column])))
+            for row in of_set.select(["configuration", "instance_id", "right"]).to_pylist():
+                if row["right"] is not None:
+                    right.setdefault(name, {}).setdefault(row["configuration"], {})[row["instance_id"]] = row["right"]
         return right
 
 

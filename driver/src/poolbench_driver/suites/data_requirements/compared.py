@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.errors import CellError
-from poolbench.statistics.mcnemar import mean_power
+from poolbench.statistics.mcnemar import SUFFICIENT, mean_power
 from poolbench.statistics.pilots import SizePilot, rotation_interval
 from poolbench.statuses import Status
 from poolbench_driver.pilots import Comparison, Power
 
-#: Power from which on a comparison counts as decided.
-SUFFICIENT = 0.8
 #: What names a fold, and counts of its test examples.
 _FOLD, _COUNTS = ("size", "seed", "fold"), ("n", "only_second", "only_first", "first", "second")
 

@@ -68,7 +68,8 @@ class Configuration(StrictModel):
         settings = self.model_dump(mode="json")
         if self.vectors is not None:
             return settings | {"model": None, "strategy": None, "layer": None}
-        return settings | {"model": self.model or model, "layer": str(self.layer)}
+        adapter = None if self.adapter is None else PurePath(self.adapter).name  # wherever its folder lies
+        return settings | {"model": self.model or model, "adapter": adapter, "layer": str(self.layer)}
 
 
 #: Fields that say what a model reads.
@@ -94,7 +95,7 @@ def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, An
     elif differs("model", "vectors") and (columns["model"] != model or (beside and not first["vectors"])):
         parts.append(columns["model"])
     if differs("adapter"):
-        parts.append(f"adapter {PurePath(columns['adapter']).name}" if columns["adapter"] else "no adapter")
+        parts.append(f"adapter {columns['adapter']}" if columns["adapter"] else "no adapter")
     if differs("strategy", "layer") and not columns["vectors"]:
         layer = "static words" if columns["layer"] == EMBEDDING else columns["layer"]
         parts.append(f"{columns['strategy']} {layer}")
@@ -160,9 +161,9 @@ class DataRequirementsConfig(ReadingConfig):
         if not self.against:
             raise ValueError("--with: name what the first configuration is compared with")
         sides = [self.compare, *self.against]
-        if twice := [side for number, side in enumerate(sides) if side in sides[:number]]:
-            name = display_name(twice[0].columns(self.model), self.model)
-            raise ValueError(f"{name} is named twice: it would be compared with itself, or twice with the first")
+        names = [display_name(side.columns(self.model), self.model) for side in sides]
+        if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+            raise ValueError(f"{twice[0]} is named twice, or two have one name: each is compared once, under its own")
         files = {side.vectors for side in sides if side.vectors is not None}
         if lacking := sorted(files - self.vectors.keys()):
             raise ValueError(f"vectors={lacking[0]}: name its file with --vectors {lacking[0]}=FILE")

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts import Row
+from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
 from poolbench_driver.pages.plain import figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
-from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
+from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.rows import SPLITS
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 FEW_DISCORDANT = 6
 #: Sets that a picture tells apart.
 _DRAWN = len(COLOURS)
-_METHOD = (
-    "Both sides of a comparison are probed on the same samples, with six folds in rotation under several seeds. Power "
-    "is the probability that McNemar's exact test of one test fold finds a significant difference of the right sign, "
-    "as the mean over seeds."
-)
 _WHICH = (
     "Use the recommendation: it comes from the power of the test. The bounds hold for any data and any probe, so that "
     "they are upper bounds that no data set meets."
@@ -125,16 +121,23 @@ def _sentence(comparison: Comparison, first: str) -> str:
     )
 
 
-def report(tables: Mapping[str, pa.Table]) -> Page:
+def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
     view = view_of(tables)
+    folds = f"{config.folds} folds in rotation" if config.folds > 1 else "one split"
+    seeds = f"{len(config.seeds)} seeds" if len(config.seeds) > 1 else "one seed"
+    method = (
+        f"Both sides of a comparison are probed on the same samples, with {folds} under {seeds}. Power is the "
+        "probability that McNemar's exact test of one test fold finds a significant difference of the right sign, as "
+        "the mean over seeds."
+    )
     drawn = next((comparison for comparison in view.comparisons if comparison.is_measured), None)
     names = [view.first, *(comparison.name for comparison in view.comparisons)]
     pictured = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
     return Page(
         title="Data requirements",
         subject=f"{view.model}: {view.first}, compared",
-        answer=Answer(spans(view.answer(), names), [_WHICH, _METHOD]),
+        answer=Answer(spans(view.answer(), names), [_WHICH, method]),
         board=_board(view),
         problems=[Problem(line, "sizes") for line in problems(view)],
         picture=_picture(pictured, view.first) if pictured else None,

@@ -18,7 +18,7 @@ from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
-from poolbench_driver.suites.data_requirements.config import Configuration, display_name
+from poolbench_driver.suites.data_requirements.config import display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
 
 CI_METHOD = "t over folds in rotation, with the variance of overlapping training sets (Nadeau & Bengio)"
@@ -56,7 +56,7 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     answers = {at: source.table(key) for at, key in plan.answers.items()}
     rows, sizes = list[Row](), list[Row]()
     for number, name in product(range(1, len(names)), scope.data):
-        compared = {"first": _given(scope.config.sides[_FIRST]), "second": _given(scope.config.sides[number])}
+        compared = {"first": _given(scope, _FIRST), "second": _given(scope, number)}
         identity = {"task": name, "entrant": apart[number]}
         sides = [answers[_FIRST, name], answers[number, name]]
         by_size = _compared(sides, scope.sizes[name], scope.config.alpha)
@@ -89,9 +89,14 @@ def _side_names(scope: Scope) -> tuple[list[str], list[str]]:
     return [display_name(side, model) for side in sides], ["", *apart]
 
 
-def _given(side: Configuration) -> Row:
-    """Return what sets a configuration apart from the default one; a row is identified by it."""
-    return side.model_dump(mode="json", exclude_defaults=True)
+def _given(scope: Scope, number: int) -> Row:
+    """Return what sets a configuration apart from the default one; a row is identified by it.
+
+    A fine-tune is its content, wherever its folder lies.
+    """
+    side = scope.config.sides[number]
+    revision = {} if side.adapter is None else {"adapter": scope.adapters[side.adapter].revision}
+    return side.model_dump(mode="json", exclude_defaults=True) | revision
 
 
 def _compared(

@@ -173,7 +173,10 @@ class _Probed:
         vectors, labels = self.vectors_nD[sample], self.labels_n[sample]
         is_train_Fn = np.stack([np.isin(sample, fold["train"]) for fold in folds])
         c_values = sorted(self.params.c_values)
-        fit = fit_rotation(vectors, labels, is_train_Fn, c_values, self.params.tolerance)
+        try:
+            fit = fit_rotation(vectors, labels, is_train_Fn, c_values, self.params.tolerance)
+        except np.linalg.LinAlgError:  # numbers too large for their squares
+            return left
         for number, fold in enumerate(folds):
             if not fit.converged_FP[number].all():
                 continue
