@@ -185,7 +185,7 @@ def test_a_fine_tune_is_its_content_wherever_its_folder_lies(tmp_path: Path) -> 
 
 
 def test_two_fine_tunes_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="adapter tuned is named twice, or two have one name"):
+    with pytest.raises(ConfigError, match="adapter tuned, A1_mean final is named twice, or two have one name"):
         configured("--with", "adapter=here/tuned", "--with", "adapter=there/tuned")
 
 
@@ -524,7 +524,7 @@ def test_the_recommended_size_keeps_its_promise_and_half_of_it_does_not() -> Non
     kept, halved = [], []
     for number, noise in enumerate((0.8, 1.0, 1.2)):
         rng = np.random.default_rng(number)
-        pilots = sides(planted(rng, 24_000), noise, sizes=(600, 1200, 2400), seeds=tuple(range(40)))
+        pilots = sides(planted(rng, 60_000), noise, sizes=(600, 1200, 2400), seeds=tuple(range(100)))
         compared = [at for at in compare_sizes(*pilots, 0.05).values() if isinstance(at, SizeComparison)]
         size = recommended_size([at.pilot for at in compared])
         assert size is not None and 600 < size < 2400
