@@ -451,15 +451,18 @@ def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> No
     assert len(figures) == 2 * 2 * 9 == len({row["cell_id"] for row in figures})
 
 
-def test_the_page_says_how_many_examples_and_what_is_wrong(folder: RunFolder) -> None:
+def test_the_page_says_how_many_examples_and_what_is_wrong(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = page(folder)
     html, markdown = rendered(made)
     assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
     assert "cannot be distinguished at any size at hand" in made.answer.text
     assert "upper bounds that no data set meets" in " ".join(made.answer.sentences)
     assert "the first two" not in " ".join(made.answer.sentences)  # comparisons do not compete
-    with pytest.raises(ConfigError, match="data-requirements has the power of its comparisons: leave out --power"):
-        leaderboard([folder.id], folder.path.parent, power=True)
+    leaderboard([folder.id], folder.path.parent, power=True)
+    printed = capsys.readouterr()
+    assert "## Board" in printed.out and "their power stands on the board" in printed.err
     board = cells_of(made.board)
     assert board["noise 1"]["power (test)"].endswith("(40)") and board["MLP 20"]["recommended"] == "collapsed"
     assert made.picture is not None and "recommended" in made.picture.captions[1].text

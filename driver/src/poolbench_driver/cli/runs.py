@@ -104,7 +104,8 @@ def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
         join_rows(rows_by_run)  # refuses what cannot be compared
     suite = SUITES.get(rows_by_run[0][0]["suite"])
     if not suite.board.competing:
-        raise ConfigError(f"the board of {suite.id} has the power of its comparisons: leave out --power")
+        typer.echo(f"note: entrants of {suite.id} are comparisons; their power stands on the board", err=True)
+        return json.dumps(_figures(folders), indent=1) if as_json else _board(folders)
     pairs = neighbours(suite, [folder.finished() for folder in folders])
     if not pairs:
         spec = suite.board
