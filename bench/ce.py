@@ -29,7 +29,7 @@ from poolbench_extractor.features import autoencoder, read_features
 from poolbench_extractor.forward import capture as forward
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import load_decoder
-from poolbench_prober.contrast import contrast
+from poolbench_prober.contrast import Pairs, StoryPairs, contrast
 
 ARCHITECTURES = ("relu", "topk", "jumprelu")
 #: Features per token.
@@ -118,9 +118,9 @@ def ours(
     with patch.object(forward, "_padded", wraps=forward._padded) as padded:
         tables = _read(decoder, texts, saes, layer)
     params = ContrastParams(protocol="published", num_bootstrap=0)
-    scores = {}
+    scores, pairs = {}, Pairs.from_table(stories_of(len(texts)))
     for name, table in tables.items():
-        measures = contrast(stories_of(len(texts)), [table], params).measures
+        measures = contrast(StoryPairs.read(pairs, [table]), params).measures
         (scores[name],) = (measure.value for measure in measures if measure.metric == "ce.contrastive")
     return scores, sum(len(call.args[1]) for call in padded.call_args_list)
 

@@ -117,7 +117,7 @@ def test_one_pass_over_the_stories_for_all_autoencoders_of_a_layer(
     assert of_layer[1] == {"coordinates", "features/0", "random/0"}  # in the order of their names: low, one, two
     assert of_layer[3] == {"coordinates", "features/1", "random/1", "features/2", "random/2"}
     compared = [task for task in made.tasks.values() if task.kind == CONTRAST.kind]
-    assert sorted(len(task.outputs) for task in compared) == [2 * 3, 2 * 5]
+    assert sorted(len(task.outputs) for task in compared) == [2 * 3 + 1, 2 * 5 + 2]  # features of autoencoders alone
     entrants = {at.entrant for at in made.contrasts}
     assert entrants == {"low", "low random", "one", "one random", "two", "two random", "coordinates 1", "coordinates 3"}
 
@@ -391,6 +391,56 @@ def test_rows_have_the_scores_of_every_entrant_and_two_of_size(
     assert {name: row["feature"] for name, row in strongest.items()} == {name: n for n, name in enumerate(SUBJECTS)}
     ranked = {row["metric"] for row in folder.read_table("boards").to_pylist()}
     assert ranked == {"ce.interpretability", "ce.held_out", "ce.minus_l0", "ce.log_width"}
+
+
+def test_features_are_listed_by_subject_and_subjects_by_feature(
+    run: Callable[..., RunFolder],
+    saes: Path,
+    stories: str,
+    driver: Callable[..., CompletedProcess[str]],
+    environment: dict[str, str],
+) -> None:
+    """Feature n is 1 on the high stories of subject n, and drawn from .1 to .2 on all others."""
+    folder = run(plan_of(saes / "one", saes / "two", stories=stories))
+    names = {(row["autoencoder"], row["subject"]) for row in folder.read_table("features").to_pylist()}
+    assert names == {(name, subject) for name in ("one", "two") for subject in SUBJECTS}
+    where = ("--output", str(folder.path.parent))
+
+    def listed(*arguments: str) -> list[dict[str, Any]]:
+        done = driver(environment, "features", folder.id, *arguments, *where, "--json")
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        assert [row["z"] for row in rows] == sorted((row["z"] for row in rows), reverse=True)
+        return rows
+
+    by_feature = listed("--feature", "1", "--sae", "one", "--top", "0")
+    assert by_feature[0]["subject"] == "speed" and len(by_feature) == 3
+    assert by_feature[0]["first"] == 1.0 and 0.8 < by_feature[0]["difference"] < 0.9
+    by_subject = listed("--subject", "trust", "--top", "2")
+    assert [(row["autoencoder"], row["feature"]) for row in by_subject] == [("one", 2), ("two", 2)]
+    assert len(listed()) == 20
+    shown = driver(environment, "features", folder.id, "--subject", "calm", *where).stdout
+    assert "mean, high" in shown and "1.0000" in shown
+    for arguments, reason in (
+        (("--feature", "1"), "--feature 1: of which autoencoder? Give --sae with one of one, two"),
+        (("--feature", "99", "--sae", "one"), "feature 99 differs between the stories of none of the 3 subjects"),
+        (("--subject", "trusts"), "did you mean trust"),
+        (("--sae", "ones"), "did you mean one"),
+    ):
+        done = driver(environment, "features", folder.id, *arguments, *where)
+        assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr, done.stderr
+    (table,) = part_of(page_of(folder), "features").blocks
+    assert "calm (high, z " in str(table)
+
+
+def test_a_run_of_an_earlier_version_has_a_page_without_features(
+    run: Callable[..., RunFolder], saes: Path, stories: str, driver: Any, environment: dict[str, str]
+) -> None:
+    folder = run(plan_of(saes / "one", stories=stories))
+    folder.file("features.parquet").unlink()
+    assert "features" not in {part.anchor for part in page_of(folder).parts}
+    done = driver(environment, "features", folder.id, "--output", str(folder.path.parent))
+    assert done.returncode == 2 and "has no features.parquet yet; `poolbench-driver run` finishes it" in done.stderr
 
 
 def test_the_page_names_the_best_its_limits_and_a_subject(

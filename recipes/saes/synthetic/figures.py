@@ -12,7 +12,7 @@ from poolbench.contracts.tables import FEATURES, features_schema, table_from_row
 from poolbench.statistics.bootstrap import t_interval
 from poolbench.steps.prober import ContrastParams
 from poolbench_extractor.features import ALL, Encoder, pooled
-from poolbench_prober.contrast import contrast
+from poolbench_prober.contrast import Pairs, StoryPairs, contrast
 
 #: Figures that say what an autoencoder is; they claim nothing about its features.
 DESCRIPTIONS = ("ce.num_features", "ce.l0", "ce.unexplained_variance")
@@ -29,15 +29,13 @@ Figures = dict[tuple[str, str], float]
 def figures(seed: int) -> dict[str, Figures]:
     """Return the figures of each autoencoder of one draw of the model."""
     world = World.draw(seed)
-    by_encoder: dict[str, Figures] = {}
+    by_encoder, pairs = dict[str, Figures](), Pairs.from_table(world.stories)
     for encoder in encoders(world, seed):
-        table = features_of(encoder, world.states_PTD)
+        compared = StoryPairs.read(pairs, [features_of(encoder, world.states_PTD)])
         by_encoder[encoder.id] = {
             (protocol, measure.metric): measure.value
             for protocol in ("published", "corrected")
-            for measure in contrast(
-                world.stories, [table], ContrastParams(protocol=protocol, num_bootstrap=0, seed=seed)
-            ).measures
+            for measure in contrast(compared, ContrastParams(protocol=protocol, num_bootstrap=0, seed=seed)).measures
             if measure.value is not None
         }
     return by_encoder

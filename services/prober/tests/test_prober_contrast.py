@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from poolbench.contracts.tables import FEATURES, STORIES, features_schema, table_from_rows
-from poolbench.errors import InputError, TooLargeError
-from poolbench.steps.prober import ContrastParams
-from poolbench_prober.contrast import contrast
+from poolbench.errors import InputError
+from poolbench.steps.prober import FEATURES_OF_SUBJECT, SUBJECTS_OF_FEATURE, ContrastParams
+from poolbench_prober.contrast import Pairs, StoryPairs, contrast, features_by_subject
 from poolbench_prober.contrast.figures import CORRECTED, PUBLISHED
 from poolbench_prober.contrast.scores import joint_standouts, standouts
 
@@ -37,8 +37,12 @@ def stories_table(rows):
     return table_from_rows(made, STORIES)
 
 
+def read(stories, *tables):
+    return StoryPairs.read(Pairs.from_table(stories), tables)
+
+
 def run(stories, *tables, **params):
-    return contrast(stories, tables, ContrastParams(**{"num_bootstrap": 50, **params}))
+    return contrast(read(stories, *tables), ContrastParams(**{"num_bootstrap": 50, **params}))
 
 
 def values(found):
@@ -433,7 +437,46 @@ def test_malformed_tables_are_refused(rows, tables, message):
         run(rows, *tables)
 
 
-def test_too_many_resamples_are_refused_before_work():
-    rows = stories_table([(str(number), f"s{number}") for number in range(40_000)])
-    with pytest.raises(TooLargeError, match="resamples need bytes"):
-        contrast(rows, iter(()), ContrastParams(num_bootstrap=100_000))
+def test_the_table_of_features_by_subject_agrees_with_a_loop():
+    """Of A, V1 - V2 is (4, 0, -2, 0), with mean 1.5 and deviation 1.915 of its sizes."""
+    (first, second, *rest) = features_by_subject(read(HAND_ROWS, features_table(BY_HAND))).to_pylist()
+    assert [row["subject"] for row in rest] == ["B", "B"]
+    assert (first["feature"], first["first"], first["second"], first["difference"]) == (0, 4.0, 0.0, 4.0)
+    assert (second["feature"], second["difference"]) == (2, -2.0)
+    assert [first["z"], second["z"]] == pytest.approx([2.5 / 1.914854, 0.5 / 1.914854], abs=1e-6)
+    rng = np.random.default_rng(3)
+    rows = stories_table([(f"{subject}{row}", subject) for subject in "ABC" for row in range(3)])
+    stories = {f"{row['row_id']}{side}": rng.poisson(0.5, 12) for row in rows.to_pylist() for side in "+-"}
+    table = features_by_subject(read(rows, features_table(stories)))
+    expected = {}
+    for subject in "ABC":
+        sides = [np.mean([stories[f"{subject}{row}{side}"] for row in range(3)], axis=0) for side in "+-"]
+        sizes = np.abs(sides[0] - sides[1])
+        for feature in np.flatnonzero(sizes):
+            z = (sizes[feature] - sizes.mean()) / sizes.std(ddof=1)
+            expected[subject, feature] = (*(side[feature] for side in sides), z)
+    found = {(row["subject"], row["feature"]): (row["first"], row["second"], row["z"]) for row in table.to_pylist()}
+    assert found.keys() == expected.keys()
+    for at, row in expected.items():
+        assert found[at] == pytest.approx(row, abs=1e-6)
+
+
+def test_a_large_table_has_the_strongest_of_each_subject_and_of_each_feature():
+    """Feature f differs by f + 1 on every subject, a little more on later ones: only the best subjects of each stay."""
+    num_features, num_subjects = FEATURES_OF_SUBJECT + 5, SUBJECTS_OF_FEATURE + 3
+    rows = stories_table([(f"{n:02d}", f"s{n:02d}") for n in range(num_subjects)])
+    stories = {}
+    for n in range(num_subjects):
+        stories[f"{n:02d}+"] = np.arange(1, num_features + 1) + n / 100
+        stories[f"{n:02d}-"] = np.zeros(num_features)
+    table = features_by_subject(read(rows, features_table(stories, num_features))).to_pylist()
+    found = {(int(row["subject"][1:]), row["feature"]) for row in table}
+    every = {(n, feature) for n in range(num_subjects) for feature in range(num_features)}
+    assert every - found == {(n, feature) for n in range(3) for feature in range(5)}
+    of_one = [row["feature"] for row in table if row["subject"] == "s00"]
+    assert of_one == sorted(of_one, reverse=True)
+
+
+def test_features_that_differ_nowhere_have_no_rows():
+    dead = read(HAND_ROWS, features_table({name: [0, 0, 0] for name in BY_HAND}))
+    assert features_by_subject(dead).num_rows == 0

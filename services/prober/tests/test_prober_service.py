@@ -11,6 +11,7 @@ from poolbench.contracts.tables import FEATURES as FEATURES_SCHEMA
 from poolbench.contracts.tables import (
     INSTANCES,
     MEASURES,
+    SUBJECT_FEATURES,
     SUBJECT_SCORES,
     WORDS,
     features_schema,
@@ -21,7 +22,7 @@ from poolbench.contracts.tables import (
 from poolbench.contracts.tables import STORIES as STORIES_SCHEMA
 from poolbench.contracts.tables import WORD_SHIFTS as WORD_SHIFTS_SCHEMA
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import ConfigError, InputError, TooLargeError
 from poolbench.http.api import build_api
 from poolbench.steps.prober import (
     CONTRAST,
@@ -349,6 +350,32 @@ def test_contrast_writes_what_is_missing_of_each_autoencoder(contrasts):
     run(create(), task, store)
     assert store.manifest(task.outputs["measures/wide"]) == kept
     assert store.read_table(task.outputs["subjects/wide"]).equals(subjects)
+
+
+def test_the_table_of_features_is_written_without_the_scores(contrasts):
+    """Its key depends on stories and features alone, so that no other setting computes it again."""
+    store, inputs = contrasts
+    tasks = [
+        CONTRAST.task(ContrastParams(**params), inputs, ["by_feature/wide"])
+        for params in ({}, {"num_bootstrap": 20, "seed": 3, "protocol": "published"})
+    ]
+    assert tasks[0].outputs == tasks[1].outputs
+    run(create(), tasks[0], store)
+    table = store.read_table(tasks[0].outputs["by_feature/wide"])
+    assert table.schema == SUBJECT_FEATURES
+    assert sorted(set(zip(table["subject"].to_pylist(), table["feature"].to_pylist(), strict=True))) == [
+        (subject, feature) for subject in "abc" for feature in (0, 3, 7)
+    ]
+
+
+def test_too_many_resamples_of_a_contrast_are_refused_before_work(contrasts):
+    store, inputs = contrasts
+    names = map(str, range(40_000))
+    rows = [{"row_id": name, "subject": name, "first": f"{name}+", "second": f"{name}-"} for name in names]
+    store.write_table("many", table_from_rows(rows, STORIES_SCHEMA))
+    task = CONTRAST.task(ContrastParams(num_bootstrap=100_000), inputs | {"stories": "many"}, ["measures/wide"])
+    with pytest.raises(TooLargeError, match="resamples need bytes"):
+        run(create(), task, store)
 
 
 def test_keys_of_a_contrast_are_of_the_autoencoder_and_what_is_read(contrasts):

@@ -20,6 +20,7 @@ from poolbench_driver.cli import (
     corpus,
     dead_letters,
     export,
+    features,
     help,
     importing,
     listing,
@@ -71,7 +72,7 @@ def options(
 app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
-    *(runs.compare, runs.ranks, planning.plan_data, listing.ls, upkeep.model),
+    *(runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
     *(adhoc.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):

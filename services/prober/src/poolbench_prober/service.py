@@ -23,7 +23,7 @@ from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
-from poolbench_prober.contrast import contrast
+from poolbench_prober.contrast import Pairs, StoryPairs, contrast, features_by_subject
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
@@ -160,17 +160,22 @@ class ProberService:
     def contrast(self, task: Task, io: TaskIO) -> None:
         """Write the missing scores of each autoencoder on pairs of stories, from all shards of its features."""
         params = steps.CONTRAST.params_of(task)
-        stories = io.table(steps.STORIES())
-        families = (steps.CONTRAST_MEASURES, steps.SUBJECTS)
-        names = sorted({at.autoencoder for family in families for _, at in family.among(io.missing)})
+        pairs = Pairs.from_table(io.table(steps.STORIES()))
+        cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
+        scores_roles = (steps.CONTRAST_MEASURES, steps.SUBJECTS)
+        scored = {at.autoencoder for role in scores_roles for _, at in role.among(io.missing)}
+        by_feature = {at.autoencoder for _, at in steps.BY_FEATURE.among(io.missing)}
+        names = sorted(scored | by_feature)
         for done, name in enumerate(names):
             io.progress(done, len(names), name)
-            shards = _shards_of(io, task, name)
-            scores = contrast(stories, shards, params)
-            tables = {
-                steps.CONTRAST_MEASURES(name): measures_table(scores.measures),
-                steps.SUBJECTS(name): scores.subjects,
-            }
+            compared = StoryPairs.read(pairs, _shards_of(io, task, name))
+            tables = {}
+            if name in scored:
+                scores = contrast(compared, params)
+                tables[steps.CONTRAST_MEASURES(name)] = measures_table(scores.measures)
+                tables[steps.SUBJECTS(name)] = scores.subjects
+            if name in by_feature:
+                tables[steps.BY_FEATURE(name)] = features_by_subject(compared)
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
     def sparse(self, task: Task, io: TaskIO) -> None:

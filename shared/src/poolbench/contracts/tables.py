@@ -182,6 +182,18 @@ SUBJECT_SCORES = pa.schema(
     ]
 )
 
+#: How much more of a feature the high stories of a subject have than the low ones, one row per subject and feature.
+SUBJECT_FEATURES = pa.schema(
+    [
+        ("subject", pa.string()),
+        ("feature", pa.int32()),
+        ("first", pa.float32()),  # mean over the stories of the high side
+        ("second", pa.float32()),  # and of the low side
+        ("difference", pa.float32()),  # first - second; never 0
+        ("z", pa.float32()),  # z of abs(difference) among all features of the autoencoder on this subject
+    ]
+)
+
 PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
 
 TEXTS = pa.schema(

@@ -86,6 +86,9 @@ STORIES = Role("stories", Single)
 STORY_FEATURES = Role("features/{autoencoder}/{shard}", OfFeatures)
 CONTRAST_MEASURES = Role("measures/{autoencoder}", OfAutoencoder)
 SUBJECTS = Role("subjects/{autoencoder}", OfAutoencoder)
+BY_FEATURE = Role("by_feature/{autoencoder}", OfAutoencoder)
+#: Rows of `BY_FEATURE`: the strongest features of each subject, and the strongest subjects of each feature.
+FEATURES_OF_SUBJECT, SUBJECTS_OF_FEATURE = 100, 20
 
 
 class OfFeaturesSplit(NamedTuple):
@@ -538,6 +541,12 @@ CONTRAST = Step(
             part_params("subjects", "num_bootstrap"),
             _CONTRAST_INPUTS,
             shape=lambda of, _: Shape(of.inputs[STORIES()].rows, row_bytes=160.0),
+        ),
+        Output(
+            BY_FEATURE,
+            part_params("by_feature", *ContrastParams.model_fields),
+            _CONTRAST_INPUTS,
+            shape=lambda of, _: Shape(of.inputs[STORIES()].rows * FEATURES_OF_SUBJECT, row_bytes=16.0),
         ),
     ),
     summary="how clearly the features of a sparse autoencoder tell two stories about a subject apart",

@@ -130,7 +130,7 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True)
 class CeBenchPlan(Plan):
-    """Keys of measures and subjects by what was compared, and of measures of the loss by entrant."""
+    """Keys of measures, subjects and features by what was compared, and of measures of the loss by entrant."""
 
     scope: CeBenchScope
     contrasts: Mapping[Compared, Keys]
@@ -232,7 +232,7 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
 def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[Compared, Keys]]:
     """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer.
 
-    Return the stage, and the keys of measures and subjects.
+    Return the stage, and the keys of measures, subjects and features.
     """
     draft, contrasts = Draft(), dict[Compared, Keys]()
     for protocol, data in scope.by_protocol.items():
@@ -251,12 +251,21 @@ def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[Compared, Keys]]:
             params = prober.ContrastParams(
                 protocol=protocol, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed
             )
-            families = {"measures": prober.CONTRAST_MEASURES, "subjects": prober.SUBJECTS}
-            roles = [role(number) for number in numbers.values() for role in families.values()]
-            outputs = draft.add(prober.CONTRAST, params, inputs, roles)
-            for name, at in entrants.items():
-                contrasts[at] = {part: outputs[role(numbers[name])] for part, role in families.items()}
+            roles = {at: _parts(at, numbers[name]) for name, at in entrants.items()}
+            outputs = draft.add(
+                prober.CONTRAST, params, inputs, [role for parts in roles.values() for role in parts.values()]
+            )
+            for at, parts in roles.items():
+                contrasts[at] = {part: outputs[role] for part, role in parts.items()}
     return Stage(draft.work), contrasts
+
+
+def _parts(at: Compared, number: str) -> dict[str, str]:
+    """Return the roles of what is computed of an entrant; single features are of interest of autoencoders alone."""
+    parts = {"measures": prober.CONTRAST_MEASURES(number), "subjects": prober.SUBJECTS(number)}
+    if at.kind == "autoencoder" and at.protocol == "corrected":
+        parts["features"] = prober.BY_FEATURE(number)
+    return parts
 
 
 def _read_layer(scope: CeBenchScope, draft: Draft, passages: str, layer: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from poolbench_driver.contract.page import (
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.pages.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
 from poolbench_driver.pages.plain import number
+from poolbench_driver.records.features import FEATURES, features_of
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
 from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant
 from poolbench_driver.suites.ce_bench.metrics import (
@@ -114,6 +115,8 @@ _PUBLISHED = {
 }  # fmt: skip
 #: Strongest features of a subject, and those that are named for each of all subjects.
 _STRONGEST, _NAMED = 5, 3
+#: Features that the page lists with their subjects, and rows of the table that it reads for them.
+_FEATURES_SHOWN, _READ_ROWS = 10, 2000
 _METHOD = (
     "Each subject has pairs of stories, one high and one low. The score is how far one feature stands out, in the "
     "difference between the two plus that between the subject and all others."
@@ -131,7 +134,8 @@ _BOARD_NOTE = (
 
 def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    return _page(view_of(tables), readers(tables["results"].to_pylist()))
+    view = view_of(tables)
+    return _page(view, [*_features(view, tables), *reader_parts(readers(tables["results"].to_pylist()))])
 
 
 def joined(runs: Sequence[FinishedRun]) -> Page:
@@ -139,7 +143,7 @@ def joined(runs: Sequence[FinishedRun]) -> Page:
     return _page(view_over(runs))
 
 
-def _page(view: View, ranking: Sequence[Reader] = ()) -> Page:
+def _page(view: View, parts: Sequence[Part] = ()) -> Page:
     drawn = picture(view)
     captions = [Cell("lines: 95 % intervals from a bootstrap over subjects"), Cell("grey: nothing was learned")]
     return Page(
@@ -149,7 +153,13 @@ def _page(view: View, ranking: Sequence[Reader] = ()) -> Page:
         board=_board(view),
         problems=view.problems(),
         picture=Picture(drawn, captions) if drawn else None,
-        parts=[*_published(view), *_size(view), *view.families.parts(), *_subjects(view), *reader_parts(ranking)],
+        parts=[
+            *_published(view),
+            *_size(view),
+            *view.families.parts(),
+            *_subjects(view),
+            *parts,
+        ],
     )
 
 
@@ -213,6 +223,31 @@ def _subjects(view: View) -> Iterator[Part]:
         note = "With the strongest features, and the side that has more of each. Others are in subjects.parquet."
         heading = f"Subjects, as {view.trained[0].name} sees them"
         yield Part("subjects", heading, [Table.of(heads, lines)], note=note)
+
+
+def _features(view: View, tables: Mapping[str, pa.Table]) -> Iterator[Part]:
+    """Yield the features of the best autoencoder that stand out most, each with the subjects that it answers to."""
+    if not view.trained or FEATURES not in tables:  # a run of an earlier version
+        return
+    autoencoder, by_feature = view.trained[0].name, dict[int, list[Row]]()
+    for row in features_of(tables[FEATURES], autoencoder, limit=_READ_ROWS):
+        by_feature.setdefault(row["feature"], []).append(row)
+    lines = [
+        Line.of(str(feature), ", ".join(map(_answered, rows[:_NAMED])))
+        for feature, rows in list(by_feature.items())[:_FEATURES_SHOWN]
+    ]
+    note = (
+        "The subjects whose high and low stories a feature tells apart, the clearest first, with the side that has "
+        "more of it and the z of its difference among all features. All are in features.parquet; "
+        "`poolbench-driver features --feature N` and `--subject NAME` list them."
+    )
+    if lines:
+        heads: Heads = ["feature", Column("subjects that it answers to", is_text=True)]
+        yield Part("features", f"Features of {autoencoder} by subject", [Table.of(heads, lines)], note=note)
+
+
+def _answered(row: Row) -> str:
+    return f"{row['subject']} ({'high' if row['difference'] > 0 else 'low'}, z {row['z']:.1f})"
 
 
 def _story(subject: Row, side: str) -> Passage:

@@ -3,11 +3,16 @@
 import math
 from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
+
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
+from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, missing
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
+from poolbench_driver.records.features import FEATURES, FEATURES_SCHEMA
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.metrics import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
@@ -17,7 +22,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
     """Return result rows, figures by the published definition, and tables of entrants, subjects and notes."""
     saes = {sae.name: sae for sae in plan.scope.saes}
     rows: dict[str, list[Row]] = {"corrected": [], "published": []}
-    subjects, entrants = list[Row](), list[Row]()
+    subjects, entrants, features = list[Row](), list[Row](), list[pa.Table]()
     for at, keys in plan.contrasts.items():
         rows[at.protocol] += _measures(PRIMARY, at, keys["measures"], source, saes.get(at.sae))
         if at.protocol == "corrected":
@@ -25,11 +30,13 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
                 rows[at.protocol] += _measures(RECOVERED, at, plan.recovered[at.entrant], source, saes.get(at.sae))
             entrants.append(_entrant(at, saes.get(at.sae)))
             subjects += _subjects(at, keys["subjects"], source)
+            features += _features(at, keys, source)
     rows["corrected"] += concept_rows(plan.concepts, source)
     rows["corrected"] += concept_rows(plan.sets, source, "task")
     notes = [{"note": note} for note in plan.scope.notes]
     others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
-    return Tables(rows["corrected"], others, {"published": rows["published"]})
+    by_feature = {FEATURES: pa.concat_tables([FEATURES_SCHEMA.empty_table(), *features])}
+    return Tables(rows["corrected"], others | by_feature, {"published": rows["published"]})
 
 
 def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
@@ -69,6 +76,14 @@ def _subjects(at: Compared, key: str, source: RowSource) -> Iterator[Row]:
     table = source.table(key)
     if not isinstance(table, Failure):
         yield from ({"entrant": at.entrant, **row} for row in table.to_pylist())
+
+
+def _features(at: Compared, keys: Keys, source: RowSource) -> Iterator[pa.Table]:
+    """Yield the features of an autoencoder by subject, with its name."""
+    table = source.table(keys["features"]) if "features" in keys else None
+    if isinstance(table, pa.Table):
+        names = pa.array([at.entrant], pa.string()).take(pa.array(np.zeros(len(table), int)))
+        yield table.add_column(0, "autoencoder", names).cast(FEATURES_SCHEMA)
 
 
 def _stories(plan: CeBenchPlan) -> list[Row]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import SUBJECT_SCORES, table_from_rows
 from poolbench.errors import CellError
 from poolbench.steps.prober import ContrastParams
-from poolbench_prober import cost
-from poolbench_prober.contrast.features import ALL, Part, commonest, read_features
+from poolbench_prober.contrast.features import ALL, Part, StoryFeatures, commonest, read_features
 from poolbench_prober.contrast.figures import CORRECTED, NUM_FEATURES, PUBLISHED, Figures, num_features
 from poolbench_prober.contrast.pairs import Pairs
 from poolbench_prober.contrast.scores import RowScores, row_scores
@@ -79,9 +78,15 @@ def mean_difference(stories_r2: np.ndarray, part: Part) -> np.ndarray:
     return part.weighted_sum(stories_r2.ravel(), np.tile([1.0, -1.0], len(stories_r2)) / len(stories_r2))
 
 
-def _strongest(stories_r2: np.ndarray, part: Part) -> tuple[Strongest, ...]:
+def side_means(stories_r2: np.ndarray, part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean features [F] of the first stories of the rows, and of the second ones."""
     weights_r = np.full(len(stories_r2), 1 / len(stories_r2))
     first_F, second_F = (part.weighted_sum(stories_r2[:, side], weights_r) for side in (0, 1))
+    return first_F, second_F
+
+
+def _strongest(stories_r2: np.ndarray, part: Part) -> tuple[Strongest, ...]:
+    first_F, second_F = side_means(stories_r2, part)
     difference_F = first_F - second_F
     return tuple(
         Strongest(feature, float(first_F[feature]), float(second_F[feature]), int(np.sign(difference_F[feature])))
@@ -102,6 +107,40 @@ def _largest(sizes_F: np.ndarray, count: int) -> list[int]:
 
 
 @dataclass(frozen=True)
+class StoryPairs:
+    """Pairs of stories with the features of one autoencoder."""
+
+    pairs: Pairs
+    features: StoryFeatures
+    errors: Sequence[CellError | None]  # why a row is not used
+
+    @classmethod
+    def read(cls, pairs: Pairs, features: Iterable[pa.Table]) -> Self:
+        """Return pairs with their features.
+
+        The dense arrays have a fixed size. What grows with the number of stories are their sparse means, 8 bytes each.
+
+        Args:
+            pairs: The pairs.
+            features: FEATURES tables of one autoencoder, which may overlap.
+
+        Raises:
+            InputError: A table is malformed, a story is in no table, or tables are of different autoencoders.
+            TooLargeError: Means exceed what a task may hold.
+        """
+        story_features = read_features(features, pairs.passages)
+        failed = story_features.errors
+        return cls(
+            pairs, story_features, [failed.get(first) or failed.get(second) for first, second in pairs.stories_n2]
+        )
+
+    @property
+    def used(self) -> Pairs:
+        """Return the rows of which both stories have features."""
+        return self.pairs.chosen(np.array([error is None for error in self.errors]))
+
+
+@dataclass(frozen=True)
 class Contrast:
     """What was found: the measures, and a table SUBJECT_SCORES."""
 
@@ -109,7 +148,7 @@ class Contrast:
     subjects: pa.Table
 
 
-def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastParams) -> Contrast:
+def contrast(compared: StoryPairs, params: ContrastParams) -> Contrast:
     """Return the scores of an autoencoder on pairs of stories.
 
     A row is left out, and counted in the details of each measure, if one of its stories has no features. Protocols:
@@ -119,25 +158,9 @@ def contrast(stories: pa.Table, features: Iterable[pa.Table], params: ContrastPa
       features, because they are at most (F - 1) / sqrt(F); so are the scores after a joint normalisation, which are at
       most sqrt(2 (2 F - 1)). A mean is over subjects, each the mean over its rows.
 
-    The dense arrays have a fixed size. What grows with the number of stories are their sparse means, 8 bytes each.
-
-    Args:
-        stories: STORIES.
-        features: FEATURES tables of one autoencoder, which may overlap.
-        params: Parameters of the step.
-
-    Raises:
-        InputError: A table is malformed, a story is in no table, or tables are of different autoencoders.
-        TooLargeError: Means or resamples exceed what a task may hold.
-
     Reference: Gulko, Peng and Kumar (2025), CE-Bench, and its released code. We depart from it in `corrected`.
     """
-    pairs = Pairs.from_table(stories)
-    cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
-    story_features = read_features(features, pairs.passages)
-    failed = story_features.errors
-    errors = [failed.get(first) or failed.get(second) for first, second in pairs.stories_n2]
-    used = pairs.chosen(np.array([error is None for error in errors]))
+    pairs, story_features, errors, used = compared.pairs, compared.features, compared.errors, compared.used
     fields: dict[str, Any] = {"seed": params.seed, "coverage": len(used) / len(pairs), "details": {}}
     left_out = Counter(str(error.status) for error in errors if error is not None)
     if left_out:
