@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -11,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from driver.tests.suites.test_ce_bench import config_of, put_sae
 from rich.console import Console
 from tests.servers.quiet import Quiet
 
+from poolbench.directions.registry import DirectionContext, compute_direction
+from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import InputError
 from poolbench_driver import waiting
 from poolbench_driver.cli.steer import parse_edit, show
+from poolbench_driver.records import RunFolder
+from poolbench_driver.records.features import FEATURES_SCHEMA
 
 KEY = "0123456789abcdef" * 2
 RECEIPT = {"vector_ids": [KEY], "layers": [2], "alphas": [1.5], "positions_changed": 3, "positions_expected": 3}
@@ -252,3 +259,90 @@ def test_directions_are_listed(driver, measured):
     (row,) = json.loads(driver(environment, "ls", "directions", "--json").stdout)
     of = {"model": "demo", "concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
     assert row == of | {"d1": 0.9, "gain": 0.3, "fluent up to": 0.5}
+
+
+@pytest.fixture
+def autoencoder(tmp_path, monkeypatch):
+    """An autoencoder of block 3 with width 256 in `saes/mine`, its decoder, and a run that measured it on stories."""
+    monkeypatch.chdir(tmp_path)
+    folder = put_sae(tmp_path / "saes/mine", 5)
+    run = RunFolder.create(tmp_path / "runs", config_of("mine"))
+    differences = {"winter": {0: 0.5, 3: -2.0, 7: 0.25}, "trust": {2: 1.0}}
+    rows = [
+        {"autoencoder": "mine", "subject": subject, "feature": feature, "first": 0.0, "second": -value,
+         "difference": value, "z": abs(value)}
+        for subject, values in differences.items()
+        for feature, value in values.items()
+    ]  # fmt: skip
+    run.write_table("features", pa.Table.from_pylist(rows, FEATURES_SCHEMA))
+    sae, _ = SparseAutoencoder.from_folder(folder)
+    run.write_table("entrants", pa.Table.from_pylist([{"entrant": "mine", "autoencoder": sae.id}]))
+    return run, sae.w_dec.astype(np.float64)
+
+
+def test_features_and_subjects_steer_along_decoder_rows(driver, steerer, autoencoder):
+    environment, seen = steerer
+    run, decoder = autoencoder
+    (subjects, other) = (["--sae", "mine", "--subject", "winter"], ["--sae", "mine", "--features", "2, 6"])
+    done = driver(environment, "steer", "a", "b", *subjects, "--strength", ".2")
+    assert done.returncode == 0, done.stderr
+    assert f"features 3, 0, 7 of mine at layer 3 that answer to winter, of run {run.id}" in " ".join(
+        done.stderr.split()
+    )
+    done = driver(environment, "steer", "a", "b", *other, "--strength", "-.4", "--layer", "4")
+    assert done.returncode == 0 and "direction: features 2, 6 of mine at layer 4" in done.stderr
+    expected = (0.5 * decoder[0] - 2 * decoder[3] + 0.25 * decoder[7], decoder[2] + decoder[6])
+    for asked, direction, (layer, strength) in zip(seen, expected, ((3, 0.2), (4, -0.4)), strict=True):
+        steering = asked["steering"]
+        assert steering.pop("vector") == pytest.approx(direction / np.linalg.norm(direction))
+        assert steering == {"layer": layer, "strength": strength, "positions": "generated"}
+
+
+def test_the_direction_of_a_subject_is_c5_of_its_stories(driver, steerer, autoencoder):
+    """C5 of pooled vectors with the same differences of features is the same direction."""
+    environment, seen = steerer
+    differences = np.array([0.5, 0, 0, -2.0, 0, 0, 0, 0.25])
+    sae, _ = SparseAutoencoder.from_folder(Path("saes/mine"))
+    context = DirectionContext(
+        np.ones((2, 256)), np.array([1, 0]), np.empty((0, 2), int), sae=sae,
+        features_nF=np.stack([differences, np.zeros(8)]),
+    )  # fmt: skip
+    done = driver(
+        environment, "steer", "a", "b", "--sae", "mine", "--subject", "winter", "--strength", ".1,.2", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    (asked,) = (each for each in seen if each.get("steering", {}).get("strength") == 0.2)
+    assert asked["steering"]["vector"] == pytest.approx(compute_direction("C5", context).vector)
+    answer = json.loads(done.stdout)
+    assert answer["direction"]["features"] == {"3": -2.0, "0": 0.5, "7": 0.25}
+    assert [row["strength"] for row in answer["texts"]] == [0, 0.1, 0.2] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--subject", "winter"], "--subject and --features need --sae"),
+        (["--sae", "mine"], "--sae takes --subject NAME or --features NUMBERS, one of them"),
+        (["--sae", "mine", "--subject", "a", "--features", "1"], "one of them"),
+        (["--sae", "mine", "--features", "1,8"], "give numbers from 0 to 7 with commas, each once"),
+        (["--sae", "mine", "--features", "1,,2"], "give numbers from 0 to 7"),
+        (["--sae", "mine", "--features", "1", "--run", "x"], "--features reads no run"),
+        (["--sae", "mine", "--features", "1", "--concept", "hedging"], "are two directions"),
+        (["--sae", "none", "--features", "1"], "--sae none: there is no such path"),
+        (["--sae", "demo", "--features", "1"], "several autoencoders; name one of"),
+        (["--sae", "mine", "--subject", "wintr"], "did you mean winter"),
+        (["--sae", "mine", "--subject", "winter", "--run", "none"], "no run 'none'"),
+        (["--sae", "mine", "--subject", "winter", "--model", "smollm2-135m"], "measured demo; steer that with --model"),
+        (["--sae", "topk-512", "--subject", "winter"], "no run in runs has features of topk-512 by subject"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_features_are_one_line(driver, steerer, autoencoder, arguments, expected):
+    done = driver(steerer[0], "steer", "a", *arguments, "--strength", ".2")
+    assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_an_autoencoder_that_has_changed_since_the_run_is_refused(driver, steerer, autoencoder, tmp_path):
+    shutil.rmtree(tmp_path / "saes/mine")
+    put_sae(tmp_path / "saes/mine", 6)
+    done = driver(steerer[0], "steer", "a", "--sae", "mine", "--subject", "winter", "--strength", ".2")
+    assert done.returncode == 2 and "measured another autoencoder called mine" in done.stderr

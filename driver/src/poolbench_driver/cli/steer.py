@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
@@ -20,7 +21,6 @@ from poolbench_driver.cli.tables import table_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
-    from poolbench.storage.directions import NamedDirection
     from poolbench_driver.cluster.services import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
@@ -42,6 +42,15 @@ def steer(
         str | None, typer.Option(help="In residual norms of the layer; with several (.1,.2) a table of all texts.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run that made the direction.")] = None,
+    sae: Annotated[
+        str | None, typer.Option(help="Steer by features of this autoencoder: of --subject, or --features.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Those that differ most between its high and low stories in the latest run.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Numbers of features with commas; their decoder rows are added.")
+    ] = None,
     edit: Annotated[
         list[str] | None,
         typer.Option(metavar="<str>", help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),
@@ -79,16 +88,27 @@ def steer(
     }
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
     first = int(positions) if positions.isdecimal() else positions
-    names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
-    if concept is not None:
+    if sae is None and (subject, features) != (None, None):
+        raise InputError("--subject and --features need --sae, the autoencoder whose features they mean")
+    if concept is not None or sae is not None:
         if edit or vector is not None or (alpha, unit) != (1.0, "absolute"):
             raise InputError(
-                "--concept takes --strength; --edit, --vector, --alpha and --unit are for vectors of yours"
+                "--concept takes --strength, and so does --sae; --edit, --vector, --alpha and --unit are for your vectors"
             )
-        _steer_by_name(texts, body, names, _strengths(strength), first, as_json=as_json)
+        show_by_strength = partial(_show_by_strength, texts, body, _strengths(strength), first, as_json=as_json)
+        if sae is None:
+            show_by_strength(
+                *_named(body["model"], {"concept": concept, "strategy": strategy, "layer": layer, "run": run})
+            )
+        elif (concept, strategy) != (None, None):
+            raise InputError(
+                "--sae and --concept are two directions: give one of them; --strategy belongs to --concept"
+            )
+        else:
+            show_by_strength(*_of_features(body["model"], sae, subject, features, layer, run))
         return
     if (strategy, strength, run) != (None, None, None):
-        raise InputError("--strategy, --strength and --run belong to --concept")
+        raise InputError("--strategy, --strength and --run belong to --concept, the last two also to --sae")
     if edits := [parse_edit(spec, unit) for spec in [*(edit or []), *_single_edit(vector, layer, alpha)]]:
         body["steering"] = {"edits": edits, "positions": first}
     services = open_services()
@@ -101,45 +121,106 @@ def steer(
         _stream(services, texts, body)
 
 
-def _steer_by_name(
-    texts: list[str],
-    body: dict[str, Any],
-    names: dict[str, Any],
-    strengths: Sequence[float],
-    positions: str | int,
-    *,
-    as_json: bool,
-) -> None:
-    """Steer by the direction that `names` mean; show several strengths, or JSON, with the unsteered texts."""
+def _named(model: str, names: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return how to steer by the direction that `names` mean, and what identifies it to a reader."""
     from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts, open_services
     from poolbench_driver.models import obtain
 
-    services, model = open_services(), body["model"]
+    services = open_services()
     obtain(model)
     # The services of a remote cluster read a model as it is named.
     remote = MODEL_PRESETS.get(model) or ModelRef(model, model)
     ref = resolve_model(model) if services.settings.store_uri else remote
     direction = NamedDirections(open_artifacts(services.settings)).find(ref, **names)
     typer.echo(f"model {direction.model}, direction: {direction}", err=True)
-    limit = direction.fluent_strength
+    return {name: getattr(direction, name) for name in names}, direction.facts()
+
+
+def _of_features(
+    model: str, sae: str, subject: str | None, features: str | None, layer: int | None, run: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return how to steer by features of an autoencoder, and what identifies the direction to a reader.
+
+    The direction is the sum of their decoder rows, of unit norm: for a subject weighed by the difference of their means
+    between its high and low stories (C5, on these stories), else each once.
+    """
+    import numpy as np
+
+    from poolbench.directions.registry import unit_direction
+    from poolbench.directions.sae import SparseAutoencoder
+    from poolbench_driver.imports.saes import places_of
+    from poolbench_driver.records.features import weights_of_subject
+
+    if (subject is None) == (features is None):
+        raise InputError("--sae takes --subject NAME or --features NUMBERS, one of them")
+    if features is not None and run is not None:
+        raise InputError("--run belongs to --concept and --subject; --features reads no run")
+    places = places_of((sae,), "--sae")
+    if len(places) > 1:
+        raise InputError(f"--sae {sae}: several autoencoders; name one of {', '.join(places)}")
+    ((name, path),) = places.items()
+    autoencoder, _ = SparseAutoencoder.from_folder(path)
+    at = autoencoder.layer if layer is None else layer
+    if at is None:
+        raise InputError(f"{path}: its configuration names no layer; give --layer")
+    if subject is None:
+        made_by, weights = None, dict.fromkeys(_numbers(features or "", autoencoder.num_features), 1.0)
+    else:
+        made_by, weights = weights_of_subject(Path("runs"), run, name, autoencoder.id, model, subject)
+    numbers, sizes = np.array(list(weights)), np.array(list(weights.values()))
+    direction = unit_direction("C5", autoencoder.direction_of(numbers, sizes))
+    of_subject = "" if subject is None else f" that answer to {subject}, of run {made_by}"
+    listed = ", ".join(map(str, weights))
+    typer.echo(f"model {model}, direction: features {listed} of {name} at layer {at}{of_subject}", err=True)
+    facts = {"autoencoder": name, "subject": subject, "run": made_by, "layer": at, "features": weights}
+    return {"vector": direction.vector.tolist(), "layer": at}, facts
+
+
+def _numbers(listed: str, num_features: int) -> list[int]:
+    """Return the numbers of a list with commas. Raise InputError for anything else than features, each once."""
+    parts = [part.strip() for part in listed.split(",")]
+    numbers = [int(part) for part in parts if part.isdecimal()]
+    if len(numbers) < len(parts) or len(set(numbers)) < len(numbers) or max(numbers) >= num_features:
+        raise InputError(f"--features {listed!r}: give numbers from 0 to {num_features - 1} with commas, each once")
+    return numbers
+
+
+def _show_by_strength(
+    texts: list[str],
+    body: dict[str, Any],
+    strengths: Sequence[float],
+    positions: str | int,
+    steering: dict[str, Any],
+    facts: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Steer along a direction; show several strengths, or JSON, with the unsteered texts."""
+    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.models import obtain
+
+    services = open_services()
+    obtain(body["model"])
+    limit = facts.get("fluent_strength")
     beyond = [] if limit is None else [f"{strength:g}" for strength in strengths if abs(strength) > limit]
     if beyond:
         at_most = f"up to {limit:g}" if limit else "at none of its strengths"
         typer.echo(f"warning: strength {', '.join(beyond)}: the run's texts were fluent {at_most}", err=True)
-    identity = {name: getattr(direction, name) for name in names}
-    bodies = [body | {"steering": identity | {"strength": strength, "positions": positions}} for strength in strengths]
+    bodies = [body | {"steering": steering | {"strength": strength, "positions": positions}} for strength in strengths]
     if len(strengths) == 1 and not as_json:
         _stream(services, texts, bodies[0])
     else:
-        _compare(services, texts, direction, [0.0, *strengths], [body, *bodies], as_json=as_json)
+        _compare(services, texts, facts, [0.0, *strengths], [body, *bodies], as_json=as_json)
 
 
 def _strengths(listed: str | None) -> list[float]:
     """Return the strengths of a list with commas, without 0: the unsteered text is shown anyway."""
     if listed is None:
-        raise InputError("--concept needs --strength, in residual norms of the layer: --strength .2, or .1,.2,.4")
+        raise InputError(
+            "--concept needs --strength, in residual norms of the layer, and so does --sae: --strength .2, or .1,.2,.4"
+        )
     try:
         strengths = [value for part in listed.split(",") if (value := float(part))]
     except ValueError:
@@ -152,7 +233,7 @@ def _strengths(listed: str | None) -> list[float]:
 def _compare(
     services: Services,
     texts: list[str],
-    direction: NamedDirection,
+    direction: dict[str, Any],
     strengths: Sequence[float],
     bodies: Sequence[dict[str, Any]],
     *,
@@ -171,7 +252,7 @@ def _compare(
         facts = {
             "model": replies[0]["model"],
             "seed": replies[0]["seed"],
-            "direction": direction.facts(),
+            "direction": direction,
             "texts": rows,
         }
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))

@@ -31,21 +31,22 @@ class ImportedSaes:
     notes: list[str] = field(default_factory=list)
 
 
-def places_of(saes: Sequence[str]) -> dict[str, Path]:
+def places_of(saes: Sequence[str], option: str = "--saes") -> dict[str, Path]:
     """Return the places of autoencoders by name.
 
     Args:
         saes: Each is `demo`, the name of an imported or shipped autoencoder, or the path of one or of a folder of
             several.
+        option: What names them, for messages.
 
     Raises:
         ConfigError: A path does not exist or holds none, or two autoencoders have one name.
     """
     places: dict[str, Path] = {}
     for source in saes:
-        for name, path in _below(_root(source)).items():
+        for name, path in _below(_root(source, option)).items():
             if name in places:
-                raise ConfigError(f"--saes: two autoencoders are called {name}; rename a folder")
+                raise ConfigError(f"{option}: two autoencoders are called {name}; rename a folder")
             places[name] = path
     return places
 
@@ -65,16 +66,16 @@ def shipped() -> Path | None:
         return None
 
 
-def _root(source: str) -> Path:
+def _root(source: str, option: str) -> Path:
     ours = shipped()
     if source == DEMO:
         if ours is None:
-            raise ConfigError(f"--saes {DEMO}: assets/{SHIPPED} is missing here; name a folder of autoencoders")
+            raise ConfigError(f"{option} {DEMO}: assets/{SHIPPED} is missing here; name a folder of autoencoders")
         return ours
     candidates = [Path(source).expanduser(), SAES_FOLDER / source, *([ours / source] if ours else [])]
     place = next((path for path in candidates if path.exists()), None)
     if place is None:
-        raise ConfigError(f"--saes {source}: there is no such path, and no such name in `ls saes`")
+        raise ConfigError(f"{option} {source}: there is no such path, and no such name in `ls saes`")
     return place
 
 

@@ -1,4 +1,4 @@
-"""The table of a run of which features of an autoencoder answer to which subjects."""
+"""The table of features by subject of a run, and the features that a subject is steered by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from poolbench.contracts import Row
 from poolbench.contracts.tables import SUBJECT_FEATURES
 from poolbench.errors import InputError, NotFoundError, UnknownNameError
+from poolbench.model_folders.folders import local_folder
 from poolbench_driver.records.folder import RunFolder, list_runs
+from poolbench_driver.records.writer import find_run
 
 #: The table's name, and its columns: SUBJECT_FEATURES of each autoencoder.
 FEATURES = "features"
@@ -59,16 +61,48 @@ def _is(table: pa.Table, column: str, value: str, known: Collection[str]) -> pa.
     return pc.equal(table[column], value)
 
 
-def latest_features(output: Path, autoencoder: str) -> tuple[RunFolder, pa.Table]:
-    """Return the newest run below `output` with features of an autoencoder, and its table.
+#: Features that direction C5 is made of, as in PoolBench.
+C5_FEATURES = 10
 
-    Raise NotFoundError if there is none.
+
+def weights_of_subject(
+    output: Path, run: str | None, autoencoder: str, identity: str, model: str, subject: str
+) -> tuple[str, dict[int, float]]:
+    """Return a run, and the weights of the features that differ most between the high and low stories of a subject.
+
+    Args:
+        output: Folder that runs lie in.
+        run: Id of the run; by default the newest that has features of the autoencoder.
+        autoencoder: Its name in the run.
+        identity: Its id: the hash of its weights and configuration.
+        model: The model that is steered.
+        subject: The subject.
+
+    Raises:
+        NotFoundError: No run has features of the autoencoder.
+        UnknownNameError: The run has no such autoencoder or subject.
+        InputError: The run measured another model, or another autoencoder of this name; or no feature differs.
     """
+    folder = _latest(output, autoencoder) if run is None else find_run(output, run)
+    measured_model = folder.config().model
+    if model not in (measured_model, str(local_folder(measured_model))):
+        raise InputError(f"run {folder.id} measured {measured_model}; steer that with --model {measured_model}")
+    entrants = folder.read_table("entrants").to_pylist()
+    if any(row["entrant"] == autoencoder and row["autoencoder"] != identity for row in entrants):
+        raise InputError(f"run {folder.id} measured another autoencoder called {autoencoder}; measure this one again")
+    rows = features_of(folder.read_table(FEATURES), autoencoder, subject=subject)
+    if not rows:
+        raise InputError(f"no feature of {autoencoder} differs between the high and the low stories of {subject}")
+    largest = sorted(rows, key=lambda row: (-abs(row["difference"]), row["feature"]))[:C5_FEATURES]
+    return folder.id, {row["feature"]: row["difference"] for row in largest}
+
+
+def _latest(output: Path, autoencoder: str) -> RunFolder:
+    """Return the newest run with features of an autoencoder. Raise NotFoundError if there is none."""
     for folder in list_runs(output):
-        if folder.file(f"{FEATURES}.parquet").is_file():
-            table = folder.read_table(FEATURES)
-            if pc.any(pc.equal(table["autoencoder"], autoencoder)).as_py():
-                return folder, table
+        measured = folder.read_table(FEATURES)["autoencoder"].unique() if FEATURES in folder.tables else pa.array([])
+        if autoencoder in measured.to_pylist():
+            return folder
     raise NotFoundError(
         f"no run in {output} has features of {autoencoder} by subject; one that compares autoencoders on stories makes "
         f"them (`run --saes {autoencoder}`)"

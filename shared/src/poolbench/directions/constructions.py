@@ -104,7 +104,7 @@ def autoencoder_features(context: DirectionContext) -> np.ndarray:
     means = [features_nF[context.labels == label].mean(axis=0, dtype=np.float64) for label in (1, 0)]
     difference = means[0] - means[1]
     top = np.argsort(-np.abs(difference), kind="stable")[: context.num_features]
-    return difference[top] @ context.sae.w_dec[top].astype(np.float64)
+    return context.sae.direction_of(top, difference[top])
 
 
 def top_component(rows_nD: np.ndarray) -> np.ndarray:

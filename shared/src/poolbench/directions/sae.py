@@ -120,6 +120,10 @@ class SparseAutoencoder:
         """Return the vectors [n, d_in] that features stand for."""
         return np.asarray(features_nF @ self.w_dec + self.b_dec)
 
+    def direction_of(self, features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the sum of the decoder rows of some features, each times its weight, float64 [d_in]."""
+        return np.asarray(weights @ self.w_dec[features].astype(np.float64))
+
     def _encode(self, x_nD: np.ndarray) -> np.ndarray:
         x_nD = x_nD.astype(np.float32) - (self.b_dec if self.apply_b_dec_to_input else np.float32(0))
         projected_nF = x_nD @ self.w_enc
