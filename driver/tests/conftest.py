@@ -134,8 +134,9 @@ class SteeredArtifacts:
 
     def directions(self, keys: Iterable[str]) -> None:
         """Writes directions of a concept."""
+        names = dict.fromkeys(["C1", "C2", *self.plan.scope.config.steering.further])
         for key in keys:
-            self._write(key, [self._direction(name) for name in ("C1", "C2")], t.directions_schema(WIDTH))
+            self._write(key, [self._direction(name) for name in names], t.directions_schema(WIDTH))
 
     def _direction(self, name: str) -> dict[str, Any]:
         vector = self.rng.normal(size=WIDTH)

@@ -71,6 +71,41 @@ def test_ranks_follow_d1(complete: dict[str, pa.Table]) -> None:
     assert ranks == {"A1_mean": 1.0, "L5_keyword": 2.0}
 
 
+def test_a_further_direction_is_an_entrant_of_its_own(steered_in: Any, tmp_path: Path) -> None:
+    """Texts along C5 rise twice as fast. Their keys, and those along C1, are those of runs along one of them."""
+
+    def score(key: str, opening: int, strength: float, scorer: str) -> float:
+        return min(rising(key, opening, strength, scorer) + (strength if ":direction=C5" in key else 0.0), 1.0)
+
+    settings = {"concepts": ["contrast"], "saes": [{"layer": 2, "path": "sae"}], **STRATEGIES}
+    made = steered_in(tmp_path / "both", steering={"further": ["C5", "C1"]}, **settings).write(score)
+    texts = made.plan.steering.texts.concepts["contrast"].texts
+    scores = made.plan.steering.scores.concepts["contrast"]
+    entrants = ["A1_mean", "A1_mean:direction=C5", "L5_keyword", "L5_keyword:direction=C5", "nulls"]
+    assert sorted(texts) == sorted(scores) == entrants
+    for direction, ending in (("C1", ""), ("C5", ":direction=C5")):
+        alone = steered_in(tmp_path / direction, steering={"direction": direction}, **settings).plan.steering
+        for strategy in STRATEGIES["strategies"]:
+            assert alone.texts.concepts["contrast"].texts[strategy] == texts[strategy + ending]
+            assert alone.scores.concepts["contrast"][strategy] == scores[strategy + ending]
+    tables = assemble(made.plan, made.artifacts, {}, "run-1")
+    gains = {row["strategy"]: (row["value"], row["direction"]) for row in rows_of(tables, metric="d2.best_gain")}
+    assert gains["A1_mean"] == (pytest.approx(0.5), "C1") and gains["A1_mean:direction=C5"][1] == "C5"
+    assert gains["A1_mean:direction=C5"][0] > gains["A1_mean"][0]
+    named = {row["strategy"]: row["construction"] for row in tables["directions"].to_pylist()}
+    assert named["A1_mean:direction=C5"] == "C5" and named["A1_mean"] == "C1"
+    folder = RunFolder.create(tmp_path / "runs", made.plan.config)
+    for name, table in tables.items():
+        folder.write_table(name, table)
+    folder.write_failures([])
+    board = page_of(folder).board
+    lines = {line.cells[0].text: line for line in board.lines}
+    heads = [column.head for column in board.columns]
+    shown = dict(zip(heads, (cell.text for cell in lines["A1_mean:direction=C5"].cells), strict=True))
+    assert not lines["A1_mean:direction=C5"].reason and float(shown["d2.best_gain"]) > 0.5
+    assert "is steered along that construction" in board.note
+
+
 def test_outcomes_are_kept_beside_the_rows(complete: dict[str, pa.Table]) -> None:
     details = complete["details"].to_pylist()
     assert details

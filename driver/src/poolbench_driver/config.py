@@ -168,11 +168,17 @@ class CorpusConfig(PassagesSource):
     """Source of texts that train scorers, where a folder has none of a concept."""
 
 
+#: Between a strategy and the further direction that it steers along, in the name of an entrant.
+ALONG = ":direction="
+
+
 class SteeringConfig(StrictModel):
     """How D2 and D3 steer and decode."""
 
     direction: str = "C1"
     """Construction method of the steering directions."""
+    further: tuple[str, ...] = ()
+    """Further construction methods: D2 and D3 of every strategy along them too, each as an entrant of its own."""
     positions: Literal["generated", "all"] = "generated"
     """`generated` (the last prompt position and all after it) or `all` (the whole prompt too)."""
     temperature: float = Field(default=0.0, ge=0.0, le=2.0, allow_inf_nan=False)
@@ -186,9 +192,18 @@ class SteeringConfig(StrictModel):
             raise ValueError(f"num_samples {self.num_samples} needs a temperature above 0: greedy texts do not differ")
         return self
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Return the construction methods, each once."""
+        return tuple(dict.fromkeys([self.direction, *self.further]))
+
+    def entrant(self, strategy: str, direction: str) -> str:
+        """Return what is compared: a strategy, or along a further direction that with its name."""
+        return strategy if direction == self.direction else f"{strategy}{ALONG}{direction}"
+
     def changed(self) -> dict[str, Any]:
         """Return the settings of generation that differ from their defaults; keys and rows hold them."""
-        settings = self.model_dump(exclude={"direction"})
+        settings = self.model_dump(exclude={"direction", "further"})
         return {name: value for name, value in settings.items() if value != SteeringConfig.model_fields[name].default}
 
 
@@ -300,8 +315,9 @@ class ConceptsConfig(ReadingConfig):
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of."""
         settings = super().hashed()
-        for section, name in ((settings, "scorer_layers"), (settings["corpus"], "scorer_texts")):
-            if section[name] is None:  # a later field
+        sections = {"scorer_layers": settings, "scorer_texts": settings["corpus"], "further": settings["steering"]}
+        for name, section in sections.items():
+            if not section[name]:  # a later field
                 del section[name]
         return settings
 

@@ -93,7 +93,8 @@ def steer(
     if concept is not None or sae is not None:
         if edit or vector is not None or (alpha, unit) != (1.0, "absolute"):
             raise InputError(
-                "--concept takes --strength, and so does --sae; --edit, --vector, --alpha and --unit are for your vectors"
+                "--concept takes --strength, and so does --sae; --edit, --vector, --alpha and --unit are for vectors "
+                "of yours"
             )
         show_by_strength = partial(_show_by_strength, texts, body, _strengths(strength), first, as_json=as_json)
         if sae is None:

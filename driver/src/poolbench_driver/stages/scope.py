@@ -183,10 +183,12 @@ def wanted_scorers(config: ConceptsConfig, concept: Concept) -> list[str]:
 
 def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[StrategySpec]]:
     """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
-    name = config.steering.direction
-    CONSTRUCTIONS.get(name)
-    if name not in available_directions(("sae",) if config.saes else ()):
-        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
+    for name in config.steering.directions:
+        CONSTRUCTIONS.get(name)
+        if name not in available_directions(("sae",) if config.saes else ()):
+            raise ConfigError(
+                f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`"
+            )
     concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
     spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
     return config.model_copy(update=spelled), strategies

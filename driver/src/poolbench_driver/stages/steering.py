@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -58,7 +59,7 @@ class Scores(Stage):
     """Keys of the scores of texts."""
 
     unsteered: str  # unsteered texts, by all scorers
-    concepts: Mapping[str, Mapping[str, str]]  # by concept id, then by strategy id or `NULLS`
+    concepts: Mapping[str, Mapping[str, str]]  # by concept id, then by entrant or `NULLS`
 
 
 def plan_scorers(scope: Scope) -> Scorers:
@@ -97,9 +98,12 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
     concepts: dict[str, dict[str, str]] = {}
     for name, concept_texts in steered.concepts.items():
         scorer_names, concepts[name] = scope.scorers_of(concept_texts.concept), {}
-        for batch in [[NULLS], *scope.strategy_batches]:
-            texts = {strategy: concept_texts.texts[strategy].texts for strategy in batch}
-            concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, texts)
+        nulls = {NULLS: concept_texts.texts[NULLS].texts}
+        concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, nulls)
+        for _, entrants in _entrant_batches(scope):
+            texts = {strategy: concept_texts.texts[entrant].texts for strategy, entrant in entrants.items()}
+            scores = _plan_scores_of(draft, scorers, scorer_names, texts)
+            concepts[name] |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
     return Scores(draft.work, base, concepts)
 
 
@@ -144,7 +148,7 @@ class Unsteered(Stage):
 
 @dataclass(frozen=True)
 class ConceptTexts:
-    """Keys of one concept's null directions, and of its texts by strategy id or `NULLS`."""
+    """Keys of one concept's null directions, and of its texts by entrant or `NULLS`."""
 
     concept: Concept
     nulls: str
@@ -184,12 +188,20 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
         inputs[VECTORS(*base)] = concept_vectors.vectors[base]
         nulls = draft.add(NULL_DIRECTIONS, null_params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
         texts = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths)
-        for batch in scope.strategy_batches:
+        for direction, entrants in _entrant_batches(scope):
             directions = probes.concepts[name].directions
-            keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
-            texts |= _generate(scope, draft, shared, keys, budget.strengths, (scope.config.steering.direction,))
+            keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in entrants}
+            steered = _generate(scope, draft, shared, keys, budget.strengths, (direction,))
+            texts |= {entrant: steered[strategy] for strategy, entrant in entrants.items()}
         concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts)
     return SteeredTexts(draft.work, concepts)
+
+
+def _entrant_batches(scope: Scope) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what one task steers or scores: a direction, and the entrants by strategy id. Roles name strategies."""
+    steering = scope.config.steering
+    for direction, batch in product(steering.directions, scope.strategy_batches):
+        yield direction, {strategy: steering.entrant(strategy, direction) for strategy in batch}
 
 
 def _generate(

@@ -13,6 +13,7 @@ from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, perc
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statuses import Status
+from poolbench_driver.config import ALONG
 from poolbench_driver.contract.metrics import is_higher_better
 
 #: An entrant that cannot represent the concept at all takes the shared worst rank of the block.
@@ -35,12 +36,17 @@ Unit = tuple[Any, Any]
 
 
 def require_one_quantity(cells: Iterable[Cell], metric: str, entrant: str = "strategy") -> None:
-    """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or an entrant has two versions."""
+    """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or an entrant has two versions.
+
+    An entrant whose name has its direction may compete with others along another one.
+    """
     values_by_column: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for cell in cells:
         if cell["metric"] == metric:
+            says_direction = ALONG in (cell[entrant] or "")
             for name in ONE_QUANTITY:
-                values_by_column[name, ""].add(cell.get(name))
+                owner = f" of {cell[entrant]}" if name == "direction" and says_direction else ""
+                values_by_column[name, owner].add(cell.get(name))
             values_by_column["strategy_version", f" of {cell[entrant]}"].add(cell.get("strategy_version"))
     for (name, owner), values in values_by_column.items():
         if len(quantities := sorted(map(str, values - {None}))) > 1:

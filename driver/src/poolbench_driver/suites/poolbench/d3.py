@@ -48,7 +48,7 @@ class ScorerPair:
 
 def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
     """Yield D3 of one (concept, strategy) against each neighbour; null for relations that name no neighbour."""
-    concept, construction = cell.concept, steered.rules.direction
+    concept, construction = cell.concept, cell.rules.direction
     for relation, name in RELATIONS.items():
         if getattr(concept.neighbours, name) is None:
             reason = f"concept {concept.id} names no {name.replace('_', ' ')} neighbour"
@@ -57,7 +57,7 @@ def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
                 yield measure.with_fields(scorer=concept.id, direction=construction)
             yield Measure.failed(f"d3.rep_{relation}", error, direction=construction)
     for pair in scorer_pairs(steered, concept):
-        yield from d3_measures(cell.texts, pair, steered.rules)
+        yield from d3_measures(cell.texts, pair, cell.rules)
         try:  # needs no texts
             tables = [steered.directions(name, cell.strategy.id) for name in (concept.id, pair.neighbour.concept)]
             measure = d3_rep_measure(tables[0], tables[1], pair.relation, construction)

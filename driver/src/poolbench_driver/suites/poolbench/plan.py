@@ -82,7 +82,7 @@ def num_texts(scope: Scope) -> dict[str, int]:
     texts = budget.num_openings * steering.num_samples
     concepts = len(scope.concepts) * texts
     return {
-        "steered": concepts * len(scope.strategies) * len(budget.strengths),
+        "steered": concepts * len(scope.strategies) * len(steering.directions) * len(budget.strengths),
         "null": concepts * budget.num_nulls * len(budget.null_strengths),
         "unsteered": texts,
     }

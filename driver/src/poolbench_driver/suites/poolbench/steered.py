@@ -1,8 +1,9 @@
 """The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -40,10 +41,12 @@ class CellTexts(NamedTuple):
 
 
 class SteeredCell(NamedTuple):
-    """One strategy that steers towards one concept, with its texts, or why there are none."""
+    """One strategy that steers towards one concept along one direction, with its texts, or why there are none."""
 
     concept: Concept
     strategy: StrategySpec
+    entrant: str  # the strategy, and its direction if that is a further one
+    rules: SteeringRules
     texts: CellTexts | CellError
 
 
@@ -56,7 +59,7 @@ class SteeredTexts:
     source: RowSource
 
     @cached_property
-    def rules(self) -> SteeringRules:
+    def _rules(self) -> SteeringRules:
         """Return how D2 and D3 are measured."""
         config = self.plan.scope.config
         return SteeringRules(
@@ -64,7 +67,6 @@ class SteeredTexts:
             null_strengths=(0.0, *config.budget.null_strengths),
             num_bootstrap=config.budget.num_bootstrap,
             seed=config.seed,
-            direction=config.steering.direction,
         )
 
     @cached_property
@@ -81,24 +83,27 @@ class SteeredTexts:
         return scorers
 
     def cells(self, concept: Concept) -> Iterator[SteeredCell]:
-        """Yield the texts of each strategy that steers towards a concept."""
-        for strategy in self.plan.scope.strategies:
+        """Yield the texts of each strategy that steers towards a concept, along each direction."""
+        steering = self.plan.scope.config.steering
+        for direction, strategy in product(steering.directions, self.plan.scope.strategies):
+            entrant = steering.entrant(strategy.id, direction)
             try:
-                texts: CellTexts | CellError = self._texts(concept, strategy)
+                texts: CellTexts | CellError = self._texts(concept, strategy, direction)
             except CellError as error:
                 texts = error
-            yield SteeredCell(concept, strategy, texts)
+            yield SteeredCell(concept, strategy, entrant, replace(self._rules, direction=direction), texts)
 
-    def _texts(self, concept: Concept, strategy: StrategySpec) -> CellTexts:
-        """Return the texts of a strategy. Raise CellError if it has none, or if D1 or its direction is null."""
+    def _texts(self, concept: Concept, strategy: StrategySpec, direction: str) -> CellTexts:
+        """Return the texts along a direction. Raise CellError if there are none, or if D1 or the direction is null."""
         at = Cell(strategy.id, self.plan.scope.steering_layer)
         measures = self.source.required(self.plan.probes.concepts[concept.id].measures[at]).to_pylist()
         d1 = next((row for row in measures if row["metric"] == "d1.auroc"), None)
         if d1 and d1["status"] in UNUSABLE:
             raise error_of(d1, f"D1 is {d1['status']}")
-        direction_vector(self.directions(concept.id, strategy.id), self.rules.direction)
+        direction_vector(self.directions(concept.id, strategy.id), direction)
+        entrant = self.plan.scope.config.steering.entrant(strategy.id, direction)
         keys, scores = self.stages.texts.concepts[concept.id].texts, self.stages.scores.concepts[concept.id]
-        steered = self._tables(keys[strategy.id], scores[strategy.id])
+        steered = self._tables(keys[entrant], scores[entrant])
         unsteered = self._tables(self.stages.unsteered.texts, self.stages.scores.unsteered)
         return CellTexts(steered, unsteered, self._tables(keys[NULLS], scores[NULLS]))
 
@@ -123,6 +128,7 @@ class SteeredTexts:
         scope = self.plan.scope
         identity = {
             **strategy_columns(cell.strategy),
+            "strategy": cell.entrant,
             "concept": cell.concept.id,
             "layer": scope.steering_layer,
             "alpha_unit": scope.config.budget.alpha_unit,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import product
 
 from poolbench.concepts import stay
 from poolbench.contracts import Row
@@ -40,8 +41,8 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
                 published += steered.rows(cell, _published_measures(steered, cell))
             if isinstance(cell.texts, CellError):
                 continue
-            at = {"concept": cell.concept.id, "strategy": cell.strategy.id, "layer": plan.scope.steering_layer}
-            curve = response_curve(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+            at = {"concept": cell.concept.id, "strategy": cell.entrant, "layer": plan.scope.steering_layer}
+            curve = response_curve(cell.texts, steered.scorers[cell.concept.id], cell.rules)
             curves += ({**at, "alpha_unit": config.budget.alpha_unit, **row} for row in curve)
     if published and (settings := other_settings(config)):  # in which the run is not the reference's
         differs = {setting.name: setting.ours for setting in settings}
@@ -61,7 +62,7 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
 def _measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
     metrics = steered.plan.scope.config.metrics
     if "d2" in metrics:
-        yield from d2_measures(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+        yield from d2_measures(cell.texts, steered.scorers[cell.concept.id], cell.rules)
     if "d3" in metrics:
         yield from all_d3(steered, cell)
 
@@ -70,20 +71,20 @@ def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Me
     """Yield measures of the same texts by the card's definitions. They have a table of their own: no rank is made."""
     metrics = steered.plan.scope.config.metrics
     if "d2" in metrics:
-        yield from published_d2(cell.texts, steered.scorers[cell.concept.id], steered.rules)
+        yield from published_d2(cell.texts, steered.scorers[cell.concept.id], cell.rules)
     if "d3" in metrics:
         for pair in scorer_pairs(steered, cell.concept):
-            yield from published_d3(cell.texts, pair, steered.rules)
+            yield from published_d3(cell.texts, pair, cell.rules)
 
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
     """Yield the directions that requests may name, with what the run says about them; a collapsed one has none."""
-    construction = plan.scope.config.steering.direction
-    itself = f"d1.direction.{construction}"
+    steering = plan.scope.config.steering
+    read_metrics = {"d1.auroc", "d2.best_gain", *(f"d1.direction.{name}" for name in steering.directions)}
     figures = {
         (row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"]
         for row in rows
-        if row["metric"] in ("d1.auroc", "d2.best_gain", itself) and row.get("strategy")
+        if row["metric"] in read_metrics and row.get("strategy")
     }
     fluent = dict[tuple[str, str, int], float]()
     for row in curves:
@@ -92,15 +93,18 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
             fluent[at] = max(row["strength"], fluent.get(at, 0.0))
     model = plan.scope.model.ref
     for name, probes in plan.probes.concepts.items():
-        for (strategy, layer), key in probes.directions.items():
-            at = name, strategy, layer
-            is_null = all(figures.get((*at, metric), 0.0) is None for metric in ("d1.auroc", itself))
+        for construction, ((strategy, layer), key) in product(steering.directions, probes.directions.items()):
+            if construction != steering.direction and layer != plan.scope.steering_layer:
+                continue
+            at, entrant = (name, strategy, layer), steering.entrant(strategy, construction)
+            of_direction = ("d1.auroc", f"d1.direction.{construction}")
+            is_null = all(figures.get((*at, metric), 0.0) is None for metric in of_direction)
             if not (is_null or stay([key])):
                 yield {
                     **{"model": model.id, "model_revision": model.revision, "key": key},
-                    **{"concept": name, "strategy": strategy, "layer": layer},
+                    **{"concept": name, "strategy": entrant, "layer": layer},
                     "construction": construction,
                     "d1": figures.get((*at, "d1.auroc")),
-                    "gain": figures.get((*at, "d2.best_gain")),
-                    "fluent_strength": fluent.get(at),
+                    "gain": figures.get((name, entrant, layer, "d2.best_gain")),
+                    "fluent_strength": fluent.get((name, entrant, layer)),
                 }

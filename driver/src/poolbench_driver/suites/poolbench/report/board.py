@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from poolbench.contracts import Row
+from poolbench_driver.config import ALONG
 from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import COLOURS, VARIABLES
 from poolbench_driver.pages.plain import is_rank
 from poolbench_driver.suites.poolbench.metrics import BOARD
-from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
+from poolbench_driver.suites.poolbench.report.answer import GAIN, QUESTIONS, SEPARATION, Best
 
 #: Rows by strategy and column.
 Cells = Mapping[tuple[str, str], list[Row]]
@@ -234,7 +235,8 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
     for name in order:
         means = {metric: mean_cell(cells.get((name, metric), ())) for metric in QUESTIONS}
         figures = {metric: mean for metric, mean in means.items() if mean.value is not None}
-        reason = "" if SEPARATION in figures else _reason(cells.get((name, SEPARATION), ()))
+        shown_by = GAIN if ALONG in name else SEPARATION  # what steers along a further direction has no D1 of its own
+        reason = "" if shown_by in figures else _reason(cells.get((name, shown_by), ()))
         entrants.append(Entrant(name, families.get(name, ""), figures, name in tied, reason))
     return Board(entrants, {metric: of.strategy for metric, of in best.items()})
 
@@ -259,7 +261,14 @@ def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
                 reason=entrant.reason,
             )
         )
-    return Table.of(["strategy", *rank_head, *heads], lines, note=_note(ranks))
+    along = any(ALONG in entrant.strategy for entrant in board.entrants)
+    return Table.of(["strategy", *rank_head, *heads], lines, note=_note(ranks) + (_ALONG_NOTE if along else ""))
+
+
+_ALONG_NOTE = (
+    f" A strategy with `{ALONG}` is steered along that construction of its vectors, the others along that of the run; "
+    "its D1 is that of the strategy."
+)
 
 
 def _rank_cell(row: Row | None) -> Cell:
