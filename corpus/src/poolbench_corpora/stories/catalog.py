@@ -202,6 +202,13 @@ def _records(path: Path) -> Iterator[Record]:
     return chain.from_iterable(records(file) for file, _ in files_of(path))
 
 
+def checked_name(name: str) -> str:
+    """Return a name of a set. Raise ConfigError if it is not one component of a path, or that of the planted set."""
+    if not _NAME.fullmatch(name) or name == PLANTED:
+        raise ConfigError(f"{shown(name)} cannot be the name of a set of stories; use letters, digits, '_', '-', '.'")
+    return name
+
+
 def import_stories(source: Path, target: Path, name: str) -> StoriesData:
     """Write the usable rows of a file or folder as `<name>.jsonl` in a folder of the catalogue, tags included.
 
@@ -212,8 +219,7 @@ def import_stories(source: Path, target: Path, name: str) -> StoriesData:
         ConfigError: The name is not one component of a path, or is that of the planted set.
         CorpusError: As `read_stories`.
     """
-    if not _NAME.fullmatch(name) or name == PLANTED:
-        raise ConfigError(f"{shown(name)} cannot be the name of a set of stories; use letters, digits, '_', '-', '.'")
+    checked_name(name)
     entries = list(_records(source))
     data = stories_data(str(source), entries)
     row_ids = {int(row) for row in data.rows["row_id"].to_pylist()}

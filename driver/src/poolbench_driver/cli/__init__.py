@@ -30,6 +30,7 @@ from poolbench_driver.cli import (
     runs,
     status,
     steer,
+    stories,
     upkeep,
 )
 
@@ -79,7 +80,7 @@ for command in (
     app.command()(command)
 for group, name in (
     *((corpus.app, "corpus"), (concept.app, "concept"), (importing.app, "import"), (export.app, "export")),
-    (dead_letters.app, "dead-letters"),
+    *((dead_letters.app, "dead-letters"), (stories.app, "stories")),
 ):
     app.add_typer(group, name=name, cls=help.Group)
 
