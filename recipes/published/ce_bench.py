@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import kendall
+from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
-from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry
+from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry, strata
 
 NUM_RESAMPLES = 1000
 #: Fewest autoencoders of an architecture whose mean is compared.
@@ -25,7 +25,7 @@ def claims_markdown(entries: Sequence[Entry]) -> str:
     )
     head = ["claim", "definition", *(f"exponent of {name}" for name in FIGURES)]
     parts = ["## Claims", intro, table(head, _exponents(entries))]
-    return "\n\n".join([*parts, items([*_orders(entries), _qwen(entries)])])
+    return "\n\n".join([*parts, items([*_orders(entries), *_layers(entries), *_sites(entries), _qwen(entries)])])
 
 
 def _exponents(entries: Sequence[Entry]) -> Iterator[list[str]]:
@@ -108,6 +108,29 @@ def _order(values: dict[str, list[float]]) -> str:
     ends = percentile_interval(drawn[0] - drawn[1])
     ranking = ", ".join(f"{name} {np.mean(values[name]):.1f}" for name in ranked)
     return f"{ranking}. The first leads the second by {with_interval(first.mean() - second.mean(), ends, '+.1f')}"
+
+
+def _layers(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield how the score goes with the layer, among autoencoders that agree in all else."""
+    for (stories, rows, model, site, d), by_layer in strata(entries, "layer").items():
+        points = [(layer, entry.figures["interpretability"]["max"]) for layer in by_layer for entry in by_layer[layer]]
+        layers, scores = np.array(points).T
+        if not np.isnan(rank := float(spearman(layers, scores))):
+            yield (
+                f"Layer and interpretability, {model} {site}, d = {d}, {stories or 'unnamed stories'}, {rows} rows: "
+                f"Spearman {rank:.2f}, Pearson {float(pearson(layers, scores)):.2f}, {len(by_layer)} layers, "
+                f"{len(points)} autoencoders"
+            )
+
+
+def _sites(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the order of the sites of a layer, among autoencoders that agree in all else."""
+    for (stories, rows, model, layer, d), by_site in strata(entries, "site").items():
+        means = {
+            site: np.mean([entry.figures["interpretability"]["max"] for entry in by_site[site]]) for site in by_site
+        }
+        order = ", ".join(f"{site} {means[site]:.1f}" for site in sorted(means, key=lambda site: -means[site]))
+        yield (f"Order of sites, {model} layer {layer}, d = {d}, {stories or 'unnamed stories'}, {rows} rows: {order}")
 
 
 def _qwen(entries: Sequence[Entry]) -> str:

@@ -1,4 +1,4 @@
-"""How scores of recorded autoencoders agree with those of SAEBench: the share of pairs in the same order."""
+"""How scores of recorded autoencoders agree with those of SAEBench: pairs in the same order, and correlations."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ import numpy as np
 
 from poolbench.errors import InputError
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import kendall
+from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.contract.source import Line, read_csv
-from poolbench_driver.pages.text import interval, paragraph, table
+from poolbench_driver.pages.text import interval, paragraph, table, with_interval
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
 
 #: Columns of the table, and how the repository of CE-Bench names them.
@@ -46,17 +46,19 @@ def agreement(file: Path) -> str:
     intro = paragraph(
         f"Scores recorded by others in {file.name}: {len(lines)} autoencoders, {math.comb(len(lines), 2)} pairs. A "
         "pair counts where the score orders it as SAEBench does (column ground_truth); intervals of 95 % come from a "
-        "bootstrap over autoencoders. The first score is the paper's sparsity-aware one."
+        "bootstrap over autoencoders, and so do those of the correlations. The first score is the paper's "
+        "sparsity-aware one."
     )
     if len(sizes) < len(lines):
         intro += f"\n\nlog2 of the width is not compared: the width is missing in {len(lines) - len(sizes)} lines."
-    cells = [[name, *_shares(values, columns["ground_truth"])] for name, values in scores.items()]
-    head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %"]
+    truth = columns["ground_truth"]
+    cells = [[name, *_shares(values, truth), *_correlations(values, truth)] for name, values in scores.items()]
+    head = ["score", "pairs ordered as SAEBench does, %", "95 % interval", "tied pairs, %", "Spearman", "Pearson"]
     parts = [
         "## Agreement with SAEBench",
         intro,
         table(head, cells),
-        _architectures(lines, scores, columns["ground_truth"]),
+        _architectures(lines, scores, truth),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -107,3 +109,16 @@ def _shares(scores: np.ndarray, truth: np.ndarray) -> list[str]:
     with np.errstate(invalid="ignore"):
         ends = percentile_interval(100 * (weights @ right) / weights.sum(axis=1))
     return [f"{100 * right.mean():.2f}", interval(ends or (None, None), ".2f"), f"{100 * (order == 0).mean():.2f}"]
+
+
+def _correlations(scores: np.ndarray, truth: np.ndarray) -> list[str]:
+    """Return the correlations of Spearman and Pearson with the truth, with intervals; empty where there is none."""
+    count = len(scores)
+    counts = bootstrap_counts(count, NUM_RESAMPLES, 0)
+    places = np.repeat(np.tile(np.arange(count), NUM_RESAMPLES), counts.ravel()).reshape(NUM_RESAMPLES, count)
+    cells = []
+    for correlation in (spearman, pearson):
+        value = float(correlation(scores, truth))
+        ends = percentile_interval(correlation(scores[places], truth[places]))
+        cells.append("" if np.isnan(value) else with_interval(value, ends, ".2f"))
+    return cells

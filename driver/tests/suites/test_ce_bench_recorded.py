@@ -46,6 +46,8 @@ def test_the_first_form_is_rebuilt_under_every_definition(tmp_path: Path) -> Non
         "path": "scope-res/layer_12/width_16k/average_l0_40",
         "rows": 500,
         "d": 16384,
+        "layer": 12,
+        "site": "residual",
         **published,
         "l0": 40.0,
         "definitions": {
@@ -99,6 +101,45 @@ def test_no_line_of_the_board_mixes_layers(tmp_path: Path) -> None:
         ("layer_3", "1", "64.0"),
         ("blocks.12.hook_resid_post", "2", "53.0"),
     ]
+
+
+def test_boards_by_layer_and_site_compare_equal_widths_alone(tmp_path: Path) -> None:
+    """Of 16,384 features there are two layers of the residual stream, and three sites of layer 12."""
+    for path, hook, score in (
+        ("scope-res/layer_12/width_16k/average_l0_20", "blocks.12.hook_resid_post", 50.0),
+        ("scope-res/layer_12/width_16k/average_l0_60", "blocks.12.hook_resid_post", 60.0),
+        ("scope-res/layer_5/width_16k/average_l0_30", "blocks.5.hook_resid_post", 70.0),
+        ("scope-mlp/layer_12/width_16k/average_l0_9", "blocks.12.hook_mlp_out", 40.0),
+        ("scope-att/layer_12/width_16k/average_l0_9", None, 80.0),
+        ("scope-res/layer_20/width_65k/average_l0_9", "blocks.20.hook_resid_post", 90.0),
+        ("scope-res/layer_12/other_l0_9", "blocks.12.hook_resid_post", 99.0),
+    ):
+        config = {**CONFIG, "hook_name": hook, "d_sae": 65536 if "65k" in path else 16384}
+        if "other" in path:
+            del config["d_sae"]
+        put(tmp_path, path, result(score, score, score, sae_config=config))
+    recorded = SUITES.get("ce-bench").recorded(tmp_path)
+    board = recorded.markdown
+    by_layer = board.partition("### By layer")[2].partition("### By site")[0]
+    by_site = board.partition("### By site")[2].partition("| autoencoder |")[0]
+
+    def lines(text: str) -> list[list[str]]:
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| gemma" in line]
+        return [row[3:9] + row[-2:] for row in rows]
+
+    assert lines(by_layer) == [
+        ["residual", "16384", "5", "1", "1", "30", "70.0", "0.547"],
+        ["residual", "16384", "12", "2", "2", "40", "55.0", "0.430"],
+    ]
+    assert lines(by_site) == [
+        ["12", "16384", "attention", "1", "1", "9", "80.0", "0.625"],
+        ["12", "16384", "mlp", "3", "1", "9", "40.0", "0.312"],
+        ["12", "16384", "residual", "2", "2", "40", "55.0", "0.430"],
+    ]
+    sites = {row["path"].partition("/")[0]: (row["layer"], row["site"]) for row in recorded.rows if row["d"] == 16384}
+    assert sites == {"scope-res": (5, "residual"), "scope-mlp": (12, "mlp"), "scope-att": (12, "attention")}
+    put(tmp_path / "alone", "scope-res/layer_12/width_16k/average_l0_20", result())
+    assert "### By" not in SUITES.get("ce-bench").recorded(tmp_path / "alone").markdown
 
 
 @pytest.mark.parametrize(

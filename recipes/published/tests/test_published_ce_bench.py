@@ -66,8 +66,48 @@ def test_the_agreement_with_saebench_is_counted_in_pairs(tmp_path: Path) -> None
     lines = [
         line.strip("| ").split(" | ") for line in agreement(file).splitlines() if "L0 |" in line or "dent |" in line
     ]
-    assert [(share, tied) for _, share, _, tied in lines] == [("0.00", "100.00"), ("0.00", "0.00"), ("100.00", "0.00")]
+    assert [(share, tied) for _, share, _, tied, *_ in lines] == [
+        ("0.00", "100.00"),
+        ("0.00", "0.00"),
+        ("100.00", "0.00"),
+    ]
     assert "3 autoencoders, 3 pairs" in agreement(file) and "width is missing in 3 lines" in agreement(file)
+
+
+def test_correlations_with_saebench_agree_with_scipy(tmp_path: Path) -> None:
+    """Intervals are those of a loop over the resamples."""
+    from scipy import stats
+
+    from poolbench.statistics.bootstrap import bootstrap_counts
+
+    rng = np.random.default_rng(1)
+    columns = rng.uniform(10, 90, (12, 4)).round(1)
+    columns[:, 3] = (columns[:, 0] + rng.normal(0, 20, 12)).round(1)
+    text = "contrastive,independent,l0,ground_truth\n" + "\n".join(",".join(map(str, row)) for row in columns)
+    (tmp_path / "table.csv").write_text(text)
+    (line,) = (line for line in agreement(tmp_path / "table.csv").splitlines() if line.startswith("| -L0 |"))
+    scores, truth = -columns[:, 2], columns[:, 3]
+    for cell, statistic in zip(line.strip("| ").split(" | ")[-2:], (stats.spearmanr, stats.pearsonr), strict=True):
+        drawn = [
+            statistic(np.repeat(scores, count), np.repeat(truth, count)).statistic
+            for count in bootstrap_counts(12, 1000, 0)
+            if (count > 0).sum() > 1
+        ]
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        assert cell == f"{statistic(scores, truth).statistic:.2f} ({low:.2f} to {high:.2f})"
+
+
+def test_layers_and_sites_are_compared_at_equal_width(tmp_path: Path) -> None:
+    for layer, score in ((0, 40.0), (5, 60.0), (9, 50.0)):
+        for l0 in (20, 40):
+            config = {**CONFIG, "hook_name": f"blocks.{layer}.hook_resid_post"}
+            put(tmp_path, f"res/layer_{layer}/l0_{l0}", result(1.0, 1.0, score + l0 / 20, sae_config=config))
+    config = {**CONFIG, "hook_name": "blocks.5.hook_mlp_out"}
+    put(tmp_path, "mlp/layer_5/l0_20", result(1.0, 1.0, 70.0, sae_config=config))
+    said = claims_markdown(read_tree(tmp_path).entries)
+    # Layers 0 0 5 5 9 9 with scores 41 42 61 62 51 52: ranks 1.5 1.5 3.5 3.5 5.5 5.5 and 1 2 5 6 3 4.
+    assert "gemma-2-2b residual, d = 16384, unnamed stories, 500 rows: Spearman 0.48, Pearson 0.55, 3 layers, 6" in said
+    assert "Order of sites, gemma-2-2b layer 5, d = 16384, unnamed stories, 500 rows: mlp 70.0, residual 61.5" in said
 
 
 def test_widths_and_architectures_of_a_table_are_compared_too(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ _ARCHITECTURES = {
     "topk": "top_k", "p_anneal": "p_anneal", "panneal": "p_anneal", "jump_relu": "jump_relu",
     "jumprelu": "jump_relu", "gated": "gated", "standard": "standard", "vanilla": "standard",
 }  # fmt: skip
+#: What hooks, and the names of releases where the record has no hook, call the sites of a block.
+_SITES = {
+    "residual": r"hook_resid_|(?<![a-z])res(?![a-z])",
+    "mlp": r"hook_mlp_|(?<![a-z])mlp(?![a-z])",
+    "attention": r"hook_attn_|attn\.hook_|(?<![a-z])att(?![a-z])",
+}
 _SUFFIXES = {"": 1, "k": 1e3, "m": 1e6}
 
 
@@ -59,6 +65,12 @@ class Entry:
         """Return the layer that the hook names, -1 if it names none."""
         match = re.search(r"\d+", self.hook)
         return int(match[0]) if match else -1
+
+    @property
+    def site(self) -> str:
+        """Return where it reads a block, by its hook or else its path: residual, mlp or attention; empty if unknown."""
+        text = (self.hook if "hook_" in self.hook else self.path).lower()
+        return next((site for site, pattern in _SITES.items() if re.search(pattern, text)), "")
 
     @property
     def comparable(self) -> tuple[str, int, str, str]:
@@ -169,6 +181,8 @@ def board(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "path": entry.path,
             "rows": entry.rows,
             "d": entry.d,
+            "layer": None if entry.layer < 0 else entry.layer,
+            "site": entry.site or None,
             **entry.definitions()["published"],
             "l0": entry.l0,
             "definitions": entry.definitions(),
@@ -190,6 +204,7 @@ def board_markdown(source: Path, tree: Tree) -> str:
     )
     head = ["release", "hook", "d", "stories", "rows", "autoencoders", *FIGURES, "/sqrt(d)"]
     parts = ["## Recorded board: ce-bench", intro, table(head, _releases(tree.entries))]
+    parts += [*_boards(tree.entries)]
     if len(tree.entries) <= LISTED:
         columns = ["autoencoder", "d", "L0", *FIGURES, "/sqrt(d)", "sum", "sparsity-aware"]
         parts.append(table(columns, map(_line, _ordered(tree.entries))))
@@ -214,6 +229,47 @@ def _releases(entries: Sequence[Entry]) -> Iterator[list[str]]:
         last = f"{means[-1] / math.sqrt(d):.3f}" if d else ""
         counts = [str(rows), str(len(group))]
         yield [release, hook, str(d or ""), stories, *counts, *(f"{mean:.1f}" for mean in means), last]
+
+
+def strata(entries: Sequence[Entry], part: str) -> dict[tuple[Any, ...], dict[Any, list[Entry]]]:
+    """Return the autoencoders of several layers, or sites, that agree in all else, by what they share and by the part.
+
+    They share stories, rows, model, width, and the site or the layer. Those without a width, layer or site are left
+    out, and so is what has one layer or site alone.
+
+    Args:
+        entries: The autoencoders.
+        part: `layer` or `site`.
+    """
+    shared = "site" if part == "layer" else "layer"
+    by_stratum: dict[tuple[Any, ...], dict[Any, list[Entry]]] = {}
+    for entry in entries:
+        if entry.d and entry.layer >= 0 and entry.site:
+            stratum = (entry.stories, entry.rows, entry.model, getattr(entry, shared), entry.d)
+            by_stratum.setdefault(stratum, {}).setdefault(getattr(entry, part), []).append(entry)
+    return {stratum: parts for stratum, parts in sorted(by_stratum.items()) if len(parts) > 1}
+
+
+def _boards(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the boards by layer and by site, where autoencoders of equal width have several."""
+    for part, shared in (("layer", "site"), ("site", "layer")):
+        lines = []
+        for stratum, parts in strata(entries, part).items():
+            means = {name: [fmean(entry.figures[figure]["max"] for entry in group) for figure in FIGURES]
+                     for name, group in parts.items()}  # fmt: skip
+            order = sorted(means, key=lambda name: -means[name][-1])
+            for name, group in sorted(parts.items()):
+                sparsity = [entry.l0 for entry in group if entry.l0 is not None]
+                cells = [f"{order.index(name) + 1}", f"{len(group)}", f"{fmean(sparsity):.0f}" if sparsity else ""]
+                last = f"{means[name][-1] / math.sqrt(stratum[-1]):.3f}"
+                lines.append([*map(str, stratum), f"{name}", *cells, *(f"{mean:.1f}" for mean in means[name]), last])
+        if lines:
+            head = ["stories", "rows", "model", shared, "d", part, "rank", "autoencoders", "L0", *FIGURES, "/sqrt(d)"]
+            note = paragraph(
+                f"Means over autoencoders of equal width, by {part}; the rank is by interpretability among the "
+                f"{part}s of one {shared}. L0 differs between them, and a sparser autoencoder scores higher."
+            )
+            yield f"### By {part}\n\n{note}\n\n{table(head, lines)}"
 
 
 def _line(entry: Entry) -> list[str]:

@@ -192,10 +192,12 @@ def _published(view: View) -> Iterator[Part]:
 def _size(view: View) -> Iterator[Part]:
     note = (
         "Share of the pairs of autoencoders that a score orders as size alone does: by fewer features per token (−L0), "
-        "or by more features (log2 of d). A score that follows one of them closely says little more than that."
+        "or by more features (log2 of d), with the correlations of Spearman and Pearson. A score that follows one of "
+        "them closely says little more than that."
     )
     if len(view.trained) > 1:
-        table = Table.of(["score", "as -L0", "as log2 d"], [Line.of(*cells) for cells in view.by_size()])
+        heads = [Column(name, group=group) for group in ("-L0", "log2 d") for name in ("pairs", "Spearman", "Pearson")]
+        table = Table.of(["score", *heads], [Line.of(*cells) for cells in view.by_size()])
         yield Part("size", "What size alone says", [table], "Size", note)
 
 

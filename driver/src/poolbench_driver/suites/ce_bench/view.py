@@ -8,8 +8,11 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
+from poolbench.statistics.correlation import pearson, spearman
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
@@ -162,13 +165,17 @@ class View:
                     f"{entrant.name}: {100 * dead:.0f} % of its features are zero on all stories", "leaderboard"
                 )
 
-    def by_size(self) -> list[tuple[str, str, str]]:
-        """Return, for scores and scores of size, in which share of the pairs of autoencoders they agree."""
-        agreements = []
+    def by_size(self) -> list[tuple[str, ...]]:
+        """Return how scores agree with each score of size: share of the pairs of autoencoders, Spearman, Pearson."""
+        lines = []
         for score in (PRIMARY, CONTRASTIVE, INDEPENDENT, HELD_OUT):
-            l0, width = (agreement(self.trained, score, size) for size in (MINUS_L0, LOG_WIDTH))
-            agreements.append((score, *("" if share is None else f"{100 * share:.0f} %" for share in (l0, width))))
-        return [(name, l0, width) for name, l0, width in agreements]
+            cells = [score]
+            for size in (MINUS_L0, LOG_WIDTH):
+                share = agreement(self.trained, score, size)
+                cells.append("" if share is None else f"{100 * share:.0f} %")
+                cells += ("" if value is None else f"{value:.2f}" for value in correlations(self.trained, score, size))
+            lines.append(tuple(cells))
+        return lines
 
     def opened(self) -> Row | None:
         """Return the subject that the best autoencoder separates most clearly, with its first pair of stories."""
@@ -198,6 +205,17 @@ def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | N
         first_gap, second_gap = values[0] - values[1], values[2] - values[3]
         hits.append(0.5 if first_gap == 0 or second_gap == 0 else float((first_gap > 0) == (second_gap > 0)))
     return sum(hits) / len(hits) if hits else None
+
+
+def correlations(entrants: Sequence[Entrant], first: str, second: str) -> tuple[float | None, float | None]:
+    """Return the correlation of Spearman and that of Pearson between two scores of entrants.
+
+    Both are None for fewer than three entrants with both, and where a score is the same for all.
+    """
+    both = [(entrant.value(first), entrant.value(second)) for entrant in entrants]
+    values = np.array([pair for pair in both if None not in pair], dtype=np.float64).reshape(-1, 2).T
+    rank, linear = (float(correlation(*values)) for correlation in (spearman, pearson))
+    return None if np.isnan(rank) else rank, None if np.isnan(linear) else linear
 
 
 def view_of(tables: Mapping[str, pa.Table]) -> View:
