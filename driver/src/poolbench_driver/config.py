@@ -253,6 +253,8 @@ class ConceptsConfig(ReadingConfig):
     """Block index or depth of D2 and D3."""
     steering: SteeringConfig = SteeringConfig()
     """How steered texts are generated."""
+    prompted: bool = False
+    """Whether prompting for each concept is measured beside steering (`d2.prompted`); for chat models."""
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     """Which of d1, d2, d3 to measure."""
     corpus: CorpusConfig = CorpusConfig()
@@ -308,8 +310,8 @@ class ConceptsConfig(ReadingConfig):
         settings = super().hashed()
         corpus = settings["corpus"]
         later = ((settings, "scorer_layers"), (settings, "hidden"), (corpus, "scorer_texts"), (corpus, "mask"))
-        for section, name in later:
-            if section[name] is None:  # a later field
+        for section, name in (*later, (settings, "prompted")):
+            if section[name] in (None, False):  # a later field
                 del section[name]
         return settings
 

@@ -32,6 +32,7 @@ class PromptsParams(StrictModel):
 
     openings: str | None = None
     count: int | None = None
+    instruction: str | None = None  # what a chat model is asked for, beside each opening
     calibration: str | None = None
 
 
