@@ -253,6 +253,10 @@ class ConceptsConfig(ReadingConfig):
     """Block index or depth of D2 and D3."""
     steering: SteeringConfig = SteeringConfig()
     """How steered texts are generated."""
+    steered_texts: str | None = None
+    """Folder of texts that others steered, such as the published ones: they are read instead of generated, scored and
+    compared with null directions of this run.
+    """
     prompted: bool = False
     """Whether prompting for each concept is measured beside steering (`d2.prompted`); for chat models."""
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
@@ -310,7 +314,7 @@ class ConceptsConfig(ReadingConfig):
         settings = super().hashed()
         corpus = settings["corpus"]
         later = ((settings, "scorer_layers"), (settings, "hidden"), (corpus, "scorer_texts"), (corpus, "mask"))
-        for section, name in (*later, (settings, "prompted")):
+        for section, name in (*later, (settings, "prompted"), (settings, "steered_texts")):
             if section[name] in (None, False):  # a later field
                 del section[name]
         return settings
