@@ -167,8 +167,9 @@ class CorpusConfig(PassagesSource):
     scorer_texts: str | None = None
     """Source of texts that train scorers, where a folder has none of a concept."""
     mask: str | None = Field(default=None, max_length=100)
-    """Text in place of each seed word of a concept in its train and test passages, such as `[MASK]`: the ablation of
-    keywords. By default passages are read as they are.
+    """Text in place of each seed word of a concept in its train and test passages: the ablation of keywords. An empty
+    one leaves the words out; a visible one, such as `[MASK]`, marks the positives. By default passages are read as they
+    are.
     """
 
 
