@@ -166,6 +166,11 @@ class CorpusConfig(PassagesSource):
 
     scorer_texts: str | None = None
     """Source of texts that train scorers, where a folder has none of a concept."""
+    mask: str | None = Field(default=None, max_length=100)
+    """Text in place of each seed word of a concept in its train and test passages: the ablation of keywords. An empty
+    one leaves the words out; a visible one, such as `[MASK]`, marks the positives. By default passages are read as they
+    are.
+    """
 
 
 #: Between a strategy and the further direction that it steers along, in the name of an entrant.
@@ -256,12 +261,20 @@ class ConceptsConfig(ReadingConfig):
     """`reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the training folds."""
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
     """Further seeds for the folds of D1, to measure how much it depends on them."""
+    hidden: int | None = Field(default=None, ge=1, le=10_000)
+    """Units of the hidden layer of a further probe, which says how far a linear one suffices; none by default."""
     saes: tuple[SaeConfig, ...] = ()
     """Sparse autoencoders by layer; layers without one have no direction C5."""
     steering_layer: int | float = D2_DEPTH
     """Block index or depth of D2 and D3."""
     steering: SteeringConfig = SteeringConfig()
     """How steered texts are generated."""
+    steered_texts: str | None = None
+    """Folder of texts that others steered, such as the published ones: they are read instead of generated, scored and
+    compared with null directions of this run.
+    """
+    prompted: bool = False
+    """Whether prompting for each concept is measured beside steering (`d2.prompted`); for chat models."""
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     """Which of d1, d2, d3 to measure."""
     corpus: CorpusConfig = CorpusConfig()
@@ -315,9 +328,15 @@ class ConceptsConfig(ReadingConfig):
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of."""
         settings = super().hashed()
-        sections = {"scorer_layers": settings, "scorer_texts": settings["corpus"], "further": settings["steering"]}
-        for name, section in sections.items():
-            if not section[name]:  # a later field
+        corpus = settings["corpus"]
+        later = ((settings, "scorer_layers"), (settings, "hidden"), (corpus, "scorer_texts"), (corpus, "mask"))
+        for section, name in (
+            *later,
+            (settings, "prompted"),
+            (settings, "steered_texts"),
+            (settings["steering"], "further"),
+        ):
+            if section[name] in (None, False, []):  # a later field
                 del section[name]
         return settings
 

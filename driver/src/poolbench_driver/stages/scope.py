@@ -12,6 +12,7 @@ from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategi
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.imports.saes import SaeInput
+from poolbench_driver.imports.steered_texts import ImportedTexts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.stage import PlanFacts
 
@@ -44,6 +45,7 @@ class Scope:
     present: frozenset[str] = frozenset()
     saes: Mapping[int, SaeInput] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the run says before it starts
+    imported_texts: ImportedTexts | None = None  # texts along strategies that others published
 
     @cached_property
     def concepts(self) -> list[Concept]:
@@ -183,6 +185,8 @@ def wanted_scorers(config: ConceptsConfig, concept: Concept) -> list[str]:
 
 def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[StrategySpec]]:
     """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
+    if config.steering.further and config.steered_texts is not None:
+        raise ConfigError("steering.further: texts of others have one direction; leave out steered_texts, or further")
     for name in config.steering.directions:
         CONSTRUCTIONS.get(name)
         if name not in available_directions(("sae",) if config.saes else ()):

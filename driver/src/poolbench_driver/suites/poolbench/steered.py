@@ -20,9 +20,10 @@ from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
-from poolbench_driver.stages.steering import Texts
+from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
+from poolbench_driver.suites.poolbench.measures.prompting import prompted_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 
@@ -59,8 +60,8 @@ class SteeredTexts:
     source: RowSource
 
     @cached_property
-    def _rules(self) -> SteeringRules:
-        """Return how D2 and D3 are measured."""
+    def rules(self) -> SteeringRules:
+        """Return how D2 and D3 are measured; the direction is that of each cell."""
         config = self.plan.scope.config
         return SteeringRules(
             reference_strength=config.budget.reference_strength,
@@ -91,7 +92,7 @@ class SteeredTexts:
                 texts: CellTexts | CellError = self._texts(concept, strategy, direction)
             except CellError as error:
                 texts = error
-            yield SteeredCell(concept, strategy, entrant, replace(self._rules, direction=direction), texts)
+            yield SteeredCell(concept, strategy, entrant, replace(self.rules, direction=direction), texts)
 
     def _texts(self, concept: Concept, strategy: StrategySpec, direction: str) -> CellTexts:
         """Return the texts along a direction. Raise CellError if there are none, or if D1 or the direction is null."""
@@ -124,7 +125,7 @@ class SteeredTexts:
         )
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
-        """Yield measures as rows; `params` has the generation settings that differ from the defaults."""
+        """Yield measures as rows; `params` has the generation settings that differ, and whether others steered."""
         scope = self.plan.scope
         identity = {
             **strategy_columns(cell.strategy),
@@ -134,9 +135,25 @@ class SteeredTexts:
             "alpha_unit": scope.config.budget.alpha_unit,
             "opening_set": scope.config.budget.opening_set,
         }
-        settings = scope.config.steering.changed()
+        settings = scope.config.steering.changed() | ({"texts": "imported"} if scope.imported_texts else {})
         for row in to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures):
             yield {**identity, **row}
+
+    def prompted_rows(self, concept: Concept) -> Iterator[Row]:
+        """Yield the figure of prompting for a concept; nothing where it is not asked for."""
+        keys = self.stages.prompted.concepts.get(concept.id)
+        if keys is None or "d2" not in self.plan.scope.config.metrics:
+            return
+        try:
+            neutral, prompted = (
+                (self.source.required(keys.texts[name].texts), self.source.required(keys.scores[name]))
+                for name in (NEUTRAL, PROMPTED)
+            )
+            measure = prompted_gain(prompted, neutral, self.scorers[concept.id], self.rules)
+        except CellError as error:
+            measure = Measure.failed("d2.prompted", error)
+        opening_set = self.plan.scope.config.budget.opening_set
+        yield {**measure.to_row(), "concept": concept.id, "scorer": concept.id, "opening_set": opening_set}
 
     def scorer_rows(self) -> Iterator[Row]:
         """Yield training figures and gate of every scorer."""
