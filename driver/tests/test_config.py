@@ -247,3 +247,8 @@ def test_an_unusable_direction_is_named_before_anything_is_planned() -> None:
         prepared("C9")
     with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
         prepared("C5")
+    texts = {"steered_texts": "texts", "steering": {"further": ["LDA"]}}
+    with pytest.raises(ConfigError, match="texts of others have one direction"):
+        prepare(load_run_config(None, {"preset": "demo", **texts}), None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
+        prepare(load_run_config(None, {"preset": "demo", "steering": {"further": ["C5"]}}), None)  # type: ignore[arg-type]

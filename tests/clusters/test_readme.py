@@ -247,6 +247,9 @@ QUESTIONS = {
         r"\b0 of 3 tasks to do",
         r"\| coordinates 3 +\| 3 \| 512",
         r"By the published definition",
+        r"│ topk-2048 +│ 1680 +│ warmth",
+        r"of topk-512 at layer 3 that answer to warmth",
+        r"direction: features 976, 1680 of topk-2048 at layer 3",
     ),
     "docs/suites/data-requirements.md": (
         r"distinguish the two sides of \d of 12 comparisons",
