@@ -1,7 +1,6 @@
 """`stories make` against a small HTTP server that writes stories, nonsense, errors and nothing."""
 
 import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -300,25 +299,3 @@ def test_answers_are_told_apart(answer: str, kind: str) -> None:
 def test_tags_may_be_in_capitals_and_over_several_lines() -> None:
     high, low = stories_of(GOOD.replace("high>", "HIGH>").replace(" on the way", "\n\non the way"))
     assert high.startswith("It was <subject>very") and "\n\n" in low
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-def test_the_steerer_of_a_cluster_answers_and_its_nonsense_is_counted(
-    driver: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    """POOLBENCH_STATE names the state of a running cluster with the demo model, which has no chat template."""
-    from poolbench.settings import ClusterSettings
-
-    cluster = ClusterSettings.load(http_only=True)
-    monkeypatch.chdir(tmp_path)
-    environment = {**os.environ, "STEERER_KEY": cluster.token or ""}
-    endpoint = ("--endpoint", f"{cluster.http_address}/steerer/v1", "--model", "demo", "--key-env", "STEERER_KEY")
-    done = driver(environment, "stories", "make", "winter", *endpoint, "--completions", "--max-tokens", "60")
-    kinds = {"no tags", "wrong tags", "empty text", "equal stories", "ok"}
-    assert done.returncode in (0, 1) and set(beside()["answers"]) <= kinds, done.stderr
-    assert len(beside()["failed"]) + beside()["pairs"] == 3
-    assert sum(beside()["answers"].values()) >= 3
-    chats = driver(environment, "stories", "make", "winter", *endpoint, "--name", "chats")
-    assert chats.returncode == 1 and beside("chats")["answers"] == {"refused": 3}
-    assert "this model has no chat template" in chats.stderr

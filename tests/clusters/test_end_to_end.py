@@ -335,6 +335,45 @@ def test_trained_autoencoders_separate_stories_better_than_random_directions(run
     assert "<mark>" in (output / "latest" / "report" / "index.html").read_text()
 
 
+def test_a_subject_of_stories_steers_by_the_features_that_answer_to_it(running: Running, tmp_path: Path) -> None:
+    """It follows the run of the test before. Both strengths change every generated position."""
+    (tmp_path / "runs").symlink_to(running.output / "stories")
+    command = [str(DRIVER), "steer", "In the morning", "--sae", "topk-512", "--subject", "warmth"]
+    done = running.call([*command, "--strength", ".3,-.3", "--json"], LONG_S, tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["direction"]["subject"] == "warmth" and len(answer["direction"]["features"]) == 10
+    unsteered, *steered = answer["texts"]
+    assert unsteered["receipt"] is None
+    for row in steered:
+        assert row["receipt"]["positions_changed"] == row["receipt"]["positions_expected"] > 0
+        assert row["receipt"]["layers"] == [3] and row["text"] != unsteered["text"]
+
+
+def test_nonsense_of_the_steerers_own_endpoint_is_counted(running: Running, tmp_path: Path) -> None:
+    """The demo model writes no stories, and has no chat template."""
+    endpoint = [
+        "--endpoint",
+        f"{running.settings.http_address}/steerer/v1",
+        "--model",
+        "demo",
+        "--key-env",
+        "STORY_KEY",
+    ]
+    make = [str(DRIVER), "stories", "make", "winter", *endpoint]
+    key = {"STORY_KEY": running.settings.token}
+    done = running.call([*make, "--completions", "--max-tokens", "60"], LONG_S, tmp_path, **key)
+    counted = yaml.safe_load((tmp_path / "stories/made.made.yaml").read_text())
+    assert done.returncode in (0, 1) and counted["pairs"] + len(counted["failed"]) == 3, done.stderr
+    assert set(counted["answers"]) <= {"no tags", "wrong tags", "empty text", "equal stories", "ok"}
+    chats = running.call([*make, "--name", "chats"], LONG_S, tmp_path, **key)
+    counted = yaml.safe_load((tmp_path / "stories/chats.made.yaml").read_text())
+    assert chats.returncode == 1 and counted["answers"] == {"refused": 3}
+    assert "this model has no chat template" in chats.stderr
+    wrong = running.call(make, LONG_S, tmp_path, STORY_KEY="wrong")
+    assert wrong.returncode == 1 and "answered 401: it does not accept the key" in wrong.stderr
+
+
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:
     """After a run, so that vLLM's engine and every worker is there."""
     cluster = load(running.state)
