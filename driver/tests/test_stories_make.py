@@ -111,7 +111,7 @@ def make(
         keys = {} if key is None else {"OPENAI_API_KEY": key}
         done: CompletedProcess[str] = driver({**environment, **keys}, "stories", "make", *where, *arguments)
         assert "Traceback" not in done.stderr
-        written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+        written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
         assert KEY not in written + done.stdout + done.stderr
         return done
 
@@ -234,6 +234,8 @@ def test_a_base_model_is_asked_without_a_chat(make: Make, seen: list[dict[str, A
         ((), 2, "no subject: name some, such as winter, or give --input FILE"),
         (("winter", "--endpoint", "localhost:80"), 2, "give an address such as https://host/v1"),
         (("winter", "--endpoint", "http://me:word@host/v1"), 2, "without name or key"),
+        (("winter", "--endpoint", "http://host/v1?key=word"), 2, "without name or key"),
+        (("winter", "--temperature", "inf"), 2, "--temperature"),
         (("winter", "--endpoint", "http://127.0.0.1:9/v1"), 1, "cannot be reached"),
         (("winter", "--model", "unknown"), 1, "answered 404: it has no such model or path"),
         (("winter", "--name", "a/b"), 2, "cannot be the name of a set of stories"),
@@ -253,12 +255,37 @@ def test_a_wrong_key_stops_at_once(make: Make, seen: list[dict[str, Any]]) -> No
     assert beside()["answers"] == {} and len(seen) <= 2
 
 
-def test_a_file_of_something_else_is_left_alone(make: Make) -> None:
+def test_a_key_that_cannot_be_sent_is_refused(make: Make) -> None:
+    done = make("winter", key="k\u00e4y")
+    assert done.returncode == 2 and "the key has characters that cannot be sent" in done.stderr
+
+
+@pytest.mark.parametrize("content", ["[1]\n", "[1]\n{", '{"subject": 1', "\xff\n"])
+def test_a_file_of_something_else_is_left_alone(make: Make, content: str) -> None:
     Path("stories").mkdir()
-    Path("stories/made.jsonl").write_text("[1]\n")
+    Path("stories/made.jsonl").write_bytes(content.encode("latin-1"))
     done = make("winter")
+    if content.startswith("{"):  # half a line of ours
+        assert done.returncode == 0
+        return
     assert done.returncode == 2 and "stories/made.jsonl, line 1: no row of a set of stories" in done.stderr
-    assert Path("stories/made.jsonl").read_text() == "[1]\n"
+    assert Path("stories/made.jsonl").read_bytes() == content.encode("latin-1")
+
+
+def test_a_set_of_a_user_without_a_last_line_end_keeps_its_rows(make: Make) -> None:
+    Path("stories").mkdir()
+    row = {"subject": "calm", "story1": "It was calm.", "story2": "It was not."}
+    Path("stories/made.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(row)}")
+    assert make("winter").returncode == 0
+    rows = [json.loads(line) for line in Path("stories/made.jsonl").read_text().splitlines()]
+    assert rows[:2] == [row, row] and len(rows) == 5
+
+
+def test_damaged_counts_are_named(make: Make) -> None:
+    assert make("winter").returncode == 0
+    Path("stories/made.made.yaml").write_text("answers: [")
+    done = make("winter")
+    assert done.returncode == 2 and "stories/made.made.yaml is damaged: remove it" in done.stderr
 
 
 def test_subjects_of_a_file_are_asked_for(make: Make, seen: list[dict[str, Any]]) -> None:

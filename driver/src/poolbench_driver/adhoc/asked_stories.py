@@ -81,13 +81,14 @@ class Writer:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Open the connection. Raise ConfigError for an address that is none."""
+        """Open the connection. Raise ConfigError for an address or a key that is none."""
         self.address = f"{self.endpoint.rstrip('/')}/{'' if self.completions else 'chat/'}completions"
-        url = httpx.URL(self.address) if self.endpoint.startswith(("http://", "https://")) else None
-        if url is None or not url.host or url.userinfo:
+        if not _is_base(self.endpoint):
             raise ConfigError(
                 f"--endpoint {shown(self.endpoint)}: give an address such as https://host/v1, without name or key"
             )
+        if self.key and not (self.key.isascii() and self.key.isprintable()):
+            raise ConfigError("the key has characters that cannot be sent; set the variable of --key-env again")
         headers = bearer(self.key) if self.key else {}
         self._closed, self._lock = Event(), Lock()
         self._http = httpx.Client(verify=client_context(), timeout=self.timeout_s, headers=headers)
@@ -172,6 +173,14 @@ class Writer:
             raise _UnusableError(REFUSED, None)
 
 
+def _is_base(address: str) -> bool:
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host) and not (url.userinfo or url.query)
+
+
 def _seconds(text: str) -> float:
     """Return the seconds of `Retry-After`, 1 for another text."""
     return float(text) if text.isdecimal() else 1.0
@@ -188,23 +197,29 @@ class StoryFile:
     def __post_init__(self) -> None:
         """Read what earlier commands wrote. Raise CorpusError for a file that is no set of stories."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
-        if lines and not lines[-1].endswith(b"\n"):  # an earlier command was killed while it wrote
-            write_at_once(self.path, b"".join(lines[:-1]).decode())
-            lines.pop()
         self.written: set[tuple[str, str]] = set()
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
+        whole = b"".join(lines).endswith(b"\n")
         for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
                 self.written.add((row["subject"], row.get("prompt", "")))
             except (ValueError, LookupError, TypeError, AttributeError):
+                if number == len(lines) and not whole:  # an earlier command was killed while it wrote
+                    lines.pop()
+                    break
                 raise CorpusError(
                     f"{self.path}, line {number}: no row of a set of stories; give another --name"
                 ) from None
+        if lines and not whole:
+            write_at_once(self.path, "".join(f"{line.decode().rstrip()}\n" for line in lines))
         if self._beside.is_file():
-            earlier = yaml.safe_load(self._beside.read_text("utf-8"))
-            self.counts.update(earlier["answers"])
-            self.failed = {(row["subject"], row["prompt"]): row["answers"] for row in earlier["failed"]}
+            try:
+                earlier = yaml.safe_load(self._beside.read_text("utf-8"))
+                self.counts.update(earlier["answers"])
+                self.failed = {(row["subject"], row["prompt"]): row["answers"] for row in earlier["failed"]}
+            except (yaml.YAMLError, ValueError, LookupError, TypeError):
+                raise CorpusError(f"{self._beside} is damaged: remove it, and its counts begin again") from None
 
     @property
     def _beside(self) -> Path:

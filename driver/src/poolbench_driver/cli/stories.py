@@ -37,9 +37,9 @@ def make(
         bool, typer.Option("--completions", help="Send prompts to /completions: for a model without a chat template.")
     ] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1000,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling.")] = 1.0,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of sampling.")] = 1.0,
     tries: Annotated[int, typer.Option(min=1, max=20, help="Requests for one pair at most.")] = 3,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds of one request.")] = 120.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86_400.0, help="Seconds of one request.")] = 120.0,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Requests at the same time.")] = 4,
 ) -> int:
     """Ask a language model for pairs of stories, three per subject, with marked words; the same command continues."""
