@@ -82,6 +82,16 @@ def test_a_release_holds_every_text_with_its_settings_scores_and_receipt(made: A
     assert unsteered["score"] == pytest.approx(0.13)
 
 
+def test_texts_along_further_directions_are_released_too(steered: Any, tmp_path: Path) -> None:
+    made = steered(steering={"further": ["C2"]}).write(rising)
+    export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
+    table = pq.read_table(tmp_path / "out/data/contrast.parquet")
+    assert table.num_rows == 6 + 2 * 48 + 360
+    versions = dict(zip(table["strategy"].to_pylist(), table["strategy_version"].to_pylist(), strict=True))
+    assert versions["A1_mean:direction=C2"] == versions["A1_mean"] == 1
+    assert "C1, C2, and 20 null directions a concept" in (tmp_path / "out/README.md").read_text()
+
+
 def test_every_file_is_in_the_manifest_with_its_hash(made: Any, tmp_path: Path) -> None:
     export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
     files = content_of(tmp_path / "out")

@@ -39,7 +39,9 @@ _OF_CONCEPTS: dict[str, tuple[str, Callable[[Export], int], Callable[[dict[str, 
     ),
     "steered-outputs": (
         "Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused.",
-        lambda export: len(export.concepts) * (len(export.scope.strategies) + 2),
+        lambda export: (
+            len(export.concepts) * (len(export.scope.strategies) * len(export.scope.config.steering.directions) + 2)
+        ),
         lambda manifest: f"{_sum(manifest, 'num_rows')} texts of ",
     ),
 }

@@ -13,6 +13,7 @@ from poolbench.concepts import CONCEPTS, refuse_restricted
 from poolbench.contracts.tables import table_from_rows
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import NotFoundError, ReceiptError
+from poolbench_driver.config import ALONG
 from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import SteeringStages
@@ -69,7 +70,9 @@ def release_table(
         "temperature": scope.config.steering.temperature,
         "concept": concept,
         "strategy": strategy,
-        "strategy_version": next((spec.version for spec in scope.strategies if spec.id == strategy), None),
+        "strategy_version": next(
+            (spec.version for spec in scope.strategies if spec.id == strategy.partition(ALONG)[0]), None
+        ),
     }
     neighbours = sorted({*CONCEPTS.get(concept).neighbours} - {concept})
     nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
@@ -154,7 +157,7 @@ def _write_concept(
     keys = {UNSTEERED: stages.unsteered.texts, **stages.texts.concepts[concept].texts}
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
-        for strategy in (UNSTEERED, *(spec.id for spec in export.scope.strategies), NULLS):
+        for strategy in (UNSTEERED, *(name for name in keys if name not in (UNSTEERED, NULLS)), NULLS):
             try:
                 refuse_restricted(strategy, keys[strategy])
                 texts, fluency = (export.artifacts.read_table(key) for key in keys[strategy])
@@ -198,7 +201,7 @@ def _settings(export: Export) -> dict[str, str]:
     opening_licence = OPENING_LICENCES.get(budget.opening_set, "Apache-2.0, this project")
     return {
         "steered after": f"block {scope.steering_layer}, {config.steering.positions} positions",
-        "directions": f"{config.steering.direction}, and {budget.num_nulls} null directions a concept",
+        "directions": f"{', '.join(config.steering.directions)}, and {budget.num_nulls} null directions a concept",
         "strengths": f"{', '.join(f'{s:g}' for s in budget.strengths)} (unit: {budget.alpha_unit})",
         "openings": f"{budget.num_openings} of {budget.opening_set} ({opening_licence})",
         "decoding": f"{decoding}, {budget.max_tokens} tokens at most",
