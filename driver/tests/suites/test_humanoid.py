@@ -31,9 +31,11 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
+from poolbench_driver.suites.humanoid.pictures import arrows
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
-from poolbench_driver.suites.humanoid.report import Tune, View, arrows, report
+from poolbench_driver.suites.humanoid.report import report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
+from poolbench_driver.suites.humanoid.view import Tune, View
 from poolbench_driver.suites.humanoid.words import read_words
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
