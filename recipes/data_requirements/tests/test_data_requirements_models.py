@@ -51,7 +51,8 @@ def test_fine_tunes_are_what_the_extractor_reads(tmp_path: Path) -> None:
     before, after = load_decoder(demo), load_decoder(demo, change=change)
     name = "model.layers.0.self_attn.q_proj.weight"
     assert not torch.equal(before.model.get_parameter(name), after.model.get_parameter(name))
-    assert not {path.name for path in folder.iterdir()} - {"adapter_config.json", "adapter_model.safetensors"}
+    written = {"adapter_config.json", "adapter_model.safetensors", "training.json"}
+    assert {path.name for path in folder.iterdir()} == written
     assert SHARES["clean"] == 0 and SHARES["scrambled-100"] == 1
 
 

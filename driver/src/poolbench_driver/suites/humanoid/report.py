@@ -29,6 +29,9 @@ from poolbench_driver.suites.humanoid.view import Tune, View, view_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Readings of the words, that of the board first.
+_READINGS = ("corrected", "published")
+
 
 def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
@@ -149,8 +152,7 @@ def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
         return
     rows = [row for row in table.to_pylist() if (row["entrant"], row["layer"]) == (tune.name, tune.layer)]
     corrected, published = (
-        {(row["list"], row["word"]): row for row in rows if row["reading"] == reading}
-        for reading in ("corrected", "published")
+        {(row["list"], row["word"]): row for row in rows if row["reading"] == reading} for reading in _READINGS
     )
     lists = dict(zip(LISTS, ("liked", "disliked"), strict=True))
     alone = [kind for group, kind in lists.items() if not any(row["list"] == group for row in rows)]
@@ -161,7 +163,11 @@ def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
     if alone:
         note += f" There is one {' and one '.join(alone)} word at most, so nothing takes its place."
     ordered = sorted(corrected.values(), key=lambda row: (LISTS.index(row["list"]), -row["variance"]))
-    heads: Heads = ["word", Column("list", is_text=True), PRIMARY, "minus all words", "published", "minus all words"]
+    heads: Heads = [
+        "word",
+        Column("list", is_text=True),
+        *(Column(head, group=group) for group in _READINGS for head in (PRIMARY, "minus all words")),
+    ]
     lines = [
         Line.of(
             row["word"],

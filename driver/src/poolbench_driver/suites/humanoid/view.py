@@ -87,7 +87,7 @@ class View:
     def placed(self) -> list[Tune]:
         """Return the fine-tunes with numbers on axes, in the order of these."""
         placed = [line for line in self._answering if line.amounts and line.value(PRIMARY) is not None]
-        return sorted(placed, key=lambda line: tuple(line.amounts.values()))
+        return sorted(placed, key=lambda line: (*line.amounts.values(), line.name))
 
     @property
     def neutral_mean(self) -> float | None:
