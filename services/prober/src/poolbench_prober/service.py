@@ -138,8 +138,9 @@ class ProberService:
             if not re.fullmatch("random/[0-9]+", name):
                 raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
         measured = [at.reading for _, at in steps.SHIFT_MEASURES.among(io.missing)]
-        tables_missing = [*steps.WORD_SHIFTS.among(io.missing), *steps.WORD_COSINES.among(io.missing)]
-        readings = sorted({*measured, *(at.reading for _, at in tables_missing)})
+        with_words = (at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))
+        with_cosines = (at.reading for _, at in steps.WORD_COSINES.among(io.missing))
+        readings = sorted({*measured, *with_words, *with_cosines})
         used = random if measured else []  # the tables of words do not depend on them
         num_read = 0
 

@@ -152,8 +152,9 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
             raise ConfigError(
                 f"--axis {axis}: {len(numbers)} numbers for {len(after)} fine-tunes of --after; give one for each"
             )
-    given = {name: {axis: numbers[place] for axis, numbers in config.axis.items()} for place, name in enumerate(after)}
-    amounts = given if config.axis else {name: read_amounts(folders[name]) for name in after}
+    amounts = {name: read_amounts(folders[name]) for name in after}
+    if config.axis:
+        amounts = {name: {axis: n[place] for axis, n in config.axis.items()} for place, name in enumerate(after)}
     return [FineTune(names[name], name in null, changes[name], amounts.get(name, {})) for name in (*after, *null)]
 
 
