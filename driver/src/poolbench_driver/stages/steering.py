@@ -29,7 +29,7 @@ from poolbench.steps.steerer import (
     GenerateParams,
 )
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step
+from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step, prompted_step
 from poolbench_driver.stages.probes import Probes
 from poolbench_driver.stages.scope import NULL_BASE, Scope
 from poolbench_driver.stages.stage import Draft, Stage
@@ -168,6 +168,37 @@ def plan_unsteered(scope: Scope) -> Unsteered:
         shared |= draft.add(CALIBRATE, params, inputs, [CALIBRATION()])
     texts = _generate(scope, draft, shared, {UNSTEERED: None}, [0.0])
     return Unsteered(draft.work, shared, texts[UNSTEERED])
+
+
+class PromptedConcept(NamedTuple):
+    """Keys of the texts of a concept's instruction and of the neutral one, and of their scores by its scorer."""
+
+    texts: Mapping[str, Texts]  # by `NEUTRAL` and `PROMPTED`
+    scores: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Prompted(Stage):
+    """The baseline of prompting, by concept id; empty where it is not asked for."""
+
+    concepts: Mapping[str, PromptedConcept]
+
+
+#: Names of the texts of a chat without and with a concept's instruction.
+NEUTRAL, PROMPTED = "neutral", "prompted"
+
+
+def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
+    """Plan unsteered replies of a chat model that is asked for each concept, and their scores."""
+    draft, budget, concepts = Draft(), scope.config.budget, dict[str, PromptedConcept]()
+    for concept in scope.concepts if scope.config.prompted else ():
+        texts: dict[str, Texts] = {}
+        for name, asked in ((NEUTRAL, None), (PROMPTED, concept)):
+            prompts = draft.add_local(prompted_step(budget.opening_set, budget.num_openings, asked))
+            texts[name] = _generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
+        keys = {name: keys.texts for name, keys in texts.items()}
+        concepts[concept.id] = PromptedConcept(texts, _plan_scores_of(draft, scorers, [concept.id], keys))
+    return Prompted(draft.work, concepts)
 
 
 def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:

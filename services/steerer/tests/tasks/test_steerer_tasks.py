@@ -10,6 +10,7 @@ import pytest
 
 from poolbench.contracts.tables import (
     CALIBRATION,
+    CHAT_PROMPTS,
     FLUENCY,
     PROMPTS,
     TEXTS,
@@ -139,6 +140,21 @@ def test_unsteered_texts(host, tiny_model, artifacts):
     assert texts.column("strength").to_pylist() == [0.0] * 3
     assert texts.column("positions_expected").to_pylist() == [0] * 3
     assert texts.column("vector_hash").null_count == 3
+
+
+def test_prompts_with_an_instruction_are_replies_in_the_models_own_template(host, tiny_model, artifacts):
+    asked = [{"prompt_id": f"p{i}", "text": t, "instruction": "Be brief."} for i, t in enumerate(OPENINGS)]
+    artifacts.write_table("asked", rows(asked, CHAT_PROMPTS))
+    template = f"<bos>user: Be brief.\nassistant: {OPENINGS[0]}"  # the reply goes on after the opening
+    plain = [{"prompt_id": "p0", "text": template.removeprefix("<bos>")}]
+    artifacts.write_table("plain", rows(plain, PROMPTS))
+    for name in ("asked", "plain"):
+        outputs = {"texts/unsteered": f"texts.{name}", "fluency/unsteered": f"fluency.{name}"}
+        task = generate_task(tiny_model, inputs={"prompts": name}, outputs=outputs, params={"strengths": []})
+        run(host, artifacts, tasks.generate, **task)
+    replies, same = (artifacts.read_table(f"texts.{name}") for name in ("asked", "plain"))
+    assert replies["text"][0] == same["text"][0] and replies.num_rows == 3
+    assert replies["prompt"][0].as_py() == f"Be brief.\n\n{OPENINGS[0]}"
 
 
 def test_only_missing_outputs_are_made(host, tiny_model, artifacts):

@@ -194,6 +194,8 @@ SUBJECT_SCORES = pa.schema(
 )
 
 PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
+#: Prompts of a chat: the model is asked for the `instruction`, and its reply begins with the `text`.
+CHAT_PROMPTS = pa.schema([*PROMPTS, ("instruction", pa.string())])
 
 TEXTS = pa.schema(
     [

@@ -99,7 +99,7 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     """Return the texts of each output name with a missing output."""
     table = io.table(PROMPTS_ROLE())
     require_columns(table, PROMPTS, PROMPTS_ROLE())
-    prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
+    prompts = [_prompt(row, tokens) for row in table.to_pylist()]
     draws = plan_draws(
         [prompt.prompt_id for prompt in prompts],
         temperature=params.temperature,
@@ -125,6 +125,14 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
+
+
+def _prompt(row: dict[str, Any], tokens: Tokens) -> plan.Prompt:
+    """Return a row of PROMPTS, or of CHAT_PROMPTS, whose text the model's reply begins with."""
+    opening, instruction = row["text"], row.get("instruction")
+    if instruction is None:
+        return plan.Prompt(row["prompt_id"], opening, tokens.encode(opening))
+    return plan.Prompt(row["prompt_id"], f"{instruction}\n\n{opening}", tokens.encode_reply(instruction, opening))
 
 
 def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:

@@ -11,6 +11,7 @@ from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import COLOURS, VARIABLES
 from poolbench_driver.pages.plain import is_rank
+from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 
@@ -47,7 +48,14 @@ def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 PRIMARY = "d1.auroc"
 #: Columns before those of the directions, with their decimals.
-D1_METRICS = {PRIMARY: 3, "d1.auroc_test": 3, "d1.auroc_nested": 3, "d1.auroc_test_nested": 3, "d1.seed_spread": 4}
+D1_METRICS = {
+    PRIMARY: 3,
+    "d1.auroc_test": 3,
+    "d1.auroc_nested": 3,
+    "d1.auroc_test_nested": 3,
+    "d1.seed_spread": 4,
+    "d1.mlp_gain": 3,
+}
 FAMILY = "d1.direction."
 #: The order of docs/metrics.md; directions that others registered follow by name.
 DIRECTIONS = ("C1", "C2", "C3", "C4", "C5", "LDA", "C1_centred")
@@ -57,9 +65,9 @@ def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
     """Yield D1 in detail, where the run measured it."""
     note = (
         "Means over concepts and layers: AUROC of the probe out of fold and on the test split; nested, where the "
-        "training folds chose the layer; the standard deviation over the seeds of the folds; and the out-of-fold AUROC "
-        "of the projection on each direction. A word in place of a number is why there is none; numbers in brackets "
-        "are how many of the cells have one."
+        "training folds chose the layer; the standard deviation over the seeds of the folds; how much a "
+        "hidden layer adds; and the out-of-fold AUROC of the projection on each direction. A word in place of a number "
+        "is why there is none; numbers in brackets are how many of the cells have one."
     )
     if (table := build_d1(rows, order)) is not None:
         heading = "D1 in detail, means over concepts and layers"
@@ -101,6 +109,31 @@ def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
         for metric, numbers in layers.items()
         if numbers and numbers != layers[PRIMARY]
     ]
+
+
+def prompted_parts(rows: Sequence[Row]) -> Iterator[Part]:
+    """Yield prompting beside the best steering of each concept, where the run measured it."""
+    prompted = [row for row in rows if row["metric"] == "d2.prompted"]
+    if not prompted:
+        return
+    gains: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["metric"] == "d2.best_gain" and row["value"] is not None:
+            gains[row["concept"]].append(row)
+    lines = []
+    for row in prompted:
+        best = max(gains[row["concept"]], key=lambda gain: gain["value"], default=None)
+        steered = [Cell(), Cell()] if best is None else [Cell(best["strategy"]), mean_cell([best])]
+        lines.append(
+            Line.of(row["concept"], mean_cell([row]), Cell(interval((row["ci_low"], row["ci_high"]), "+.2f")), *steered)
+        )
+    columns = [Column(head) for head in ("concept", "prompted", "95 % interval", "strategy", "steered")]
+    note = (
+        "Prompted: mean score of replies of the chat model that was asked for the concept, minus that of the same chat "
+        "without the concept's instruction. Steered: the highest d2.best_gain of the strategies, from which the name "
+        "of the best one is chosen, so that it is somewhat too high."
+    )
+    yield Part("prompted", "Prompting as a baseline", [Table(columns, lines, style="dense")], note=note)
 
 
 PUBLISHED_METRICS = ("d1.auroc", "d2.scp", "d2.scp_1", "d3.ld", "d3.lc")
