@@ -20,7 +20,7 @@ from poolbench.statistics.correlation import kendall
 from poolbench.statistics.winning_rate import winning_rate_resamples
 from poolbench_driver.contract.source import read_csv
 from poolbench_driver.pages.drawing import COLOURS, gridded, svg
-from poolbench_driver.pages.text import items, paragraph, table, with_interval
+from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recorded import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -165,11 +165,9 @@ def rank_changes(first: ScoreTable, second: ScoreTable) -> tuple[Point, Point, P
 
 def sizes(models: Sequence[str], pattern: str) -> dict[str, float]:
     """Return the parameters, in millions, of the models whose name has a pattern, the smallest first."""
-    found = {}
-    for name in models:
-        if (size := re.fullmatch(pattern, name)) is not None:
-            found[name] = _parameters(size[1])
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    matches = {name: re.fullmatch(pattern, name) for name in models}
+    parameters = {name: _parameters(match[1]) for name, match in matches.items() if match is not None}
+    return dict(sorted(parameters.items(), key=lambda item: item[1]))
 
 
 def _parameters(size: str) -> float:
@@ -191,7 +189,7 @@ def write(whole_file: Path, shares_file: Path, folder: Path = FOLDER) -> str:
     lines = read_csv(shares_file, [PORTION])[1]
     shares = {share: read_scores(shares_file, share) for share in sorted({line.number(PORTION) for line in lines})}
     parts = [_HEAD, _types(whole, shares, folder), _sizes(whole, folder), _portions(whole, shares, folder)]
-    parts += ["## What the tables do not hold", items(MISSING)]
+    parts += ["## What the tables do not hold", *(paragraph(f"- {line}", "  ") for line in MISSING)]
     (folder / "holmes-figures.md").write_text("\n\n".join(parts) + "\n", "utf-8")
     return f"wrote {folder / 'holmes-figures.md'} and three pictures beside it"
 
