@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -108,7 +109,9 @@ def new_adapter(model: Any, rank: int, seed: int) -> Any:
 
     torch.manual_seed(seed)
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the layers of GPT-2 have other axes, which PEFT then allows for
+        return get_peft_model(model, config)
 
 
 def train_adapter(
