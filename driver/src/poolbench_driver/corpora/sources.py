@@ -330,8 +330,9 @@ REPLY = "Write a paragraph of plain text. Begin with the words that are given, a
 
 def prompted_step(name: str, count: int, concept: Concept | None) -> LocalStep:
     """Return openings with an instruction to write towards a concept; without one the same and nothing more."""
-    asked = "" if concept is None else concept.instruction or f"It should fit this description: {concept.definition}"
-    instruction = f"{REPLY} {asked}".rstrip()
+    instruction = REPLY
+    if concept is not None:
+        instruction += f" {concept.instruction or f'It should fit this description: {concept.definition}'}"
     params = PromptsParams(openings=name, count=count, instruction=instruction)
     key = PROMPTS.key(TABLE(), params, {}, restricted=concept is not None and concept.sensitive)
     table = load_openings(name, count)

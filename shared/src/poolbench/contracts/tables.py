@@ -197,6 +197,18 @@ PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
 #: Prompts of a chat: the model is asked for the `instruction`, and its reply begins with the `text`.
 CHAT_PROMPTS = pa.schema([*PROMPTS, ("instruction", pa.string())])
 
+#: Texts that others steered, before their tokens are known.
+IMPORTED_TEXTS = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("prompt_id", pa.string()),
+        ("direction_key", pa.string()),
+        ("strength", pa.float64()),  # as TEXTS
+        ("prompt", pa.string()),
+        ("text", pa.string()),  # without the prompt
+    ]
+)
+
 TEXTS = pa.schema(
     [
         ("text_id", pa.string()),

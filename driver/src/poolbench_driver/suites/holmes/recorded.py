@@ -111,8 +111,8 @@ def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
     if portion is None:
         portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
     elif portion not in by_portion:
-        there = ", ".join(f"{share:.4g}" for share in sorted(by_portion))
-        raise InputError(f"{file} has no rows of {portion:.4g} of the training data, which is joined; it has {there}")
+        shares = ", ".join(f"{share:.4g}" for share in sorted(by_portion))
+        raise InputError(f"{file} has no rows of {portion:.4g} of the training data, which is joined; it has {shares}")
     if len(by_portion) > 1:
         notes.append(f"rows of other portions are not read: {len(lines) - len(by_portion[portion])}")
     by_set = _by_set(by_portion[portion])

@@ -87,7 +87,7 @@ def num_texts(scope: Scope) -> dict[str, int]:
     concepts = len(scope.concepts) * texts
     prompted = {"prompted": concepts + texts} if scope.config.prompted else {}
     return {
-        "steered": concepts * len(scope.strategies) * len(budget.strengths),
+        "steered": 0 if scope.imported_texts else concepts * len(scope.strategies) * len(budget.strengths),
         "null": concepts * budget.num_nulls * len(budget.null_strengths),
         "unsteered": texts,
         **prompted,

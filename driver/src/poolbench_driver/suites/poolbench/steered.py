@@ -120,7 +120,7 @@ class SteeredTexts:
         )
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
-        """Yield measures as rows; `params` has the generation settings that differ from the defaults."""
+        """Yield measures as rows; `params` has the generation settings that differ, and whether others steered."""
         scope = self.plan.scope
         identity = {
             **strategy_columns(cell.strategy),
@@ -129,7 +129,7 @@ class SteeredTexts:
             "alpha_unit": scope.config.budget.alpha_unit,
             "opening_set": scope.config.budget.opening_set,
         }
-        settings = scope.config.steering.changed()
+        settings = scope.config.steering.changed() | ({"texts": "imported"} if scope.imported_texts else {})
         for row in to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures):
             yield {**identity, **row}
 
