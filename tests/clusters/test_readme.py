@@ -230,9 +230,12 @@ QUESTIONS = {
     "docs/embedding.md": (r"\(1, 256\)",),
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
+        r"\| epochs +\| sentences +\| fine-tune",
+        r"One word in place of a list",
         r"\b0 of 53 tasks to do",
         r"\| bed-high-0 +\| 6",
         r"below 5 there is no null",
+        r"fond: epoch 4 of 4, loss",
         r"\| hedging +\| bed-high-0",
     ),
     "docs/suites/holmes.md": (

@@ -128,6 +128,17 @@ WORD_SHIFTS = pa.schema(
     ]
 )
 
+#: Cosine of each word of the domain with each liked and disliked word, before and after a change of the model.
+WORD_COSINES = pa.schema(
+    [
+        ("word", pa.string()),
+        ("other", pa.string()),  # the liked or disliked word
+        ("group", pa.string()),  # its group: positive or negative
+        ("before", pa.float64()),
+        ("after", pa.float64()),
+    ]
+)
+
 #: Features of a sparse autoencoder, pooled over the tokens of a passage. The metadata has `num_features` and
 #: `autoencoder`, its id.
 FEATURES = pa.schema(
