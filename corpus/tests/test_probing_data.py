@@ -230,7 +230,7 @@ def test_families_ask_for_the_archives(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_sets_whose_archive_is_not_here_are_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("POOLBENCH_REAL_TEXT", raising=False)
     sets = ProbingSets()
-    assert {each.id.partition("-")[0] for each in sets.all() if sets.is_here(each)} == {"planted"}
+    assert {each.id.partition("-")[0] for each in sets.all() if sets.is_here(each)} == {"planted", "comparison"}
     assert {each.id.partition("-")[0] for each in sets.all() if not sets.is_here(each)} == {"ewt", "gum", "ud"}
     assert {"upos", "xpos", "dep"} <= {each.id for each in sets.absent()}
     (tmp_path / "probing").mkdir()
