@@ -1,11 +1,13 @@
 """Probing data, planted sets, and sets as passages: checks, groups, splits, and what is refused."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
@@ -20,6 +22,7 @@ from poolbench_corpora.probing import (
     Sample,
     Span,
     as_passages,
+    bags_of_words,
     probing_data,
     shared_passages,
 )
@@ -473,3 +476,28 @@ def test_plurals() -> None:
     assert [plural(noun) for noun in ("mayor", "secretary", "nurseryman", "customs clerk")] == [
         "mayors", "secretaries", "nurserymen", "customs clerks",
     ]  # fmt: skip
+
+
+def test_bags_of_words_by_hand() -> None:
+    """Two train texts: `a` is in both (idf 1), `b` and `!` in one (idf 1 + ln 1.5). A test text has no say."""
+    samples = [
+        a_sample("1", "A b", split="train", label="x"),
+        a_sample("2", "a a!", split="train", label="y"),
+        a_sample("3", "b c c", split="test"),
+    ]
+    data = probing_data(a_set(), samples)
+    rare = 1 + math.log(1.5)
+    first, second = math.hypot(1, rare), math.hypot(2, rare)  # the columns are a, !, b
+    expected = [[1 / first, 0, rare / first], [2 / second, rare / second, 0], [0, 0, 1]]
+    np.testing.assert_allclose(bags_of_words(data, 10), expected, rtol=1e-6)
+    np.testing.assert_allclose(bags_of_words(data, 2), [[1, 0], [2 / second, rare / second], [0, 0]], rtol=1e-6)
+
+
+def test_bags_of_words_of_spans_and_pairs() -> None:
+    text = "the cat saw a dog"
+    pieces = Sample("1", (Span(text, 4, 7), Span(text, 14, 17)), label="x", split="train")
+    words = bags_of_words(probing_data(a_set(input="span_pieces"), [pieces]), 10)
+    np.testing.assert_allclose(words, [[0.5**0.5, 0.5**0.5]], rtol=1e-6)  # cat, dog
+    pair = Sample("1", (Span(text, 4, 7),), (Span(text, 14, 17),), label="x", split="train")
+    sides = bags_of_words(probing_data(a_set(input="span_pair"), [pair]), 10)
+    np.testing.assert_array_equal(sides, [[1, 0, 0, 1]])  # cat of the first, dog of the second

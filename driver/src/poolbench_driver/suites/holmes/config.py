@@ -9,7 +9,7 @@ from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
 from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
 
 #: Fields that came later, with their defaults.
-_LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None}
+_LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None, "vectors": {}, "bag_of_words": None}
 
 
 def _fraction(value: Any) -> Any:
@@ -45,6 +45,10 @@ class HolmesConfig(ReadingConfig):
     """How protocol `published` trains its probes: as the released code does, or as the paper says."""
     hidden: int | None = Field(default=None, ge=1, le=10_000)
     """Units of the hidden layer of the probes; without it they are linear. Not with protocol `published`."""
+    vectors: dict[str, str] = Field(default={}, json_schema_extra={"shown": "NAME=FILE"})
+    """Files of vectors by name, each an entrant: `.npz` with `ids` and `vectors`, or Parquet with `id` and `vector`."""
+    bag_of_words: int | None = Field(default=None, ge=1, le=10_000)
+    """Most words of a bag of words, an entrant: TF-IDF of the most frequent words of the training texts of each set."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
 

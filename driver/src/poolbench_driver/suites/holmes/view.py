@@ -40,8 +40,8 @@ class Entrant:
     """A model, strategy and layer: its figures by metric, and its scores by set."""
 
     name: str
-    strategy: str
-    layer: str  # as the name has it
+    strategy: str | None  # None, and so is the layer, for vectors that no model of the run makes
+    layer: str | None  # as the name has it
     control: str | None  # name of the control; None for none
     rates: Mapping[str, Row]
     scores: Mapping[str, Row]
@@ -79,6 +79,11 @@ class Entrant:
     def overall(self) -> Row:
         """Return the row of the winning rate over all sets."""
         return self.rates[RATE]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Return whether it says something about a pooling strategy: it reads a model, without a control."""
+        return self.strategy is not None and not self.control
 
     @property
     def num_collapsed(self) -> int:
@@ -149,14 +154,15 @@ class View:
 
     @property
     def pooled(self) -> list[Entrant]:
-        """Return the entrants without a control."""
-        return [entrant for entrant in self.entrants if not entrant.control]
+        """Return the entrants that say something about a pooling strategy."""
+        return [entrant for entrant in self.entrants if entrant.is_pooled]
 
     @property
     def layers(self) -> list[str]:
         """Return the layers from the first to the last."""
         places = {EMBEDDING: -1.0, FINAL: float("inf")}
-        return sorted({entrant.layer for entrant in self.pooled}, key=lambda name: places.get(name) or float(name))
+        layers = {entrant.layer for entrant in self.pooled if entrant.layer is not None}
+        return sorted(layers, key=lambda name: places.get(name) or float(name))
 
     def carried(self) -> dict[str, dict[str, tuple[tuple[str, ...], float]]]:
         """Return by type and layer the strategies that win most, equal ones together, and their winning rate.
@@ -168,10 +174,10 @@ class View:
             return by_type
         for kind in ("", *self.types):
             winners = by_type[kind or "all sets"] = {}
-            compared = [entrant for entrant in self.widely(kind) if not entrant.control]
+            compared = [entrant for entrant in self.widely(kind) if entrant.is_pooled]
             for layer in self.layers:
                 rates = {entrant.strategy: entrant.value(kind) for entrant in compared if entrant.layer == layer}
-                wins = {name: rate for name, rate in rates.items() if rate is not None}
+                wins = {name: rate for name, rate in rates.items() if name is not None and rate is not None}
                 if wins:
                     best = max(wins.values())
                     winners[layer] = tuple(sorted(name for name, rate in wins.items() if rate > best - 1e-9)), best
