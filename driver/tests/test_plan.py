@@ -1,6 +1,7 @@
 """The plan is a pure function of configuration and what is there; keys move with what they depend on."""
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -17,6 +18,7 @@ from poolbench.pooling.registry import STRATEGIES, select_strategies, strategies
 from poolbench.readouts import READOUTS
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.corpora.sources import dataset_revision, passages_step, require_seed_words, run_dataset
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import plan_components, plan_probes
 from poolbench_driver.stages.scope import Scope, left_out, resolve_names
@@ -26,6 +28,7 @@ from poolbench_driver.stages.vectors import plan_vectors
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
+SPLITS = ("train", "test", "scorer")
 #: The published definitions, on what the corrected protocol reads.
 PUBLISHED = {"protocol": "published", "sinks": "exclude", "include_bos": False}
 
@@ -439,6 +442,23 @@ NARROW_MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), nu
 def scope_of(**settings: object) -> Scope:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast", "causation"], "layers": [2], **settings})
     return Scope(config, NARROW_MODEL, tuple(STRATEGIES.get(name) for name in ("A1_mean", "S4_sif")))
+
+
+def test_masked_seed_words_move_train_and_test_passages_alone(tmp_path: Path) -> None:
+    settings = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1", "d2"]}
+    plain = load_run_config(None, settings)
+    masking = load_run_config(None, {**settings, "corpus": {"mask": "[MASK]"}})
+    assert plain.hashed()["corpus"].keys() == {"source", "window", "seed"}
+    contrast = CONCEPTS.get("contrast")
+    steps = {split: [passages_step(config, contrast, split) for config in (plain, masking)] for split in SPLITS}
+    assert [first.key == second.key for first, second in steps.values()] == [False, False, True]
+    before, after = (step.build()["text"].to_pylist() for step in steps["train"])
+    words = re.compile(r"\b(however|although|despite|nevertheless|whereas)\b", re.IGNORECASE)
+    assert any(map(words.search, before)) and not any(map(words.search, after))
+    assert [words.sub("[MASK]", text) for text in before] == after
+    assert dataset_revision(run_dataset(masking, [contrast])).endswith("seed words [MASK]")
+    with pytest.raises(ConfigError, match=r"no seed words of academic_tone are known; those with some: causation"):
+        require_seed_words(masking, [contrast, CONCEPTS.get("academic_tone")])
 
 
 def test_vectors_and_probes_alone_are_a_plan() -> None:

@@ -35,6 +35,8 @@ def test_a_name_with_parameters_pools_as_the_same_parameters_beside_the_name() -
     ("name", "spelled"),
     [
         ("W2_last_k:k=32", "W2_last_k:k=32"),
+        ("W4_hierarchical:remainder=true", "W4_hierarchical:remainder=true"),
+        ("W4_hierarchical:remainder=false", "W4_hierarchical"),
         ("W2_last_k:k=16", "W2_last_k"),  # the default: one name for one strategy
         ("S4_sif:a=1e-2", "S4_sif:a=0.01"),
         ("A7_random:share=1", "A7_random:share=1.0"),
@@ -64,6 +66,7 @@ def test_only_parameters_tell_such_strategies_apart() -> None:
         ("L2_dependency_trigger:triggers=x", ConfigError, "no parameter to set"),
         ("W2_last_k:k=x", ConfigError, "k: Input should be a valid integer, got 'x'"),
         ("W2_last_k:k=1.5", ConfigError, "valid integer, got 1.5"),
+        ("S1_attention:corrected=1", ConfigError, "corrected: Input should be a valid boolean, got 1"),
         ("W2_last_k:k=0", ConfigError, "greater than or equal to 1, got 0"),
         ("A7_random:share=2", ConfigError, "less than or equal to 1, got 2"),
         ("S4_sif:a=nan", ConfigError, "finite number, got nan"),

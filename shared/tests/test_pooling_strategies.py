@@ -158,6 +158,32 @@ def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
     assert weights.applied == (length >= 4)
 
 
+@pytest.mark.parametrize("length", [1, 3, 4, 7, 8, 401, 403])
+def test_the_remainder_is_a_chunk_of_its_own_as_in_the_reference(length: int) -> None:
+    weights = (
+        STRATEGIES.get("W4_hierarchical:remainder=true")
+        .weigh(TokenContext("p", np.zeros((length, 2), dtype=int), np.zeros(length, dtype=bool)))
+        .values
+    )
+    size = max(1, length // 4)
+    chunk_means = [np.arange(start, min(start + size, length)).mean() for start in range(0, length, size)]
+    assert weights @ np.arange(length) == pytest.approx(np.mean(chunk_means))
+    assert weights.sum() == pytest.approx(1)
+    if length == 401:
+        assert weights[-1] == pytest.approx(1 / 5)
+
+
+def test_a_switch_enters_the_key_only_where_it_is_used() -> None:
+    assert STRATEGIES.get("W4_hierarchical").identity()["params"] == {"chunks": 4}
+    assert STRATEGIES.get("W4_hierarchical:remainder=true").identity()["params"] == {"chunks": 4, "remainder": True}
+    assert STRATEGIES.get("S1_attention").identity()["params"] == {}
+    published = STRATEGIES.get("S1_attention:corrected=false")
+    assert published.identity() == {"id": "S1_attention", "version": 1, "params": {"corrected": False}}
+    assert published.needs == ("received",) and not published.served_by_kept_states
+    received = context(signals={**SIGNALS, "received": np.arange(9.0)})
+    np.testing.assert_allclose(published.weigh(received).values, np.arange(9.0) / 36)
+
+
 def test_card_weights_sum_to_one() -> None:
     ctx = context(signals=SIGNALS)
     for spec in strategies_of("card"):

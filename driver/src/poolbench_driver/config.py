@@ -166,6 +166,10 @@ class CorpusConfig(PassagesSource):
 
     scorer_texts: str | None = None
     """Source of texts that train scorers, where a folder has none of a concept."""
+    mask: str | None = Field(default=None, max_length=100)
+    """Text in place of each seed word of a concept in its train and test passages, such as `[MASK]`: the ablation of
+    keywords. By default passages are read as they are.
+    """
 
 
 class SteeringConfig(StrictModel):
@@ -241,6 +245,8 @@ class ConceptsConfig(ReadingConfig):
     """`reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the training folds."""
     fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
     """Further seeds for the folds of D1, to measure how much it depends on them."""
+    hidden: int | None = Field(default=None, ge=1, le=10_000)
+    """Units of the hidden layer of a further probe, which says how far a linear one suffices; none by default."""
     saes: tuple[SaeConfig, ...] = ()
     """Sparse autoencoders by layer; layers without one have no direction C5."""
     steering_layer: int | float = D2_DEPTH
@@ -300,7 +306,9 @@ class ConceptsConfig(ReadingConfig):
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of."""
         settings = super().hashed()
-        for section, name in ((settings, "scorer_layers"), (settings["corpus"], "scorer_texts")):
+        corpus = settings["corpus"]
+        later = ((settings, "scorer_layers"), (settings, "hidden"), (corpus, "scorer_texts"), (corpus, "mask"))
+        for section, name in later:
             if section[name] is None:  # a later field
                 del section[name]
         return settings

@@ -1,5 +1,6 @@
 """The published tables as they ship: whole, and with a counterpart of each name."""
 
+import json
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,6 +14,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.metrics import all_metrics
 from poolbench_driver.suites.poolbench import published_table as tables
 from poolbench_driver.suites.poolbench.published_table import published_table
+from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
 
 DATA = Path(tables.__file__).parent / "data"
 TABLE = published_table()
@@ -64,3 +66,28 @@ def test_the_package_carries_the_data() -> None:
     patterns = project["tool"]["setuptools"]["package-data"]["*"]
     files = [path.name for path in DATA.iterdir() if path.name != "README.md"]
     assert len(files) == 4 and all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)
+
+
+def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:
+    file = tmp_path / "results/auroc/mistral_7b/C4_repe/layer_16/mistral_7b_auroc_results.json"
+    file.parent.mkdir(parents=True)
+    cell = {"auroc": 0.6883530612244898, "ci_low": 0.6577, "ci_high": 0.7177, "construction_method": "C4_repe"}
+    file.write_text(json.dumps({"numerical_precision_W4_hierarchical": cell}), "utf-8")
+    table = published_table(str(tmp_path))
+    assert [column.id for column in table.columns[6:]] == [f"D1_auroc_C{number}" for number in (2, 3, 4, 5)]
+    assert [column.ours for column in table.columns[7:9]] == [{"corrected": f"d1.direction.C{n}"} for n in (3, 4)]
+    assert table.values["mistral_7b", "W4_hierarchical", "numerical_precision", "D1_auroc_C4"] == cell["auroc"]
+    assert table.values["mistral_7b", "A1_mean", "numerical_precision", "D1_auroc_C4"] is None
+    assert table.cells[: len(TABLE.cells)] == TABLE.cells
+    run = RunRows(
+        [{"protocol": "corrected", "metric": "d1.direction.C4", "strategy": "W4_hierarchical:remainder=true"}
+         | {"concept": "numerical_precision", "layer": 16, "value": 0.7, "ci_low": 0.68, "ci_high": 0.72}
+         | {"alpha_unit": None, "opening_set": None, "direction": "C4"}],
+        None,
+    )  # fmt: skip
+    compared = compare_cells(table, table.model("mistral_7b"), run, ["D1_auroc_C4"])
+    (ours,) = [cell for cell in compared if cell.difference is not None]
+    assert ours.strategy == "W4_hierarchical" and ours.inside and ours.difference == pytest.approx(0.7 - cell["auroc"])
+    assert {cell.reason for cell in compared if cell.concept == "hedging" and cell.our_strategy} >= {
+        "the run has no concept hedging"
+    }

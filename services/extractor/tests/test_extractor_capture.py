@@ -12,7 +12,7 @@ from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
 
-ATTENTION = ("inflow", "head_inflow")
+ATTENTION = ("inflow", "head_inflow", "received")
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
@@ -35,10 +35,15 @@ def _first(output: object) -> torch.Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
+def among(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Return the attention between real tokens, each row normalised over them."""
+    A = attention_HTT[:, real][:, :, real]
+    return np.asarray(A / A.sum(-1, keepdims=True))
+
+
 def inflow_by_definition(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndarray:
     """The definition, loop by loop, over real tokens; [H, T]."""
-    A = attention_HTT[:, real][:, :, real]
-    A = A / A.sum(-1, keepdims=True)
+    A = among(attention_HTT, real)
     H, T, _ = A.shape
     inflow = np.zeros(attention_HTT.shape[:2])
     for h, j in itertools.product(range(H), range(T)):
@@ -59,6 +64,18 @@ def test_states_and_inflow_equal_the_eager_reference(any_decoder: Decoder, texts
             wanted = inflow_by_definition(expected["attentions"][layer], ~passage.context.special)
             np.testing.assert_allclose(signals["head_inflow"], wanted, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(signals["inflow"], wanted.mean(0), rtol=1e-4, atol=1e-6)
+            real = ~passage.context.special
+            received = among(expected["attentions"][layer], real).mean(axis=(0, 1))
+            np.testing.assert_allclose(signals["received"][real], received, rtol=1e-4, atol=1e-6)
+            assert not signals["received"][~real].any()
+
+
+def test_without_the_correction_uniform_attention_favours_early_tokens() -> None:
+    query = torch.zeros(1, 1, 400, 8)
+    received = attention_inflow(query, query, torch.ones(1, 400, dtype=torch.bool), corrected=False)[0, 0]
+    assert received.sum() == pytest.approx(1, abs=1e-5)
+    first_quarter = np.mean([min(query, 100) / query for query in range(1, 401)])  # .60 of the weight
+    assert received[:100].sum() == pytest.approx(first_quarter, abs=1e-4)
 
 
 def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) -> None:
@@ -71,7 +88,8 @@ def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) ->
     for a, b in zip(right.states_of(layer), left.states_of(layer), strict=True):
         assert torch.linalg.norm(a - b) <= 1e-5 * torch.linalg.norm(a)
     for a, b in zip(right.signals_of(layer), left.signals_of(layer), strict=True):
-        np.testing.assert_allclose(a["inflow"], b["inflow"], rtol=1e-4, atol=1e-6)
+        for name in ("inflow", "received"):
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-6)
 
 
 def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: list[str]) -> None:

@@ -16,7 +16,7 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError, Unknown
 from poolbench.statuses import RunState
 
 if TYPE_CHECKING:
-    from poolbench_driver.contract.suite import Recorded
+    from poolbench_driver.contract.suite import FinishedRun, Recorded
     from poolbench_driver.records import Run, RunFolder, Runs
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
@@ -42,6 +42,13 @@ def leaderboard(
     table: Annotated[
         Path | None, typer.Option(help="File or folder that others recorded: its board, without a cluster or a run.")
     ] = None,
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN|FILE",
+            help="Rank this run, or a result file of the reference's tool, among the models of --table; repeatable.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON: one object per line of the board.")] = False,
     power: Annotated[
         bool,
@@ -58,12 +65,15 @@ def leaderboard(
         raise ConfigError("--suite names what reads a recorded table: give --table too, or leave it out")
     if power and table is not None:
         raise ConfigError("--power compares the entrants of runs: leave out --table")
+    if join and table is None:
+        raise ConfigError("--join ranks a run among recorded models: give their --table")
     run_names = names or ([] if table else ["latest"])
     folders = [find_run(output, name) for name in run_names]
     if power:
         typer.echo(_power(folders, as_json))
         return
-    recorded = None if table is None else _recorded(table, suite, folders)
+    joined = [Path(name) if Path(name).is_file() else find_run(output, name).finished() for name in join or ()]
+    recorded = None if table is None else _recorded(table, suite, folders, joined)
     if as_json:
         for note in recorded.notes if recorded else ():
             typer.echo(f"note: {note}", err=True)
@@ -73,13 +83,18 @@ def leaderboard(
         typer.echo("\n\n".join(parts))
 
 
-def _recorded(table: Path, suite: str | None, folders: Sequence[RunFolder]) -> Recorded:
+def _recorded(
+    table: Path, suite: str | None, folders: Sequence[RunFolder], joined: Sequence[FinishedRun | Path]
+) -> Recorded:
     """Return the board of a recorded table, read by the suite that is named, or else by that of the first run."""
     from poolbench_driver.contract.registry import SUITES
 
-    if suite is None and not folders:
+    suites = [folder.config().suite for folder in folders]
+    suites += [origin.config.suite for origin in joined if not isinstance(origin, Path)]
+    if suite is None and not suites:
         raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")
-    return SUITES.get(suite or folders[0].config().suite).recorded(table)
+    reader = SUITES.get(suite or suites[0])
+    return reader.among_recorded(table, joined) if joined else reader.recorded(table)
 
 
 def _board(folders: Sequence[RunFolder]) -> str:

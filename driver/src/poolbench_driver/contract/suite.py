@@ -264,6 +264,15 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """
         raise ConfigError(f"the suite {self.id!r} does not read recorded tables; leave out --table")
 
+    def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
+        """Return the board of a recorded table with runs, or results of the reference's own tool, ranked in it.
+
+        Raises:
+            ConfigError: The suite joins nothing, or what is joined cannot be compared with the table.
+            InputError: A table cannot be used; the message names file and line.
+        """
+        raise ConfigError(f"the suite {self.id!r} joins no runs with recorded tables; leave out --join")
+
     def commands(self) -> typer.Typer | None:
         """Return commands of its own for the command line; a group such as `export` joins the frame's group."""
         return None

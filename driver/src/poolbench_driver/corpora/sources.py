@@ -19,6 +19,7 @@ from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
+from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.io import folder_digest, folder_files, read_concept
 from poolbench_corpora.near import INFERENCE_VERSION
 from poolbench_corpora.partition import PARTITION_VERSION
@@ -82,7 +83,12 @@ def concept_identity(config: ConceptsConfig, concept: Concept) -> dict[str, Any]
 
 
 def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
-    """Return source and revision of the passages of a run, as result rows hold them."""
+    """Return source and revision of the passages of a run, and what masks their seed words, as rows hold them."""
+    mask = config.corpus.mask
+    return _dataset(config, concepts) | ({} if mask is None else {"mask": mask})
+
+
+def _dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
     revision_by_concept = {concept.id: concept.corpus for concept in concepts if concept.corpus}
     if not revision_by_concept:
         return dataset_identity(config, concepts)
@@ -134,6 +140,8 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
         parts.append("window " + "-".join(map(str, identity["window"])))
     if identity.get("seed"):
         parts.append(f"seed {identity['seed']}")
+    if "mask" in identity:
+        parts.append(f"seed words {identity['mask'] or 'left out'}")
     return ", ".join(parts)
 
 
@@ -244,9 +252,9 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
     sizes, source = split_sizes(config), config
     if split == "scorer" and (other := other_scorer_texts(config, concept)):
         source = config.model_copy(update={"corpus": CorpusConfig(source=other)})
-    params = PassagesParams.model_validate(
-        {"concept": concept.id, "split": split, **sizes, **concept_identity(source, concept)}
-    )
+    identity = {"concept": concept.id, "split": split, **sizes, **concept_identity(source, concept)}
+    mask = config.corpus.mask if split != "scorer" and concept.seed_words else None
+    params = PassagesParams.model_validate(identity | ({} if mask is None else {"mask": mask}))
     key = PASSAGES.key(TABLE(), params, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:
@@ -257,7 +265,8 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
                 raise CorpusError(
                     f"{shared} scorer texts of {concept.id} are passages of its corpus too; name another source"
                 )
-        return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
+        passages = at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
+        return passages if mask is None else masked(passages, concept, mask)
 
     def count() -> int:
         """Return the passages that there are; the grammar and the archives give as many as the budget asks for."""
@@ -269,6 +278,20 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
             return sizes[f"num_{split}"]
 
     return LocalStep(key, f"passages {concept.id}/{split}", build, cache(count))
+
+
+def require_seed_words(config: ConceptsConfig, concepts: Sequence[Concept]) -> None:
+    """Raise ConfigError where seed words are masked and a concept has none: its passages would stay as they are."""
+    if config.corpus.mask is not None and (without := [concept.id for concept in concepts if not concept.seed_words]):
+        with_some = ", ".join(concept.id for concept in CONCEPTS.all() if concept.seed_words)
+        raise ConfigError(f"corpus.mask: no seed words of {', '.join(without)} are known; those with some: {with_some}")
+
+
+def masked(passages: pa.Table, concept: Concept, mask: str) -> pa.Table:
+    """Return passages with a text in place of each seed word or phrase of the concept, in any case."""
+    pattern = seed_pattern(concept)
+    texts = [pattern.sub(lambda _: mask, text) for text in passages["text"].to_pylist()]
+    return passages.set_column(passages.schema.get_field_index("text"), "text", pa.array(texts))
 
 
 def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:

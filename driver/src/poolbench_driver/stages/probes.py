@@ -166,6 +166,8 @@ def probe_params(scope: Scope, concept: str, layer: int | None = None) -> steps.
     extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
     if sae is not None:
         extra["sae_features"] = sae.num_features
+    if config.hidden is not None and layer is not None:  # layers are chosen by the linear probe
+        extra["hidden"] = config.hidden
     return steps.ProbeParams(
         concept=concept, num_bootstrap=config.budget.num_bootstrap, seed=config.seed, folds=5, **extra
     )

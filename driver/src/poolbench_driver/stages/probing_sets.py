@@ -69,7 +69,7 @@ def reading_params(
     return ExtractParams(
         **reading,
         include_bos=config.include_bos,
-        strategies=[StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(()))) for spec in strategies],
+        strategies=[StrategyParam(id=spec.id, params=spec.keyed_params(spec.params_for(()))) for spec in strategies],
         layers=list(layers),
     )
 

@@ -3,7 +3,7 @@
 from poolbench.concepts import CONCEPTS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
+from poolbench_driver.corpora.sources import absent_concepts, require_one_kind, require_seed_words
 from poolbench_driver.imports.imported_states import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
@@ -27,6 +27,7 @@ def resolve(given: ConceptsConfig, session: Session, model: ModelInfo | None = N
         model = describe_model(config, session.services)
     concepts = [CONCEPTS.get(name) for name in config.concepts]
     require_one_kind(config, concepts)
+    require_seed_words(config, concepts)
     note = "" if given.strategies is not None else left_out(strategies)
     return Scope(
         config,

@@ -196,4 +196,4 @@ def extract_params(scope: Scope, triggers: Sequence[str], layers: Sequence[int])
 
 
 def _strategies(triggers: Sequence[str], specs: Iterable[StrategySpec]) -> list[StrategyParam]:
-    return [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(triggers))) for spec in specs]
+    return [StrategyParam(id=spec.id, params=spec.keyed_params(spec.params_for(triggers))) for spec in specs]

@@ -73,6 +73,7 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
     columns = 1 + len(params.sensitivity_c) + params.num_permutations + params.num_control_words
     held_out = int((np.unique(domains, return_counts=True)[1] >= 2 * params.min_domain_class).sum())
     probes = params.folds * (columns + len(params.fold_seeds)) * num_layers + held_out + 1
+    probes += params.folds * MOST_EPOCHS * (params.hidden or 0)
     side = rows if solved_by_rows(rows, width) else width
     return Cost(rows, width, probes, columns, params.num_bootstrap, rows**2 / 4 + _LDA_BYTES * side**2)
 

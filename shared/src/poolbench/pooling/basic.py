@@ -111,9 +111,16 @@ def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     version=1,
     family="window",
     summary="mean of the means of 4 chunks whose lengths differ by at most one",
-    reference=CARD + "; the reference code loses the remainder of T / 4, this does not",
+    reference=CARD + "; the reference code makes a further chunk of the remainder of T / 4, as `remainder` does",
+    switches=("remainder",),
 )
-def hierarchical(context: TokenContext, *, chunks: NumParts = 4) -> Weights:
-    """Average chunk means; the first chunks take the remainder."""
-    parts = np.array_split(context.real, chunks)
+def hierarchical(context: TokenContext, *, chunks: NumParts = 4, remainder: bool = False) -> Weights:
+    """Average chunk means; the first chunks take the remainder.
+
+    With `remainder`, as in the reference: chunks of T // `chunks` tokens, and the rest is a chunk of its own. It weighs
+    as much as the others, so that the single last token of 401 gets a fifth of the weight.
+    """
+    size = max(1, len(context.real) // chunks)
+    starts = range(size, len(context.real), size)
+    parts = np.split(context.real, starts) if remainder else np.array_split(context.real, chunks)
     return context.mean_of_means(parts, applied=len(context.real) >= chunks)

@@ -4,7 +4,7 @@ Every passage is pooled on its own slice of the states, so its vectors do not de
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,8 @@ class Request:
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> "Request":
         """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
         strategy = STRATEGIES.get(strategy_id)
-        return cls(strategy, strategy.resolve(params))
+        resolved = strategy.resolve(params)
+        return cls(replace(strategy, needs=strategy.needs_with(resolved)), resolved)
 
     @property
     def id(self) -> str:

@@ -45,6 +45,8 @@ class StrategySpec:
     reference: str = ""  # source of the definition
     board: Board = "card"  # `card` for the 19 published ones, `extended` for the others
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keyword parameters and their defaults
+    switches: tuple[str, ...] = ()  # parameters that enter an artifact's key only where they are not at their default
+    needs_switched: tuple[str, ...] | None = None  # what is read instead of `needs` once a switch is not at its default
     uses_concept_lexicon: bool = False  # whether it reads the concept's own words, given in its parameter `triggers`
     collapses_with_bos: bool = False  # whether its vector is constant for a causal model whose tokenizer adds a BOS
     readout: str | None = None  # readout of its parts, out of `poolbench.readouts`; None for weights or a reduction
@@ -64,8 +66,8 @@ class StrategySpec:
 
     @property
     def settable(self) -> tuple[str, ...]:
-        """Return the parameters that a name may set, as in `W2_last_k:k=32`: the numbers among its parameters."""
-        return tuple(name for name, value in self.params.items() if type(value) in (int, float))
+        """Return the parameters that a name may set, as in `W2_last_k:k=32`: numbers and switches."""
+        return tuple(name for name, value in self.params.items() if type(value) in (int, float, bool))
 
     @property
     def per_layer(self) -> bool:
@@ -101,9 +103,23 @@ class StrategySpec:
         """Return the parameters that depend on the concept: its triggers, if the strategy reads them."""
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
+    def needs_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what the strategy reads with these parameters."""
+        is_switched = any(name in params and params[name] != self.params[name] for name in self.switches)
+        return self.needs_switched if is_switched and self.needs_switched is not None else self.needs
+
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the part that enters artifact keys: id (without parameters), version and the resolved parameters."""
-        return {"id": self.base or self.id, "version": self.version, "params": self.resolve(params)}
+        return {"id": self.base or self.id, "version": self.version, "params": self.keyed_params(params)}
+
+    def keyed_params(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the resolved parameters, without switches at their default."""
+        defaults = STRATEGIES.get(self.base).params if self.base else self.params
+        return {
+            name: value
+            for name, value in self.resolve(params).items()
+            if name not in self.switches or value != defaults[name]
+        }
 
     @cached_property
     def params_model(self) -> type[BaseModel]:
@@ -193,24 +209,28 @@ def _with_parameters(name: str) -> StrategySpec | None:
             others = ", ".join(other.id for other in STRATEGIES.all() if other.settable)
             reason = f"has no parameter to set, got {shown(parameter)}; those with some: {others}"
             raise ConfigError(f"strategy {spec.id} {reason}")
-        values[parameter] = _number(value)
+        values[parameter] = _value(value)
     spec._check(values)
     checked = spec.params_model.model_validate(values)
     changed = {key: getattr(checked, key) for key in spec.settable if getattr(checked, key) != spec.params[key]}
     if not changed:
         return spec
-    written = ", ".join(f"{key} = {value}" for key, value in changed.items())
+    texts_by_name = {key: str(value).lower() for key, value in changed.items()}
+    written = ", ".join(f"{key} = {text}" for key, text in texts_by_name.items())
     return replace(
         spec,
-        id=spec.id + "".join(f":{key}={value}" for key, value in changed.items()),
+        id=spec.id + "".join(f":{key}={text}" for key, text in texts_by_name.items()),
         summary=f"{spec.summary}; {written}",
         params={**spec.params, **changed},
+        needs=spec.needs_with(changed),
         base=spec.id,
     )
 
 
-def _number(text: str) -> int | float | str:
-    """Return the number that a text means; the text itself, which no parameter accepts, if it means none."""
+def _value(text: str) -> bool | int | float | str:
+    """Return the switch or number that a text means; the text itself, which no parameter accepts, if it means none."""
+    if text in ("true", "false"):
+        return text == "true"
     for kind in (int, float):
         try:
             return kind(text)

@@ -19,13 +19,16 @@ from poolbench.statuses import Status
     summary="attention inflow, corrected for position",
     needs=("inflow",),
     reference=CARD + "; corrected so that uniform causal attention weighs every token alike",
+    switches=("corrected",),
+    needs_switched=("received",),
 )
-def attention(context: TokenContext) -> Weights:
+def attention(context: TokenContext, *, corrected: bool = True) -> Weights:
     """Weigh by the mean over heads of sum over q >= j of (q + 1) A[q, j] / (T - j).
 
-    Indices count real tokens; each row of A is normalised over them.
+    Indices count real tokens; each row of A is normalised over them. Without `corrected`, as in the reference, the
+    weight is the mean of A[q, j] over heads and queries, which is high for early tokens because more queries see them.
     """
-    return context.proportional_to(context.require("inflow"))
+    return context.proportional_to(context.require("inflow" if corrected else "received"))
 
 
 @STRATEGIES.register(

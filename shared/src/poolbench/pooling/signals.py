@@ -33,6 +33,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("norms", "states", "L2 norm of the hidden state"),
         Signal("inflow", "attention", "position-corrected attention inflow, mean over heads"),
         Signal("head_inflow", "attention", "the same of every head", per_head=True),
+        Signal("received", "attention", "attention that the token receives, mean over queries and heads"),
         Signal("gradient", "loss", "L2 norm of the loss gradient at the hidden state"),
         Signal("gradient_dot", "loss", "inner product of the hidden state and its loss gradient"),
         Signal("frequency", "counts", "relative frequency of the token in the train passages of all concepts"),

@@ -23,6 +23,7 @@ class PassagesParams(StrictModel):
     window: list[int] | None = None  # shortest and longest passage in tokens
     seed: int | None = None  # seed of the corpus
     inference: int | None = None  # version of the rule that infers documents, where a folder does not name them
+    mask: str | None = None  # text in place of the concept's seed words
     rows: str | None = None  # hash of the passages, where a request carries them
 
 

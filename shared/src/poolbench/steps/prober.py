@@ -115,6 +115,7 @@ class ProbeParams(SinkParams):
         num_bootstrap: Resamples of the groups.
         primary_c: Inverse regularisation of `d1.auroc`.
         sensitivity_c: Further values, reported beside it.
+        hidden: Units of the hidden layer of a further probe, compared with the linear one; None for no such probe.
         num_permutations: Labelings of the chance check.
         num_control_words: Control tasks behind the selectivity.
         sae_features: Features of the layer's sparse autoencoder that C5 is made of, where there is one.
@@ -130,6 +131,7 @@ class ProbeParams(SinkParams):
     num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
     primary_c: Regularisation = 1.0
     sensitivity_c: Regularisations = (0.01, 0.1, 10.0)
+    hidden: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     num_permutations: Whole = Field(default=5, ge=1, le=1_000)
     num_control_words: Whole = Field(default=3, ge=1, le=100)
     sae_features: Whole = Field(default=10, ge=1, le=10_000)
@@ -306,7 +308,7 @@ class NullParams(StrictModel):
 
 
 #: Parameters that directions and scores of passages do not depend on: more folds or resamples steer no new texts.
-MEASURED_BY = ("num_bootstrap", "fold_seeds")
+MEASURED_BY = ("num_bootstrap", "fold_seeds", "hidden")
 #: Parameters that predictions of a task do not depend on.
 _SCORED_BY = ("num_bootstrap", "compression", "compression_c")
 #: About how many constructions of a direction a cell has.

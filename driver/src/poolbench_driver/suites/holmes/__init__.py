@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
@@ -11,8 +12,6 @@ from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
@@ -102,11 +101,28 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard."""
-        from poolbench_driver.suites.holmes.recorded import board, board_markdown, read_scores
+        from poolbench_driver.suites.holmes.joined import read_table
+        from poolbench_driver.suites.holmes.recorded import board, board_markdown
 
-        scores = read_scores(source)
+        scores = read_table(source)
         rows = board(scores)
         return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
+
+    def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
+        """Return the same with runs of protocol `published`, or `results_holmes.csv`, on the sets in common."""
+        from poolbench_driver.suites.holmes import joined as joining
+        from poolbench_driver.suites.holmes.recorded import board, board_markdown
+
+        entrants = [
+            entrant
+            for origin in joined
+            for entrant in (
+                joining.entrants_of_output(origin) if isinstance(origin, Path) else joining.entrants_of_run(origin)
+            )
+        ]
+        table = joining.join(joining.read_table(source, joining.one_portion(entrants)), entrants)
+        rows = [{**row, "joined": row["entrant"] in table.names} for row in board(table.scores)]
+        return Recorded(rows, board_markdown(source, table.scores, rows, table.note), [table.note, *table.scores.notes])
 
 
 SUITES.add(Holmes())

@@ -50,6 +50,26 @@ class ScoreTable:
     portion: float  # share of the training data behind the scores
     notes: Sequence[str]  # what was left out or not known
 
+    @classmethod
+    def noted(
+        cls,
+        models: Sequence[str],
+        descriptions: Mapping[str, tuple[str, str]],
+        scores: np.ndarray,
+        portion: float,
+        notes: Sequence[str] = (),
+    ) -> "ScoreTable":
+        """Return a table with notes on what is unknown or missing; `descriptions` are type and phenomenon by set."""
+        notes = list(notes)
+        if unknown := [name for name in descriptions if name not in suite_sets()]:
+            notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
+        if untyped := [name for name, (kind, _) in descriptions.items() if not kind]:
+            notes.append(f"sets without a type, which count overall only: {len(untyped)}")
+        if missing := int(np.isnan(scores).sum()):
+            notes.append(f"missing scores: {missing} of {scores.size}")
+        types, phenomena = (np.array(column) for column in zip(*descriptions.values(), strict=True))
+        return cls(models, list(descriptions), types, phenomena, scores, portion, notes)
+
     @cached_property
     def kinds(self) -> list[str]:
         """Return the types of phenomenon that have sets."""
@@ -65,11 +85,14 @@ class ScoreTable:
         return np.concatenate([np.ones((1, len(groups))), group_weights(groups, NUM_RESAMPLES, 0)])
 
 
-def read_scores(file: Path) -> ScoreTable:
+def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
     """Return the scores of a csv file with one row per probing set and portion, and one column per model.
 
-    Rows of several seeds are averaged, as the public site does. Of several portions, the one is read that the site
-    shows: 1, or else 1/32; or else the largest.
+    Rows of several seeds are averaged, as the public site does.
+
+    Args:
+        portion: Share of the training data to read. By default the one that the site shows: 1, or else 1/32; or else
+            the largest.
 
     Raises:
         InputError: The file cannot be used; the message names file and line.
@@ -85,21 +108,18 @@ def read_scores(file: Path) -> ScoreTable:
     by_portion: dict[float, list[Line]] = {}
     for line in lines:
         by_portion.setdefault(_portion(line), []).append(line)
-    portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
+    if portion is None:
+        portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
+    elif portion not in by_portion:
+        there = ", ".join(f"{share:.4g}" for share in sorted(by_portion))
+        raise InputError(f"{file} has no rows of {portion:.4g} of the training data, which is joined; it has {there}")
     if len(by_portion) > 1:
         notes.append(f"rows of other portions are not read: {len(lines) - len(by_portion[portion])}")
     by_set = _by_set(by_portion[portion])
-    descriptions = [_described(name, group[0]) for name, group in by_set.items()]
-    if unknown := [name for name in by_set if name not in suite_sets()]:
-        notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
-    if untyped := [name for name, (kind, _) in zip(by_set, descriptions, strict=True) if not kind]:
-        notes.append(f"sets without a type, which count overall only: {len(untyped)}")
+    descriptions = {name: _described(name, group[0]) for name, group in by_set.items()}
     by_seed = ([[line.number(model) for line in group] for model in models] for group in by_set.values())
     scores = np.stack([present_means(np.array(seed_scores)) for seed_scores in by_seed], axis=1)
-    types, phenomena = (np.array(column) for column in zip(*descriptions, strict=True))
-    if missing := int(np.isnan(scores).sum()):
-        notes.append(f"missing scores: {missing} of {scores.size}")
-    return ScoreTable(models, list(by_set), types, phenomena, scores, portion, notes)
+    return ScoreTable.noted(models, descriptions, scores, portion, notes)
 
 
 def board(scores: ScoreTable) -> list[dict[str, Any]]:
@@ -124,14 +144,19 @@ def board(scores: ScoreTable) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row["winning_rate"]["pairs"] or 0.0))
 
 
-def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the board as text, with intervals of the winning rates over pairs, and what was left out."""
+def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str, Any]], joined: str = "") -> str:
+    """Return the board as text, with intervals of the winning rates over pairs, and what was left out.
+
+    Args:
+        joined: Which entrants are not recorded ones, and on which sets; their rows have `joined`, and stand out.
+    """
     share = "all" if scores.portion == 1 else f"{scores.portion:.4g}"
     intro = paragraph(
         f"Published scores, recorded by others in {source.name}: {len(scores.models)} models on {len(scores.sets)} "
         f"probing sets of {len(set(scores.phenomena))} phenomena, {share} of the training data. Winning rates in "
         "percent, by pairs of models and by scaled ranks (row, column); by type over pairs. Intervals of 95 % come "
-        "from a bootstrap over phenomena. These figures are never ranked together with those of a run."
+        "from a bootstrap over phenomena. "
+        + (f"{joined[0].upper()}{joined[1:]}." if joined else "They are never ranked together with those of a run.")
     )
     samples = 100 * winning_rate_resamples(scores.scores, scores.weights()[1:])
     intervals = {model: percentile_interval(column) for model, column in zip(scores.models, samples.T, strict=True)}
@@ -139,7 +164,7 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
     lines = [
         [
             str(place),
-            row["entrant"],
+            f"**{row['entrant']}**" if row.get("joined") else row["entrant"],
             shown_rate(row["winning_rate"]["pairs"]),
             interval(intervals[row["entrant"]], ".1f"),
             *(shown_rate(row["winning_rate"][name]) for name in ("row", "column")),
@@ -198,8 +223,14 @@ def _by_set(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 def _described(name: str, line: Line) -> tuple[str, str]:
     """Return type and phenomenon of a set: as the file says, else as the public suite has them, else none."""
-    entry = suite_sets().get(name)
-    kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), entry.type if entry else "")
+    kind, phenomenon = described(name)
+    kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), kind)
     if kind and kind not in TYPES:
         raise InputError(f"{line.where}: unknown type of phenomenon {shown(kind)}; use {', '.join(TYPES)}")
-    return kind, line.cells.get(_PHENOMENON) or (entry.phenomenon if entry else name)
+    return kind, line.cells.get(_PHENOMENON) or phenomenon
+
+
+def described(name: str) -> tuple[str, str]:
+    """Return type and phenomenon of a set of the public suite; of any other no type, and its name."""
+    entry = suite_sets().get(name)
+    return (entry.type, entry.phenomenon) if entry else ("", name)

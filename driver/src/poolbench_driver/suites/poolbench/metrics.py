@@ -12,6 +12,8 @@ METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("d1.auroc_sensitivity", "d1.auroc at another inverse regularisation C", True, 0, 1),
     MetricInfo("d1.auroc_seed", "d1.auroc with the folds of another seed", True, 0, 1),
     MetricInfo("d1.seed_spread", "standard deviation of d1.auroc over the seeds of the folds", False, 0),
+    MetricInfo("d1.auroc_mlp", "d1.auroc of a probe with a hidden layer, on the same folds", True, 0, 1),
+    MetricInfo("d1.mlp_gain", "d1.auroc_mlp minus d1.auroc: what a linear probe misses", None, -1, 1),
     MetricInfo("d1.auroc_nested", "d1.auroc with the layer chosen inside the training folds", True, 0, 1),
     MetricInfo("d1.auroc_test_nested", "d1.auroc_test at the layer chosen on train", True, 0, 1),
     MetricInfo("d1.saturation", "share of the strategies with d1.auroc of .99 or more", None, 0, 1),

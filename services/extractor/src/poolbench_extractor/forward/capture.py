@@ -21,10 +21,11 @@ from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.models.attention import watching
 from poolbench_extractor.models.decoder import Decoder
 
-#: Signals made from the attention inflow of every head, [B, H, T].
-OF_INFLOW: dict[str, Callable[[Tensor], Tensor]] = {
-    "inflow": lambda flow_BHT: flow_BHT.mean(1),
-    "head_inflow": lambda flow_BHT: flow_BHT,
+#: Signals made from the attention inflow of every head, [B, H, T], and whether it is corrected for position.
+OF_INFLOW: dict[str, tuple[bool, Callable[[Tensor], Tensor]]] = {
+    "inflow": (True, lambda flow_BHT: flow_BHT.mean(1)),
+    "head_inflow": (True, lambda flow_BHT: flow_BHT),
+    "received": (False, lambda flow_BHT: flow_BHT.mean(1)),
 }
 
 
@@ -43,8 +44,9 @@ class Captured:
         outputs: By layer, what holds its states: the output of its module, or the input of the first block.
         signals: Signals by layer and name, [B, T] or [B, H, T].
         refused: Per passage, why it has no signal of a name.
-        inflow: By layer, from the mask of tokens that count [B, T] to the attention inflow of every head [B, H, T];
-            only while the layer's block runs, whose output decides which tokens are sinks.
+        inflow: By layer, from the mask of tokens that count [B, T], and whether to correct for position, to the
+            attention inflow of every head [B, H, T]; only while the layer's block runs, whose output decides which
+            tokens are sinks.
         absent: By layer, why it gives no signal of a name.
     """
 
@@ -55,7 +57,7 @@ class Captured:
     outputs: dict[int, Any] = field(default_factory=dict)
     signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     refused: list[dict[str, CellError]] = field(init=False)
-    inflow: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    inflow: dict[int, Callable[[Tensor, bool], Tensor]] = field(default_factory=dict)
     absent: dict[int, dict[str, CellError]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -241,8 +243,8 @@ def _watching_attention(decoder: Decoder, signals: Mapping[int, Collection[str]]
 
 
 def _remember_attention(captured: Captured, layer: int, query: Tensor, key: Tensor, **settings: Any) -> None:
-    captured.inflow[layer] = lambda counted_BT: attention_inflow(
-        query.detach(), key.detach(), counted_BT.to(query.device), **settings
+    captured.inflow[layer] = lambda counted_BT, corrected: attention_inflow(
+        query.detach(), key.detach(), counted_BT.to(query.device), corrected=corrected, **settings
     )
 
 
@@ -257,6 +259,9 @@ def _keep_inflow(captured: Captured, layer: int, needs: Collection[str], real_BT
         norms_BT = captured.states[layer].float().norm(dim=-1).cpu().numpy()
         sink_masks = [sinks.find(norms_T, real_T) for norms_T, real_T in zip(norms_BT, real_BT.numpy(), strict=True)]
         counted_BT = real_BT & ~torch.from_numpy(np.stack(sink_masks))
-    flow_BHT = inflow(counted_BT)
     names = from_source("attention", needs)
-    captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})
+    flows = {corrected: inflow(counted_BT, corrected) for corrected in {OF_INFLOW[name][0] for name in names}}
+    signals = captured.signals.setdefault(layer, {})
+    for name in names:
+        corrected, of_flow = OF_INFLOW[name]
+        signals[name] = of_flow(flows[corrected])

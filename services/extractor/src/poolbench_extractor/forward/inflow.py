@@ -13,6 +13,7 @@ def attention_inflow(
     key_BKTd: Tensor,
     real_BT: Tensor,
     *,
+    corrected: bool = True,
     mask: Tensor | None = None,
     scaling: float | None = None,
     softcap: float | None = None,
@@ -27,6 +28,7 @@ def attention_inflow(
         query_BHTd: Queries as the attention uses them.
         key_BKTd: Keys; K divides H where heads share them.
         real_BT: Which positions are real tokens.
+        corrected: False leaves out the correction: the mean of A[q, j] over all T queries.
         mask: The model's own mask [B or 1, 1, T, T] (boolean, or added to the scores); None is causal.
         scaling: Factor on the scores; the inverse square root of the head size by default.
         softcap: Scores are capped smoothly at this value, where the model does so.
@@ -40,7 +42,7 @@ def attention_inflow(
     K = key_BKTd.shape[1]
     grouped_BKGTd = query_BHTd.reshape(B, K, H // K, T, d)
     rank_BT = real_BT.cumsum(1).float()  # 1-based, so it is q + 1
-    row_weight_BT = rank_BT * real_BT
+    row_weight_BT = rank_BT * real_BT if corrected else real_BT.float()
     if not key_BKTd.is_cuda:  # half precision only where a kernel sums and returns float32
         key_BKTd = key_BKTd.float()
     total_BHT = torch.zeros(B, H, T, device=query_BHTd.device)
@@ -53,7 +55,7 @@ def attention_inflow(
         weight_BHQ = row_weight_BT[:, None, start:stop].expand(B, H, -1)
         attention = scores_BHQT.softmax(-1)
         total_BHT[:, :, :stop] += (weight_BHQ.unsqueeze(2) @ attention).squeeze(2)
-    remaining_BT = rank_BT[:, -1:] - rank_BT + 1  # T - j
+    remaining_BT = rank_BT[:, -1:] - rank_BT + 1 if corrected else rank_BT[:, -1:].clamp(min=1)  # T - j, or T
     return total_BHT * (real_BT / remaining_BT).unsqueeze(1)
 
 

@@ -13,6 +13,7 @@ from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fiel
 from poolbench_prober.d1.crossval import Directions, OutOfFold, direction_or_error
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import blank_seeds, domain_measures, seed_measures, test_split
+from poolbench_prober.d1.linearity import blank_linearity, linearity_measures
 from poolbench_prober.d1.metrics import (
     auroc_measure,
     direction_measure,
@@ -67,6 +68,7 @@ def probe_cell(
             *test_measures,
             *domain_measures(cell),
             *seed_measures(cell, out_of_fold),
+            *linearity_measures(cell, out_of_fold.probe_nK[:, 0]),
             *sink_measures(train, cell.fields),
         ],
         directions=_directions(cell, view, fit),
@@ -158,4 +160,5 @@ def _blank(
         measures.append(Measure.failed(f"d1.direction.{name}", error, direction=name, **own_fields))
     for domain in np.unique(design.train.domains):
         measures.append(Measure.failed("d1.auroc_domain", error, params={"domain": str(domain)}, **fields))
-    return CellResult([*measures, *blank_seeds(error, params, fields)], directions, [])
+    measures += [*blank_seeds(error, params, fields), *blank_linearity(error, params, fields)]
+    return CellResult(measures, directions, [])

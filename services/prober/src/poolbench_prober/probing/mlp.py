@@ -1,6 +1,7 @@
 """A probe with one hidden layer of ReLU units."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -21,7 +22,16 @@ MOST_EPOCHS = len(WEIGHT_DECAYS) * SCHEDULE.num_epochs
 
 
 def fit_mlp(problem: Problem, hidden: int) -> Fitted:
-    """Return the probe of the weight decay and epoch with the lowest loss on dev.
+    """Return what the probe of `fit_outputs` predicts for every instance."""
+    outputs_nK, classes, details = fit_outputs(problem, hidden)
+    if problem.is_regression:
+        train_values = problem.values[problem.rows["train"]]
+        return Fitted(outputs_nK[:, 0] * train_values.std() + train_values.mean(), details)
+    return Fitted(classes[outputs_nK.argmax(axis=1)], details)
+
+
+def fit_outputs(problem: Problem, hidden: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Fit the probe of the weight decay and epoch with the lowest loss on dev.
 
     All bits are the same for any number of threads.
 
@@ -29,6 +39,9 @@ def fit_mlp(problem: Problem, hidden: int) -> Fitted:
 
     Args:
         hidden: Units of the hidden layer.
+
+    Returns:
+        Logits of every instance [n, K], or the standardised value [n, 1]; the K classes of train; details of the fit.
 
     Raises:
         CellError: `one_class` if train has one, `too_few` without a dev instance of a class that train has,
@@ -46,17 +59,13 @@ def fit_mlp(problem: Problem, hidden: int) -> Fitted:
         best_decay = min(probes, key=lambda decay: min(probes[decay].dev_losses))
         trained = probes[best_decay]
         outputs_nK = trained.outputs(vectors_nD)
-    if problem.is_regression:
-        predicted = outputs_nK[:, 0] * problem.values[rows].std() + problem.values[rows].mean()
-    else:
-        predicted = classes[outputs_nK.argmax(axis=1)]
     details = {
         "weight_decay": best_decay,
         "epoch": trained.epoch,
         "num_epochs": len(trained.dev_losses),
         "dev_loss": min(trained.dev_losses),
     }
-    return Fitted(predicted, details)
+    return outputs_nK, classes, details
 
 
 def train_mlp(problem: Problem, hidden: int, classes: np.ndarray, weight_decay: float) -> Trained:

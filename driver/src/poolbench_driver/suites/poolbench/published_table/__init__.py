@@ -1,6 +1,7 @@
 """The published result tables as typed rows, with their source and our counterpart of each figure."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -16,6 +17,9 @@ from poolbench_corpora.reading import SentFile, is_missing, records
 
 #: Tables that ship with this package.
 TABLES = ("official",)
+
+#: Where a checkout has its figures of D1.
+_AUROC = Path("results/auroc")
 
 _DATA = files("poolbench_driver.suites.poolbench.published_table").joinpath("data")
 
@@ -93,9 +97,10 @@ class PublishedTable:
 
 
 def published_table(name: str = "official") -> PublishedTable:
-    """Return a table by name, or of a folder with files of the same format.
+    """Return a table by name, of a checkout of its repository, or of a folder with files of the same format.
 
-    A folder needs `source.yaml` and `cells-<model>.csv`.
+    A checkout adds columns of the constructions C2 to C5 to the shipped table. Any other folder needs `source.yaml` and
+    `cells-<model>.csv`.
 
     Raises:
         UnknownNameError: It is neither a table nor a folder.
@@ -107,7 +112,7 @@ def published_table(name: str = "official") -> PublishedTable:
     if not folder.is_dir():
         raise UnknownNameError("table", name, TABLES)
     try:
-        return _read(folder)
+        return _read(_DATA, folder) if (folder / _AUROC).is_dir() else _read(folder)
     except (OSError, LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(f"table {folder}: {type(error).__name__}: {error}") from None
 
@@ -117,19 +122,49 @@ def _shipped(name: str) -> PublishedTable:
     return _read(_DATA)
 
 
-def _read(folder: Traversable) -> PublishedTable:
+def _read(folder: Traversable, checkout: Path | None = None) -> PublishedTable:
     source = yaml.safe_load(folder.joinpath("source.yaml").read_text("utf-8"))
     columns = tuple(Column(**column) for column in source.pop("columns"))
+    constructions = [_Construction(**construction) for construction in source.pop("constructions", ())]
     models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
     if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
         raise UnknownModelError(unknown[0], MODEL_PRESETS)
+    cells = [cell for model in models for cell in _cells(folder, model.name, columns)]
+    if checkout is not None:
+        columns += tuple(construction.column for construction in constructions)
+        cells += [cell for model in models for part in constructions for cell in part.cells(checkout, model, cells)]
     return PublishedTable(
         columns=columns,
         models=models,
         strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),
-        cells=tuple(cell for model in models for cell in _cells(folder, model.name, columns)),
+        cells=tuple(cells),
         source=source,
     )
+
+
+@dataclass(frozen=True)
+class _Construction:
+    """AUROC by another construction of the direction, in files of a checkout."""
+
+    folder: str
+    definition: str
+    ours: str
+
+    @property
+    def column(self) -> Column:
+        definition = f"AUROC of the projection on {self.definition}; otherwise as D1_auroc"
+        differs = "grouped folds, and vectors without BOS and attention sinks"
+        name = f"D1_auroc_{self.folder.partition('_')[0]}"
+        return Column(name, definition, differs, {"corrected": self.ours}, low=0, high=1)
+
+    def cells(self, checkout: Path, model: OfficialModel, others: Sequence[Cell]) -> Iterator[Cell]:
+        """Yield the figure of each strategy and concept of a model; None where the checkout has none."""
+        layer = f"layer_{model.best_layer}"
+        file = checkout / _AUROC / model.name / self.folder / layer / f"{model.name}_auroc_results.json"
+        figures = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        for strategy, concept in dict.fromkeys((cell.strategy, cell.concept) for cell in others):
+            value = figures.get(f"{concept}_{strategy}", {}).get("auroc")
+            yield Cell(model.name, strategy, concept, self.column.id, value)
 
 
 def _cells(folder: Traversable, model: str, columns: tuple[Column, ...]) -> Iterator[Cell]:

@@ -47,7 +47,14 @@ def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 PRIMARY = "d1.auroc"
 #: Columns before those of the directions, with their decimals.
-D1_METRICS = {PRIMARY: 3, "d1.auroc_test": 3, "d1.auroc_nested": 3, "d1.auroc_test_nested": 3, "d1.seed_spread": 4}
+D1_METRICS = {
+    PRIMARY: 3,
+    "d1.auroc_test": 3,
+    "d1.auroc_nested": 3,
+    "d1.auroc_test_nested": 3,
+    "d1.seed_spread": 4,
+    "d1.mlp_gain": 3,
+}
 FAMILY = "d1.direction."
 #: The order of docs/metrics.md; directions that others registered follow by name.
 DIRECTIONS = ("C1", "C2", "C3", "C4", "C5", "LDA", "C1_centred")
@@ -57,9 +64,9 @@ def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
     """Yield D1 in detail, where the run measured it."""
     note = (
         "Means over concepts and layers: AUROC of the probe out of fold and on the test split; nested, where the "
-        "training folds chose the layer; the standard deviation over the seeds of the folds; and the out-of-fold AUROC "
-        "of the projection on each direction. A word in place of a number is why there is none; numbers in brackets "
-        "are how many of the cells have one."
+        "training folds chose the layer; the standard deviation over the seeds of the folds; how much a "
+        "hidden layer adds; and the out-of-fold AUROC of the projection on each direction. A word in place of a number "
+        "is why there is none; numbers in brackets are how many of the cells have one."
     )
     if (table := build_d1(rows, order)) is not None:
         heading = "D1 in detail, means over concepts and layers"

@@ -118,7 +118,7 @@ def _our_row(
     row = at_layer[0]
     if row["value"] is None:
         return None, f"{row['status']}: {row['reason'] or 'no value'}"
-    if column.id != "D1_auroc" and (other := _other_steering(row)):
+    if not column.id.startswith("D1_") and (other := _other_steering(row)):
         return None, other
     return row, ""
 
