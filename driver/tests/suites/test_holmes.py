@@ -419,6 +419,24 @@ def test_the_page_ranks_entrants_without_a_model_and_keeps_them_out_of_the_pooli
     rendered(page)
 
 
+def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "protocol": "corrected"}
+    scope = _scope(**settings, bag_of_words=50)
+    other = replace(scope, model=ModelInfo(replace(MODEL.ref, id="second"), 6, 256))
+    runs = [finished(plan(each), tmp_path / each.model.ref.id) for each in (scope, other)]
+    view = view_over([run.finished() for run in runs])
+    names = [entrant.name for entrant in view.entrants]
+    assert names.count("vectors bag_of_words 50") == 1 and len(names) == len(set(names)) == 2 * 8 + 1
+    table = runs[1].read_table("results")
+    rows = [
+        {**row, "value": 0.1} if row["entrant"].startswith("vectors") and row["value"] is not None else row
+        for row in table.to_pylist()
+    ]
+    runs[1].write_table("results", pa.Table.from_pylist(rows, table.schema))
+    with pytest.raises(ConfigError, match="vectors bag_of_words 50 has different scores in two runs: name"):
+        view_over([run.finished() for run in runs])
+
+
 def test_keys_of_vectors_are_their_content(tmp_path: Path) -> None:
     scope = _scope(sets=("planted-role",))
     ids = scope.data["planted-role"].instances["instance_id"].to_pylist()

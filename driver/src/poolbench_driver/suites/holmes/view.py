@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
+from poolbench.errors import ConfigError
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
@@ -70,6 +71,10 @@ class Entrant:
             return figure(row)
         ends = {name: None if row[name] is None else 100 * row[name] for name in ("ci_low", "ci_high")}
         return figure({**row, **ends, "value": 100 * row["value"]}, ".0f")
+
+    def score_by_set(self) -> dict[str, float | None]:
+        """Return the score of each set."""
+        return {name: row["value"] for name, row in self.scores.items()}
 
     def share(self, sets: Collection[str]) -> float:
         """Return the share of some sets that it has a score on."""
@@ -205,6 +210,7 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     for run, rows in zip(runs, read, strict=True):
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
         entrants += _entrants(run.tables, scored, "corrected")
+    entrants = _once(entrants)
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = cast(HolmesConfig, runs[0].config)
     joined = winning_rates(
@@ -227,6 +233,22 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
         set_rows,
         compared(entrants[0].name, predictions, classed).to_pylist(),
     )
+
+
+def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Return entrants without a model once: each run of several models has them.
+
+    Raise ConfigError if two of one name have different scores.
+    """
+    distinct, by_name = list[Entrant](), dict[str, Entrant]()
+    for entrant in entrants:
+        first = by_name.get(entrant.name) if entrant.strategy is None else None
+        if first is None:
+            distinct.append(entrant)
+            by_name[entrant.name] = entrant
+        elif first.score_by_set() != entrant.score_by_set():
+            raise ConfigError(f"{entrant.name} has different scores in two runs: name different vectors differently")
+    return distinct
 
 
 def _view(
