@@ -419,6 +419,18 @@ def test_the_page_ranks_entrants_without_a_model_and_keeps_them_out_of_the_pooli
     rendered(page)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bag_of_words": 0}, "bag_of_words"),
+        ({"vectors": {"bag_of_words 5": "v.npz"}}, "names that begin with bag_of_words are those of bags of words"),
+    ],
+)
+def test_wrong_settings_of_entrants_without_a_model(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run_config(None, {"suite": "holmes", **settings})
+
+
 def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_path: Path) -> None:
     settings = {**SETTINGS, "protocol": "corrected"}
     scope = _scope(**settings, bag_of_words=50)

@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
 from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
 
+#: What the names of bags of words begin with.
+BAG_OF_WORDS = "bag_of_words"
 #: Fields that came later, with their defaults.
 _LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None, "vectors": {}, "bag_of_words": None}
 
@@ -57,6 +59,13 @@ class HolmesConfig(ReadingConfig):
         """Refuse a hidden layer beside the reference's probes, which are linear: both would have one name."""
         if self.hidden is not None and self.protocol == "published":
             raise ValueError(f"hidden is {self.hidden}: the probes of protocol published are linear; leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _names_of_vectors(self) -> Self:
+        """Refuse a name that bags of words have."""
+        if wrong := [name for name in self.vectors if name.startswith(BAG_OF_WORDS)]:
+            raise ValueError(f"--vectors {wrong[0]}: names that begin with {BAG_OF_WORDS} are those of bags of words")
         return self
 
     @property

@@ -32,7 +32,7 @@ from poolbench_driver.stages.probing_sets import (
     reading_params,
 )
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
-from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.holmes.config import BAG_OF_WORDS, HolmesConfig
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.waiting import waiting
 
@@ -178,7 +178,7 @@ def _plan_vectors(probes: Probes) -> Draft:
             probes.add(draft, name, read, [FROM_FILE], vectors=file_name)
         if num_words is not None and "train" in data.instances["split"].to_pylist():
             read = plan_bags_of_words(draft, name, data, num_words)
-            probes.add(draft, name, read, [FROM_FILE], vectors=f"bag_of_words {num_words}")
+            probes.add(draft, name, read, [FROM_FILE], vectors=f"{BAG_OF_WORDS} {num_words}")
     return draft
 
 
