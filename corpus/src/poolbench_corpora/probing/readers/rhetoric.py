@@ -11,7 +11,7 @@ from random import Random
 from poolbench.errors import UnknownNameError
 from poolbench_corpora.probing.readers.gum import TREEBANK
 from poolbench_corpora.probing.readers.treebank import Sentence, Word, read_treebank
-from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span, whole, word_type
+from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span, some, whole, word_type
 
 # `joint-list_m:7->4:0:...` opens unit 7, which is joined to unit 4 by a relation of equal members; `ROOT:2:0` unit 2.
 # What follows a semicolon is a further relation of the same unit, which is not part of the tree.
@@ -59,10 +59,12 @@ def _opening(word: Word) -> re.Match[str] | None:
     return _OPENS.match(word.misc.get("Discourse", ""))
 
 
-def read_rhetoric(definition: ProbingSet, archives: Path | None, *, label: str) -> Iterator[Sample | Note]:
-    """Yield units, pairs of units, or sentences of each document with one of `LABELS`.
+def read_rhetoric(
+    definition: ProbingSet, archives: Path | None, *, label: str, per_document: int
+) -> Iterator[Sample | Note]:
+    """Yield units, pairs of units, or sentences of each document with one of `LABELS`, at most so many of each.
 
-    Each unit is read in its own sentence. A document is a group.
+    Each unit is read in its own sentence. A document is a group. Pairs with the same first unit stay together.
 
     Raises:
         UnknownNameError: There is no such label.
@@ -72,7 +74,10 @@ def read_rhetoric(definition: ProbingSet, archives: Path | None, *, label: str) 
     bank = read_treebank(archives, TREEBANK)
     yield from bank.notes()
     for document in bank.documents():
-        yield from LABELS[label](document, units(document))
+        samples = list(LABELS[label](document, units(document)))
+        firsts = list(dict.fromkeys(sample.first for sample in samples))
+        subset = set(some(firsts, per_document, document[0].document))
+        yield from (sample for sample in samples if sample.first in subset)
 
 
 Units = Mapping[int, Unit]
