@@ -487,10 +487,20 @@ def test_bags_of_words_by_hand() -> None:
     ]
     data = probing_data(a_set(), samples)
     rare = 1 + math.log(1.5)
-    first, second = math.hypot(1, rare), math.hypot(2, rare)  # the columns are a, !, b
-    expected = [[1 / first, 0, rare / first], [2 / second, rare / second, 0], [0, 0, 1]]
+    first, second = math.hypot(1, rare), math.hypot(2, rare)  # the columns are !, a, b
+    expected = np.array([[0, 1 / first, rare / first], [rare / second, 2 / second, 0], [0, 0, 1]])
     np.testing.assert_allclose(bags_of_words(data, 10), expected, rtol=1e-6)
-    np.testing.assert_allclose(bags_of_words(data, 2), [[1, 0], [2 / second, rare / second], [0, 0]], rtol=1e-6)
+    reduced = bags_of_words(data, 2)  # on the singular vectors of the first two rows, whose signs are free
+    singular = np.linalg.svd(expected[:2])[2][:2]
+    np.testing.assert_allclose(reduced @ reduced.T, expected @ singular.T @ singular @ expected.T, atol=1e-6)
+
+
+def test_dimensions_that_train_lacks_are_left_out() -> None:
+    """Four train texts of two kinds have two dimensions, however many are asked for."""
+    texts = ["a b c d e", "a b c d f"] * 2
+    samples = [a_sample(f"{n}", text, split="train") for n, text in enumerate(texts)]
+    bags = bags_of_words(probing_data(a_set(), [*samples, a_sample("last", "e f a", split="test")]), 5)
+    assert bags.shape == (5, 2) and np.abs(bags[0] - bags[1]).max() > 0.1
 
 
 def test_bags_of_words_of_spans_and_pairs() -> None:
@@ -500,4 +510,4 @@ def test_bags_of_words_of_spans_and_pairs() -> None:
     np.testing.assert_allclose(words, [[0.5**0.5, 0.5**0.5]], rtol=1e-6)  # cat, dog
     pair = Sample("1", (Span(text, 4, 7),), (Span(text, 14, 17),), label="x", split="train")
     sides = bags_of_words(probing_data(a_set(input="span_pair"), [pair]), 10)
-    np.testing.assert_array_equal(sides, [[1, 0, 0, 1]])  # cat of the first, dog of the second
+    np.testing.assert_allclose(sides, [[1, 0, 0, 1]])  # cat of the first, dog of the second

@@ -57,10 +57,10 @@ def plan_file_vectors(draft: Draft, name: str, data: ProbingData, file: VectorsF
     return _plan_vectors(draft, name, data, content, lambda: matrix_nD)
 
 
-def plan_bags_of_words(draft: Draft, name: str, data: ProbingData, num_words: int) -> SetVectors:
+def plan_bags_of_words(draft: Draft, name: str, data: ProbingData, num_dimensions: int) -> SetVectors:
     """Plan a bag of words for each example of a set: see `poolbench_corpora.probing.bags_of_words`."""
-    rows = {"bag_of_words": 1, "num_words": num_words, "instances": data.instances.to_pylist()}
-    return _plan_vectors(draft, name, data, digest(rows, 32), lambda: bags_of_words(data, num_words))
+    rows = {"bag_of_words": 1, "num_dimensions": num_dimensions, "instances": data.instances.to_pylist()}
+    return _plan_vectors(draft, name, data, digest(rows, 32), lambda: bags_of_words(data, num_dimensions))
 
 
 def _plan_vectors(

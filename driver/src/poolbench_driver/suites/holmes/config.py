@@ -50,7 +50,7 @@ class HolmesConfig(ReadingConfig):
     vectors: dict[str, str] = Field(default={}, json_schema_extra={"shown": "NAME=FILE"})
     """Files of vectors by name, each an entrant: `.npz` with `ids` and `vectors`, or Parquet with `id` and `vector`."""
     bag_of_words: int | None = Field(default=None, ge=1, le=10_000)
-    """Most words of a bag of words, an entrant: TF-IDF of the most frequent words of the training texts of each set."""
+    """Dimensions of a bag of words, an entrant: TF-IDF of each set's texts, reduced by what its training texts have."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
 

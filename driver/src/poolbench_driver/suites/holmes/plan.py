@@ -171,14 +171,14 @@ def _plan_reading(probes: Probes, control: Control | None) -> Draft:
 def _plan_vectors(probes: Probes) -> Draft:
     """Plan the probes of vectors of files, and of bags of words for the sets that have instances of train."""
     draft, scope = Draft(), probes.scope
-    num_words = scope.config.bag_of_words
+    num_dimensions = scope.config.bag_of_words
     for name, data in scope.data.items():
         for file_name, file in scope.files.items():
             read = plan_file_vectors(draft, name, data, file)
             probes.add(draft, name, read, [FROM_FILE], vectors=file_name)
-        if num_words is not None and "train" in data.instances["split"].to_pylist():
-            read = plan_bags_of_words(draft, name, data, num_words)
-            probes.add(draft, name, read, [FROM_FILE], vectors=f"{BAG_OF_WORDS} {num_words}")
+        if num_dimensions is not None and "train" in data.instances["split"].to_pylist():
+            read = plan_bags_of_words(draft, name, data, num_dimensions)
+            probes.add(draft, name, read, [FROM_FILE], vectors=f"{BAG_OF_WORDS} {num_dimensions}")
     return draft
 
 
