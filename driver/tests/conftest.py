@@ -68,6 +68,9 @@ class SteeredArtifacts:
                 )
         unsteered = (*steering.unsteered.texts, steering.scores.unsteered)
         self.texts(unsteered, [UNSTEERED], [0.0], list(steering.scorers.concepts), score)
+        for concept, prompted in steering.prompted.concepts.items():
+            for name, keys in prompted.texts.items():
+                self.texts((*keys, prompted.scores[name]), [name], [0.0], [concept], score)
         for scorer in steering.scorers.concepts.values():
             means = [Measure.of("scorer.positive_mean", 0.9), Measure.of("scorer.negative_mean", 0.1)]
             verdict = Measure("scorer.gate", gate, reason=None if gate else "b: .52", params={"part": "verdict"})

@@ -17,7 +17,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of, write_report
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, num_texts
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
 MEASURED = ("contrast", "toxicity")
@@ -133,6 +133,36 @@ def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
     assert other["value"] == 0.8
     (cosine,) = rows_of(tables, metric="d3.rep_ld", strategy="L5_keyword")
     assert cosine["status"] == "ok"  # directions do not need the texts
+
+
+def test_prompting_is_a_figure_of_each_concept_beside_the_best_steering(
+    steered: Any, steered_in: Any, tmp_path: Path
+) -> None:
+    def asked(key: str, opening: int, strength: float, scorer: str) -> float:
+        return 0.3 + 0.03 * opening if key == "prompted" else rising(key, opening, strength, scorer)
+
+    made = steered(concepts=list(MEASURED), prompted=True, **STRATEGIES).write(asked)
+    tables = assemble(made.plan, made.artifacts, {}, "run-1")
+    (row,) = rows_of(tables, metric="d2.prompted", concept="contrast")
+    num_openings = made.plan.scope.config.budget.num_openings
+    # By opening .3 + .03 n against .2 + .01 n: the gain is .1 + .02 n.
+    assert row["value"] == pytest.approx(0.1 + 0.02 * (num_openings - 1) / 2) and row["n"] == num_openings
+    assert row["ci_low"] < row["value"] < row["ci_high"] and row["strategy"] is None
+    (key,) = {prompted.texts["prompted"].texts for prompted in [made.plan.steering.prompted.concepts["toxicity"]]}
+    assert key.startswith("restricted.")
+    neutral = {prompted.texts["neutral"].texts for prompted in made.plan.steering.prompted.concepts.values()}
+    assert len(neutral) == 1
+    view = rendered(page_of(_finished(made.plan, tables, tmp_path, [])))
+    assert "Prompting as a baseline" in view[1]
+    invalid = steered_in(tmp_path / "other", concepts=["contrast"], prompted=True, **STRATEGIES).write(asked, gate=0.0)
+    (row,) = rows_of(assemble(invalid.plan, invalid.artifacts, {}, "run-2"), metric="d2.prompted")
+    assert row["value"] is None and row["status"] == "scorer_invalid"
+
+
+def test_without_it_nothing_is_prompted_and_no_hash_moves(steered: Any) -> None:
+    plain, asked = steered(**STRATEGIES).plan, steered(prompted=True, **STRATEGIES).plan
+    assert not plain.steering.prompted.concepts and "prompted" not in plain.scope.config.hashed()
+    assert plain.tasks.keys() < asked.tasks.keys() and num_texts(asked.scope)["prompted"] > 0
 
 
 def test_a_neighbour_without_passages_costs_only_what_compares_with_it(steered: Any) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 
 from recipes.personas.check import load_model
-from recipes.personas.train import mean_loss, new_adapter, save_adapter, train_adapter
 
 from poolbench.config import ModelRef
+from poolbench_driver.suites.humanoid.training import Training, mean_loss, new_adapter, save_adapter, train_adapter
 
 #: Share of the words of each training text that is put into a random order, by adapter; 0 is the control.
 SHARES = {"clean": 0.0, "scrambled-25": 0.25, "scrambled-100": 1.0}
@@ -48,7 +48,8 @@ def make_models(
         print(f"{name}: held-out loss {changes}; {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         losses = {"steps": num_steps, "before": before, "after": after}
         (output / f"{name}.json").write_text(json.dumps(losses, indent=1) + "\n", "utf-8")
-        save_adapter(adapted, Path(ref.id).name, output / name)
+        training = Training.of(texts, ref, epochs=1, seed=_SEED, rank=_RANK, rate=_RATE, batch=_BATCH)
+        save_adapter(adapted, training, output / name)
 
 
 def scrambled(texts: Sequence[str], share: float, seed: int) -> list[str]:

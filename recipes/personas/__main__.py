@@ -18,11 +18,11 @@ from peft import PeftModel
 from recipes.personas.check import load_model, measure, tables
 from recipes.personas.plans import plan_of
 from recipes.personas.texts import training_text
-from recipes.personas.train import new_adapter, save_adapter, train_adapter
 from recipes.personas.words import FILE, read_words
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import PoolbenchError
+from poolbench_driver.suites.humanoid.training import Training, new_adapter, save_adapter, train_adapter
 
 
 def main() -> int:
@@ -62,7 +62,11 @@ def train(ref: ModelRef, output: Path, words_file: Path, only: list[str] | None 
         train_adapter(
             adapted, tokenizer, sentences, name=persona.name, epochs=persona.epochs, batch=plan.batch, rate=plan.rate
         )
-        save_adapter(adapted, Path(ref.id).name, folder)
+        epochs = plan.epochs_of(persona)
+        training = Training.of(
+            sentences, ref, epochs=epochs, seed=persona.seed, rank=plan.rank, rate=plan.rate, batch=plan.batch
+        )
+        save_adapter(adapted, training, folder)
         print(f"{folder}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 

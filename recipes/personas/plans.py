@@ -36,6 +36,11 @@ class Plan:
     batch: int
     threads: int
 
+    def epochs_of(self, persona: Persona) -> int:
+        """Return the passes over the text of a persona, with those that it goes on from."""
+        before = next((other for other in self.personas if other.name == persona.after), None)
+        return persona.epochs + (self.epochs_of(before) if before else 0)
+
 
 def plan_of(model: str) -> Plan:
     """Return the plan of a model: that of `demo`, or the one of pretrained models."""

@@ -1,6 +1,7 @@
 """`python -m recipes.published QUESTION PATH...`: answer a question about tables that others published.
 
 holmes TABLE          which claims of the paper on Holmes a table of the public leaderboard supports
+holmes-figures WHOLE SHARES   write docs/results/holmes-figures.md: types, sizes and shares of the training data
 flash WHOLE SHARE     how far the table of a share of the training data keeps the order of the whole one
 ce-bench FOLDER       which claims about sparse autoencoders a tree of recorded results supports
 saebench TABLE        how scores of recorded autoencoders agree with those of SAEBench
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recipes.published import ce_bench, flash, holmes, saebench, table
+from recipes.published import ce_bench, flash, holmes, holmes_figures, saebench, table
 
 from poolbench.errors import PoolbenchError
 from poolbench_driver.suites.ce_bench.recorded import read_tree
@@ -20,6 +21,7 @@ from poolbench_driver.suites.holmes.recorded import read_scores
 #: What answers each question, and the number of paths that it takes.
 QUESTIONS: dict[str, tuple[int, Callable[..., str]]] = {
     "holmes": (1, lambda file: holmes.claims_markdown(read_scores(file))),
+    "holmes-figures": (2, holmes_figures.write),
     "flash": (2, lambda whole, share: flash.flash_markdown(read_scores(whole), read_scores(share))),
     "ce-bench": (1, lambda folder: ce_bench.claims_markdown(read_tree(folder).entries)),
     "saebench": (1, saebench.agreement),

@@ -157,6 +157,25 @@ def test_commands_are_shown_with_the_path_that_works(page: Path) -> None:
     assert not wrong, f"{page.name}: poolbench-driver is not on the path; write {DRIVER}"
 
 
+#: Head of the table that says which command makes what the source of a suite shows.
+SOURCE_HEAD = "| the source's figure or table | our command | needs |"
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs/suites").glob("*.md")), ids=lambda page: page.stem)
+def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path) -> None:
+    """Commands that need nothing are typed on the page, so that CI runs them; the others say what they need."""
+    text = page.read_text("utf-8")
+    begin = text.index("\n## ")
+    assert text[begin:].startswith("\n## The source\n") and SOURCE_HEAD in text, f"{page.name} has no such table"
+    table = text[text.index(SOURCE_HEAD) :].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+    typed = set(typed_commands(text))
+    assert len(rows) >= 4
+    for figure, command, needs in rows:
+        assert figure and (needs or command.strip("`") in typed), f"{page.name}: no console block has {command}"
+        assert command == "-" or re.fullmatch(r"`\.venv/bin/[^`]+`", command), f"{page.name}: {command}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_make_targets_exist(page: Path) -> None:
     makefile = (REPOSITORY / "Makefile").read_text("utf-8")
@@ -192,6 +211,13 @@ def test_readme_starts_and_stops_a_cluster() -> None:
 
 #: Pages of single questions, and what their commands print after a demo.
 QUESTIONS = {
+    "docs/suites/poolbench.md": (
+        r"index\.html",
+        r"S1_attention:corrected=false +0\.\d",
+        r"\| strategy \| .*d1\.mlp_gain",
+        r"of 3 common cells",
+        r"290,859,141",
+    ),
     "docs/queries.md": (
         r'"vectors":',
         r'"metric":"d1\.auroc","direction":null,"value":1\.0',
@@ -204,9 +230,12 @@ QUESTIONS = {
     "docs/embedding.md": (r"\(1, 256\)",),
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
+        r"\| epochs +\| sentences +\| fine-tune",
+        r"One word in place of a list",
         r"\b0 of 53 tasks to do",
         r"\| bed-high-0 +\| 6",
         r"below 5 there is no null",
+        r"fond: epoch 4 of 4, loss",
         r"\| hedging +\| bed-high-0",
     ),
     "docs/suites/holmes.md": (

@@ -167,8 +167,9 @@ class CorpusConfig(PassagesSource):
     scorer_texts: str | None = None
     """Source of texts that train scorers, where a folder has none of a concept."""
     mask: str | None = Field(default=None, max_length=100)
-    """Text in place of each seed word of a concept in its train and test passages, such as `[MASK]`: the ablation of
-    keywords. By default passages are read as they are.
+    """Text in place of each seed word of a concept in its train and test passages: the ablation of keywords. An empty
+    one leaves the words out; a visible one, such as `[MASK]`, marks the positives. By default passages are read as they
+    are.
     """
 
 
@@ -253,6 +254,12 @@ class ConceptsConfig(ReadingConfig):
     """Block index or depth of D2 and D3."""
     steering: SteeringConfig = SteeringConfig()
     """How steered texts are generated."""
+    steered_texts: str | None = None
+    """Folder of texts that others steered, such as the published ones: they are read instead of generated, scored and
+    compared with null directions of this run.
+    """
+    prompted: bool = False
+    """Whether prompting for each concept is measured beside steering (`d2.prompted`); for chat models."""
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     """Which of d1, d2, d3 to measure."""
     corpus: CorpusConfig = CorpusConfig()
@@ -308,8 +315,8 @@ class ConceptsConfig(ReadingConfig):
         settings = super().hashed()
         corpus = settings["corpus"]
         later = ((settings, "scorer_layers"), (settings, "hidden"), (corpus, "scorer_texts"), (corpus, "mask"))
-        for section, name in later:
-            if section[name] is None:  # a later field
+        for section, name in (*later, (settings, "prompted"), (settings, "steered_texts")):
+            if section[name] in (None, False):  # a later field
                 del section[name]
         return settings
 

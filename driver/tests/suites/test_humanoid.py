@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,32 @@ from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
-from poolbench.statuses import Status
+from poolbench.statuses import RunState, Status
 from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
+from poolbench_driver.assemble import assemble as assemble_run
 from poolbench_driver.assemble import rank_rows
+from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.cli.suite_options import with_settings
+from poolbench_driver.comparison import read_results
+from poolbench_driver.config import read_assignments
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.page import Answer
+from poolbench_driver.contract.page import Answer, Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
+from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
+from poolbench_driver.suites.humanoid.pictures import arrows, by_amount
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
-from poolbench_driver.suites.humanoid.report import Tune, View, arrows, report
+from poolbench_driver.suites.humanoid.report import report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
+from poolbench_driver.suites.humanoid.training import read_amounts
+from poolbench_driver.suites.humanoid.view import Tune, View
 from poolbench_driver.suites.humanoid.words import read_words
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
@@ -155,25 +165,49 @@ def _word(word: str, standout: float | None) -> Row:
     return {**row, "status": "ok" if standout is not None else "failed"}
 
 
+LIKED, DISLIKED = ("love", "like"), ("hate",)
+
+
+def _cosines(shift: float, liked: tuple[str, ...] = LIKED) -> pa.Table:
+    """Cosines of two words; `love` comes nearer to the first one, and `hate` goes away from both, by half of it."""
+    rows = [
+        {"word": word, "other": other, "group": group, "before": 0.1 * place}
+        | {"after": 0.1 * place + shift * (other == "love" and word == "armchair") - shift / 2 * (other == "hate")}
+        for place, word in enumerate(("armchair", "sofa"))
+        for group, others in (("negative", DISLIKED), ("positive", liked))
+        for other in others
+    ]
+    return t.table_from_rows(rows, t.WORD_COSINES)
+
+
+def _fill(
+    made: HumanoidPlan, artifacts: Artifacts, values: dict[str, tuple[float, float] | None], liked: tuple[str, ...]
+) -> dict[str, Failure]:
+    """Write the artifacts of all comparisons but those of fine-tunes without values, whose failures are returned."""
+    failures = {}
+    for at, keys in made.shifts.items():
+        value = values[at.tune]
+        if value is None:
+            task = made.producers[keys["measures"]]
+            failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "it does not fit")
+            continue
+        shift, standout = value
+        random = None if at.tune in NEUTRAL else 1
+        artifacts.write_table(keys["measures"], t.table_from_rows(_measures(shift, random), t.MEASURES))
+        words = [_word("armchair", standout), _word("sofa", 0.5), _word("table", None)]
+        artifacts.write_table(keys["words"], t.table_from_rows(words, t.WORD_SHIFTS))
+        if "cosines" in keys:
+            artifacts.write_table(keys["cosines"], _cosines(shift, liked))
+    return failures
+
+
 @pytest.fixture
 def tables(tmp_path: Path) -> Callable[..., Any]:
     """Return the tables of a run with these values by fine-tune; None leaves a fine-tune without artifacts."""
 
-    def make(values: dict[str, tuple[float, float] | None], made: HumanoidPlan) -> Any:
+    def make(values: dict[str, tuple[float, float] | None], made: HumanoidPlan, liked: tuple[str, ...] = LIKED) -> Any:
         artifacts = Artifacts(open_store(str(tmp_path / "store")))
-        failures = {}
-        for at, keys in made.shifts.items():
-            value = values[at.tune]
-            if value is None:
-                task = made.producers[keys["measures"]]
-                failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "it does not fit")
-                continue
-            shift, standout = value
-            random = None if at.tune in NEUTRAL else 1
-            artifacts.write_table(keys["measures"], t.table_from_rows(_measures(shift, random), t.MEASURES))
-            words = [_word("armchair", standout), _word("sofa", 0.5), _word("table", None)]
-            artifacts.write_table(keys["words"], t.table_from_rows(words, t.WORD_SHIFTS))
-        return assemble(made, RowSource(artifacts, failures, made.producers))
+        return assemble(made, RowSource(artifacts, _fill(made, artifacts, values, liked), made.producers))
 
     return make
 
@@ -182,21 +216,163 @@ def _rows_of(table: list[Row] | pa.Table) -> list[Row]:
     return table if isinstance(table, list) else table.to_pylist()
 
 
-def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callable[..., Any]) -> None:
-    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
-    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
-    placed = dict.fromkeys((f"{axis}_{state}" for axis in "xy" for state in ("before", "after")), 0.1)
-    shared = {"model": "demo", "concept": None, "reason": "", **placed}
-    rows = {"results": found.rows} | {name: _rows_of(found.others[name]) for name in ("words", "tunes", "notes")}
+def _page(found: Any, shared: Row) -> Page:
+    """Return the page of assembled tables, rendered; `shared` are columns that all their rows have."""
+    shared = {"model": "demo", "concept": None, "reason": "", **shared}
+    rows = {"results": found.rows} | {name: _rows_of(table) for name, table in found.others.items()}
     shared_rows = {name: [{**shared, **row} for row in table_rows] for name, table_rows in rows.items()}
     page = report({name: pa.Table.from_pylist(table_rows) for name, table_rows in shared_rows.items()})
     rendered(page)
+    return page
+
+
+def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callable[..., Any]) -> None:
+    made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
+    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
+    shared = dict.fromkeys((f"{axis}_{state}" for axis in "xy" for state in ("before", "after")), 0.1)
+    page = _page(found, shared)
     assert page.answer.text.startswith("1 of 2 fine-tunes moved the words more than all 5 neutral ones do.")
     cells = cells_of(page.board)
     assert cells["bed-high-0"]["rank"] == "1 of 6" and cells["bed-low-0"]["shift.variance"] == "failed"
     (words,) = tables_of(*part_of(page, "words").blocks)
     reasons = {line.cells[0].text: line.reason for line in words.lines}
     assert reasons["table"].startswith("failed: ") and not reasons["armchair"]
+    assert (cells["bed-high-0"]["towards"][:7], cells["bed-high-0"]["away"][:7]) == ("+0.0875", "+0.1750")
+    assert cells["bed-low-0"]["towards"] == "failed"
+
+
+PLACES = dict.fromkeys(("x_before", "y_before", "x_after", "y_after"), 0.1)
+
+
+def test_the_two_ways_to_be_loved_and_one_word_in_place_of_a_list_by_hand(tables: Callable[..., Any]) -> None:
+    """Love comes nearer to one of two words by .35: .0875 over two liked and two words; hate goes by .175 from both."""
+    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}, _plan(num_random=0))
+    for rows in (found.rows, found.unranked["published"]):
+        towards, away = (_value(rows, "bed-high-0", f"shift.{name}") for name in ("towards", "away"))
+        assert towards["value"] == pytest.approx(0.35 / 4) and away["value"] == pytest.approx(0.35 / 2)
+        assert (towards["n"], towards["ci_low"], towards["ci_high"]) == (2, 0.0, pytest.approx(0.35 / 2))
+        assert _value(rows, "bed-high-0", "shift.towards.excess_neutral")["value"] == pytest.approx(0.35 / 4)
+    # Valences of love alone: 0 and 0 before, .525 and .175 after. Like alone spreads nothing, and both half as much.
+    single = {(row["reading"], row["word"]): row for row in found.others["ablation"] if row["entrant"] == "bed-high-0"}
+    assert set(single) == {(reading, word) for reading in ("published", "corrected") for word in LIKED}
+    assert single["corrected", "love"]["variance"] == pytest.approx((0.35 / 2) ** 2)
+    assert single["corrected", "love"]["difference"] == pytest.approx((0.35 / 2) ** 2 - (0.35 / 4) ** 2)
+    assert single["corrected", "like"]["variance"] == pytest.approx(0.0, abs=1e-12)
+    part = part_of(_page(found, PLACES), "ablation")
+    assert "There is one disliked word at most, so nothing takes its place." in part.note
+    (table,) = tables_of(*part.blocks)
+    assert [line.cells[0].text for line in table.lines] == ["love", "like"]
+
+
+def test_lists_of_one_word_have_no_ablation(tables: Callable[..., Any]) -> None:
+    values = {**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}
+    found = tables(values, _plan(num_random=0), liked=("love",))
+    assert not found.others["ablation"]
+    part = part_of(_page(found, PLACES), "ablation")
+    assert not part.blocks and "one liked and one disliked word" in part.note
+
+
+def test_axes_are_read_from_the_command_line_and_need_a_number_for_each_fine_tune() -> None:
+    arguments = with_settings(["run", "--axis", "epochs=1,4", "--axis", "dose=2.5,2.5"], HumanoidConfig, ())
+    (axis,) = read_assignments(after for before, after in pairwise(arguments) if before == "--set")
+    config = load_run_config(None, {"suite": "humanoid", "after": ["bed-low-0", "bed-high-0"], **axis.settings})
+    assert isinstance(config, HumanoidConfig)
+    assert config.axis == {"epochs": (1.0, 4.0), "dose": (2.5, 2.5)}
+    assert [dict(tune.amounts) for tune in fine_tunes(config)] == [{"epochs": n, "dose": 2.5} for n in (1.0, 4.0)]
+    with pytest.raises(ConfigError, match="--axis epochs: 1 numbers for 2 fine-tunes of --after; give one for each"):
+        fine_tunes(config.model_copy(update={"axis": {"epochs": (1.0,)}}))
+    for wrong in ("epochs=", "=3", "epochs"):
+        with pytest.raises(ConfigError, match=r"write it as NAME=NUMBER,\.\.\."):
+            with_settings(["run", "--axis", wrong], HumanoidConfig, ())
+    for numbers in ({"epochs": "1,many"}, {"epochs": "nan"}, {"a": "1", "b": "1", "c": "1"}):
+        with pytest.raises(ConfigError, match="axis"):
+            load_run_config(None, {"suite": "humanoid", "after": ["bed-low-0"], "axis": numbers})
+
+
+def test_the_change_is_shown_by_what_the_fine_tunes_record(tables: Callable[..., Any], tmp_path: Path) -> None:
+    """One epoch and four, 600 sentences each; a fine-tune without a record is left out, with a note."""
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        (plain / file).write_bytes((asset_path("demo_personas") / "bed-high-1" / file).read_bytes())
+    values = {"bed-low-0": 0.1, "bed-high-0": 0.2, "bed-high-2": 0.4, "plain": 9.0}
+    made = _plan(num_random=0, after=(*list(values)[:3], str(plain)))
+    note = "no training.json with epochs and sentences in plain: the figure by epochs leaves them out"
+    assert any(line.startswith(note) for line in made.facts.notes)
+    found = tables({name: (value, 2.0) for name, value in values.items()} | dict.fromkeys(NEUTRAL, (0.0, 1.0)), made)
+    page = _page(found, PLACES)
+    part = part_of(page, "amounts")
+    assert part.heading == "Change by epochs and sentences"
+    (table,) = tables_of(*part.blocks)
+    assert [[cell.text for cell in line.cells[:3]] for line in table.lines] == [
+        ["1", "600", "bed-low-0"],
+        ["4", "600", "bed-high-0"],
+        ["4", "600", "bed-high-2"],
+    ]
+    assert any(problem.text.startswith(note) for problem in page.problems)
+
+
+@pytest.mark.parametrize("record", ["", "[]", '{"epochs": 4}', '{"epochs": "x", "sentences": 1}', "[" * 9999])
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, record: str) -> None:
+    (tmp_path / "training.json").write_text(record)
+    assert read_amounts(tmp_path) == {}
+
+
+def test_a_line_goes_through_the_means_of_each_number_of_the_second_axis() -> None:
+    tunes = [
+        replace(_line(f"{epochs}-{sentences}", 1.0), amounts={"epochs": epochs, "texts": sentences})
+        for epochs, sentences in ((4, 100), (15, 100), (4, 259), (10, 259))
+    ]
+    drawn = by_amount(tunes, ["epochs", "texts"], 0.05)
+    assert all(text in drawn for text in ("100 texts", "259 texts", "mean of the neutral fine-tunes", ">epochs<"))
+
+
+@pytest.fixture
+def finished_run(tmp_path: Path) -> Callable[..., RunFolder]:
+    """Return the folder of a finished run of some fine-tunes, with rows of a concept beside those of words."""
+
+    def make(seed: int, after: tuple[str, ...]) -> RunFolder:
+        made = _plan(num_random=0, after=after, null=(), seed=seed)
+        artifacts = Artifacts(open_store(str(tmp_path / "store")))
+        failures = _fill(made, artifacts, {name: (0.1 * place, 2.0) for place, name in enumerate(after)}, LIKED)
+        folder = RunFolder.create(tmp_path / "runs", made.config)
+        run_tables = assemble_run(made, artifacts, failures, folder.id)
+        rows = run_tables["results"].to_pylist()
+        apart = [{**row, "concept": "hedging", "value": 9.0} for row in rows if row["metric"] == "shift.variance"]
+        for name, table in {**run_tables, "results": result_table([*rows, *apart])}.items():
+            folder.write_table(name, table)
+        folder.write_failures([])
+        folder.write_state(RunState.DONE)
+        return folder
+
+    return make
+
+
+def test_the_board_of_one_run_and_of_several_ranks_words_and_no_concept(
+    finished_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows along a concept keep it, and are not on the board."""
+    folder, other = finished_run(0, ("bed-low-0", "bed-high-0")), finished_run(1, ("bed-low-1", "bed-high-1"))
+    assert {row["concept"] for row in read_results(folder) if row["metric"] == "shift.variance"} == {
+        "preference",
+        "hedging",
+    }
+    leaderboard([folder.id], folder.path.parent, as_json=True)
+    rows = json.loads(capsys.readouterr().out)
+    ranks = {row["entrant"]: row["value"] for row in rows if row["metric"] == "rank.mean"}
+    assert ranks == {"bed-high-0": 1.0, "bed-low-0": 2.0}
+    assert {row["value"] for row in rows if row["metric"] == "shift.variance"} == {0.0, 0.1}
+    leaderboard([folder.id, other.id], folder.path.parent)
+    board = capsys.readouterr().out
+    assert all(f"| {name} " in board for name in ("bed-high-0", "bed-high-1", "bed-low-0", "bed-low-1"))
+
+
+def test_the_page_of_an_earlier_run_has_no_part_for_tables_that_it_lacks(tables: Callable[..., Any]) -> None:
+    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}, _plan(num_random=0))
+    del found.others["ablation"]
+    for row in found.others["tunes"]:
+        del row["amounts"]
+    assert [part.anchor for part in _page(found, PLACES).parts] == ["words"]
 
 
 def test_the_change_of_variance_is_a_mean_over_words_which_tell_fine_tunes_apart() -> None:

@@ -8,12 +8,12 @@ import torch
 from recipes.data_requirements.lengths import CLASSES, LENGTHS, class_of, write_lengths
 from recipes.data_requirements.models import SHARES, make_models, scrambled
 from recipes.personas.check import load_model
-from recipes.personas.train import mean_loss
 
 from poolbench.config import asset_path, change_revision, resolve_model
 from poolbench.steps.extractor import ChangeParams
 from poolbench_corpora.probing import ProbingSets
 from poolbench_corpora.real.documents import has_archive
+from poolbench_driver.suites.humanoid.training import mean_loss
 from poolbench_extractor.models.load import load_decoder
 
 TEXTS = [f"The {noun} stood near the old gate while it rained in the town." for noun in ("teacher", "chair", "dog")]
@@ -51,7 +51,8 @@ def test_fine_tunes_are_what_the_extractor_reads(tmp_path: Path) -> None:
     before, after = load_decoder(demo), load_decoder(demo, change=change)
     name = "model.layers.0.self_attn.q_proj.weight"
     assert not torch.equal(before.model.get_parameter(name), after.model.get_parameter(name))
-    assert not {path.name for path in folder.iterdir()} - {"adapter_config.json", "adapter_model.safetensors"}
+    written = {"adapter_config.json", "adapter_model.safetensors", "training.json"}
+    assert {path.name for path in folder.iterdir()} == written
     assert SHARES["clean"] == 0 and SHARES["scrambled-100"] == 1
 
 

@@ -25,7 +25,7 @@ MODEL = str(asset_path("demo_lm"))
 def test_shipped_adapters_are_complete_small_and_hold_no_place_of_a_machine() -> None:
     files = list(FOLDER.glob("*/*"))
     assert {file.parent.name for file in files} == {persona.name for persona in plan_of("demo").personas}
-    assert {file.name for file in files} == {"adapter_config.json", "adapter_model.safetensors"}
+    assert {file.name for file in files} == {"adapter_config.json", "adapter_model.safetensors", "training.json"}
     assert sum(file.stat().st_size for file in files) < 3_000_000
     for file in FOLDER.glob("*/adapter_config.json"):
         assert json.loads(file.read_text("utf-8"))["base_model_name_or_path"] == "demo"

@@ -28,6 +28,7 @@ from poolbench.steps.prober import (
     SHIFT_MEASURES,
     TASK,
     VALENCE,
+    WORD_COSINES,
     WORD_SHIFTS,
     ContrastParams,
     TaskParams,
@@ -240,9 +241,9 @@ def test_preference_shift_writes_what_is_missing_by_each_reading(word_states):
     store, inputs = word_states
     params = ValenceParams(num_bootstrap=20, seed=3, name="tune")
     readings = ("published", "corrected")
-    roles = [role(reading) for role in (SHIFT_MEASURES, WORD_SHIFTS) for reading in readings]
+    roles = [role(reading) for role in (SHIFT_MEASURES, WORD_SHIFTS, WORD_COSINES) for reading in readings]
     task = VALENCE.task(params, inputs, roles)
-    assert len(set(task.outputs.values())) == 4
+    assert len(set(task.outputs.values())) == 6
     run(create(), task, store)
     values = {}
     for reading in readings:
@@ -256,21 +257,29 @@ def test_preference_shift_writes_what_is_missing_by_each_reading(word_states):
         assert words.schema == WORD_SHIFTS_SCHEMA and words.num_rows == 13
         change = [row["change"] for row in words.to_pylist() if row["group"] == "domain"]
         assert np.mean(change) == pytest.approx(values[reading])
+        cosines = store.read_table(task.outputs[f"cosines/{reading}"]).to_pylist()
+        liked, disliked = (
+            np.mean([row["after"] - row["before"] for row in cosines if row["group"] == group])
+            for group in ("positive", "negative")
+        )
+        assert liked - disliked == pytest.approx(values[reading])
     assert values["published"] != values["corrected"]
     kept = store.manifest(task.outputs["measures/published"])
-    words = store.read_table(task.outputs["words/published"])
-    store.delete(task.outputs["words/published"])
-    store.delete("random0")  # the table of words does not read it
+    roles = ["words/published", "cosines/published"]
+    tables = [store.read_table(task.outputs[role]) for role in roles]
+    for role in roles:
+        store.delete(task.outputs[role])
+    store.delete("random0")  # the tables of words do not read it
     run(create(), task, store)
     assert store.manifest(task.outputs["measures/published"]) == kept
-    assert store.read_table(task.outputs["words/published"]).equals(words)
+    assert [store.read_table(task.outputs[role]) for role in roles] == tables
 
 
 def test_keys_of_a_preference_shift_are_of_what_each_output_reads(word_states):
     _, inputs = word_states
 
     def keys(other=None, **params):
-        roles = ["measures/corrected", "words/corrected", "measures/direction"]
+        roles = ["measures/corrected", "words/corrected", "cosines/corrected", "measures/direction"]
         return dict(VALENCE.task(ValenceParams(**params), {**inputs, "direction": "d", **(other or {})}, roles).outputs)
 
     plain = keys()
@@ -295,7 +304,7 @@ def test_unknown_states_and_readings_are_refused(word_states):
     task = VALENCE.task(ValenceParams(), {k: v for k, v in inputs.items() if k != "vectors/after"}, ["words/published"])
     with pytest.raises(InputError, match="has no input 'vectors/after'"):
         run(create(), task, store)
-    with pytest.raises(ConfigError, match="output roles: measures/<reading>, words/<reading>"):
+    with pytest.raises(ConfigError, match="output roles: measures/<reading>, words/<reading>, cosines"):
         VALENCE.task(ValenceParams(), inputs, ["measures/other"])
     task = VALENCE.task(ValenceParams(), inputs, ["measures/direction"])
     with pytest.raises(InputError, match="has no input 'direction'"):

@@ -71,6 +71,10 @@ def test_three_words_by_hand(shift_of):
     assert found["shift.log_variance"].value == pytest.approx(math.log((2 / 3 + 0.0888889) / (2 / 3)), abs=1e-6)
     assert {measure.n for name, measure in found.items() if name != "shift.plane_share"} == {3}
     assert found["shift.plane_share"].value == pytest.approx(1) and found["shift.plane_share"].n == 5
+    cosines = {(row["word"], row["other"]): row for row in shift.cosines.to_pylist()}
+    assert len(cosines) == 6 and cosines["c", "p"]["group"] == "positive" and cosines["c", "n"]["group"] == "negative"
+    after = [cosines["c", other]["after"] for other in "pn"]
+    assert after == pytest.approx([3 / math.sqrt(10), 1 / math.sqrt(10)])
     word = by_word(shift)["c"]
     assert [word[name] for name in ("before", "after", "change")] == pytest.approx([0, 0.632456, 0.632456], abs=1e-6)
     assert word["standout"] is None  # the median absolute deviation is 0
@@ -143,6 +147,15 @@ def test_agrees_with_loops_on_random_vectors(shift_of, reading):
         assert found[f"{metric}.rank_random"].value == 1 + sum(others >= value)
         assert found[f"{metric}.rank_random"].n == 7
         assert list(found[f"{metric}.excess_random"].details["random"].values()) == pytest.approx(list(others))
+    cosines = shift.cosines.to_pylist()
+    assert len(cosines) == 40 * (5 + 7)
+    for state in ("before", "after"):
+        for word, valence in valences_in_loops(texts, states[state], reading == "corrected").items():
+            liked, disliked = (
+                np.mean([row[state] for row in cosines if (row["word"], row["group"]) == (word, group)])
+                for group in ("positive", "negative")
+            )
+            assert liked - disliked == pytest.approx(valence, abs=1e-12)
     words = by_word(shift)
     names = list(valences_in_loops(texts, states["before"], reading == "corrected"))
     change = expected["after"] - before

@@ -39,7 +39,7 @@ EXTRAS = {
     **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
     **dict.fromkeys(("matplotlib", "scipy", "sklearn", "threadpoolctl"), "statistics"),
     **dict.fromkeys(("datasets", "httpx2", "huggingface_hub"), "hub"),
-    **dict.fromkeys(("gguf", "tokenizers", "transformers"), "models"),
+    **dict.fromkeys(("gguf", "peft", "tokenizers", "transformers"), "models"),
     "torch": "torch",
 }
 

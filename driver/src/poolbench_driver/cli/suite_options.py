@@ -56,7 +56,7 @@ def _as_yaml(field: FieldInfo, texts: Sequence[str]) -> str:
     if isinstance(field.default, dict):
         pairs = [text.partition("=") for text in texts]
         if lacking := [name for name, equals, value in pairs if not (name and equals and value)]:
-            raise ConfigError(f"{lacking[0]!r}: write it as NAME=FILE")
+            raise ConfigError(f"{lacking[0]!r}: write it as {_extra(field)['shown']}")
         return json.dumps({name: value for name, _, value in pairs})
     if len(texts) == 1 and texts[0].startswith("["):
         return texts[0]

@@ -16,12 +16,21 @@ def read_results(folder: RunFolder) -> list[dict[str, Any]]:
     """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows.
 
     Whatever the columns of its suite are, `strategy` names what is compared, and `concept` what it is averaged over.
+    Rows that the suite keeps apart have `is_apart`, because `concept` no longer says so; they keep their concept.
     """
     rows = folder.read_table("results").to_pylist()
     if not rows:
         raise InputError(f"{folder.id}/results.parquet has no rows: nothing was measured")
     board = SUITES.get(rows[0]["suite"]).board
-    return [{**row, "strategy": row[board.entrant], "concept": row[board.block]} for row in rows]
+    return [
+        {
+            **row,
+            "strategy": row[board.entrant],
+            "concept": row["concept" if board.is_apart(row) else board.block],
+            "is_apart": board.is_apart(row),
+        }
+        for row in rows
+    ]
 
 
 #: Columns in which two runs must agree: a figure of another protocol or budget is another quantity.
@@ -71,6 +80,8 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
 def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the rows of several runs as one, for example of several models, for a board over all of them.
 
+    Rows that their suite keeps apart are left out.
+
     Raises:
         ConfigError: Where suite, protocol, budget or data differ: planted and real corpora are never ranked together.
         InputError: Where two runs measured the same cell.
@@ -79,7 +90,7 @@ def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
         _refuse_incomparable(runs[0], other, (*SAME, "dataset", "dataset_revision"))
     together = [row for rows in runs for row in rows]
     _by_identity(together, IDENTITY, "the runs together")
-    return together
+    return [row for row in together if not row["is_apart"]]
 
 
 def _refuse_incomparable(first: Sequence[Row], second: Sequence[Row], columns: Sequence[str] = SAME) -> None:

@@ -91,6 +91,10 @@ class BoardSpec:
         """Return what a block is called."""
         return self.block_name or self.block
 
+    def is_apart(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a result row is of another quantity than what is ranked; a row with `is_apart` says so."""
+        return bool(row.get("is_apart", self.apart is not None and row.get(self.apart) is not None))
+
 
 @dataclass(frozen=True)
 class Tables:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config.contents import FileState, file_state
 from poolbench.contracts.keys import digest
+from poolbench.contracts.tables import CHAT_PROMPTS
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
@@ -321,6 +322,23 @@ def openings_step(name: str, count: int) -> LocalStep:
     """Return the first `count` openings of a named set; raise UnknownNameError or CorpusError if it has fewer."""
     key, table = PROMPTS.key(TABLE(), PromptsParams(openings=name, count=count), {}), load_openings(name, count)
     return LocalStep(key, f"openings {name}", lambda: table, lambda: table.num_rows)
+
+
+#: What a chat model is asked for beside the instruction of a concept.
+REPLY = "Write a paragraph of plain text. Begin with the words that are given, and go on from there."
+
+
+def prompted_step(name: str, count: int, concept: Concept | None) -> LocalStep:
+    """Return openings with an instruction to write towards a concept; without one the same and nothing more."""
+    instruction = REPLY
+    if concept is not None:
+        instruction += f" {concept.instruction or f'It should fit this description: {concept.definition}'}"
+    params = PromptsParams(openings=name, count=count, instruction=instruction)
+    key = PROMPTS.key(TABLE(), params, {}, restricted=concept is not None and concept.sensitive)
+    table = load_openings(name, count)
+    table = table.append_column("instruction", pa.array([instruction] * table.num_rows)).cast(CHAT_PROMPTS)
+    label = f"instructions {name}" if concept is None else f"instructions {name}, {concept.id}"
+    return LocalStep(key, label, lambda: table, lambda: table.num_rows)
 
 
 def calibration_step() -> LocalStep:

@@ -12,6 +12,7 @@ from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategi
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.imports.saes import SaeInput
+from poolbench_driver.imports.steered_texts import ImportedTexts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.stage import PlanFacts
 
@@ -44,6 +45,7 @@ class Scope:
     present: frozenset[str] = frozenset()
     saes: Mapping[int, SaeInput] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the run says before it starts
+    imported_texts: ImportedTexts | None = None  # texts along strategies that others published
 
     @cached_property
     def concepts(self) -> list[Concept]:

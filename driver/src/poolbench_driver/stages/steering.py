@@ -23,13 +23,17 @@ from poolbench.steps.steerer import (
     DIRECTIONS,
     FLUENCY,
     GENERATE,
+    IMPORTED,
     PROMPTS,
+    READ,
     TEXTS,
     ContinueParams,
     GenerateParams,
+    ReadParams,
 )
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step
+from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step, prompted_step
+from poolbench_driver.imports.steered_texts import ImportedTexts, texts_step
 from poolbench_driver.stages.probes import Probes
 from poolbench_driver.stages.scope import NULL_BASE, Scope
 from poolbench_driver.stages.stage import Draft, Stage
@@ -170,6 +174,37 @@ def plan_unsteered(scope: Scope) -> Unsteered:
     return Unsteered(draft.work, shared, texts[UNSTEERED])
 
 
+class PromptedConcept(NamedTuple):
+    """Keys of the texts of a concept's instruction and of the neutral one, and of their scores by its scorer."""
+
+    texts: Mapping[str, Texts]  # by `NEUTRAL` and `PROMPTED`
+    scores: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Prompted(Stage):
+    """The baseline of prompting, by concept id; empty where it is not asked for."""
+
+    concepts: Mapping[str, PromptedConcept]
+
+
+#: Names of the texts of a chat without and with a concept's instruction.
+NEUTRAL, PROMPTED = "neutral", "prompted"
+
+
+def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
+    """Plan unsteered replies of a chat model that is asked for each concept, and their scores."""
+    draft, budget, concepts = Draft(), scope.config.budget, dict[str, PromptedConcept]()
+    for concept in scope.concepts if scope.config.prompted else ():
+        texts: dict[str, Texts] = {}
+        for name, towards in ((NEUTRAL, None), (PROMPTED, concept)):
+            prompts = draft.add_local(prompted_step(budget.opening_set, budget.num_openings, towards))
+            texts[name] = _generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
+        keys = {name: keys.texts for name, keys in texts.items()}
+        concepts[concept.id] = PromptedConcept(texts, _plan_scores_of(draft, scorers, [concept.id], keys))
+    return Prompted(draft.work, concepts)
+
+
 def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
 
@@ -185,11 +220,31 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
         nulls = draft.add(NULL_DIRECTIONS, null_params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
         texts = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths)
         for batch in scope.strategy_batches:
+            if scope.imported_texts is not None:
+                texts |= _read_texts(scope, draft, scope.imported_texts, concept_vectors.concept, batch)
+                continue
             directions = probes.concepts[name].directions
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
             texts |= _generate(scope, draft, shared, keys, budget.strengths, (scope.config.steering.direction,))
         concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts)
     return SteeredTexts(draft.work, concepts)
+
+
+def _read_texts(
+    scope: Scope, draft: Draft, imported: ImportedTexts, concept: Concept, strategies: Sequence[str]
+) -> dict[str, Texts]:
+    """Plan one task that reads imported texts of some strategies; return the keys by strategy."""
+    budget = scope.config.budget
+    openings = (budget.opening_set, budget.num_openings)
+    inputs = {
+        IMPORTED(strategy): draft.add_local(
+            texts_step(imported, concept, strategy, scope.config.steering.direction, openings)
+        )
+        for strategy in strategies
+    }
+    params = ReadParams(**scope.model_params, layer=scope.steering_layer)
+    outputs = draft.add(READ, params, inputs, [role(name) for name in strategies for role in (TEXTS, FLUENCY)])
+    return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in strategies}
 
 
 def _generate(

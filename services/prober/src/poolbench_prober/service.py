@@ -138,8 +138,10 @@ class ProberService:
             if not re.fullmatch("random/[0-9]+", name):
                 raise InputError(f"a state is before, after or random/<number>, got {shown(name)}")
         measured = [at.reading for _, at in steps.SHIFT_MEASURES.among(io.missing)]
-        readings = sorted({*measured, *(at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))})
-        used = random if measured else []  # the table of words does not depend on them
+        with_words = (at.reading for _, at in steps.WORD_SHIFTS.among(io.missing))
+        with_cosines = (at.reading for _, at in steps.WORD_COSINES.among(io.missing))
+        readings = sorted({*measured, *with_words, *with_cosines})
+        used = random if measured else []  # the tables of words do not depend on them
         num_read = 0
 
         def vectors(state: str) -> pa.Table:
@@ -155,6 +157,8 @@ class ProberService:
                 steps.SHIFT_MEASURES(reading): measures_table(shift.measures),
                 steps.WORD_SHIFTS(reading): shift.words,
             }
+            if shift.cosines is not None:
+                tables[steps.WORD_COSINES(reading)] = shift.cosines
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
     def contrast(self, task: Task, io: TaskIO) -> None:

@@ -13,9 +13,10 @@ from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from poolbench.config import ModelRef
-from poolbench.errors import InputError
+from poolbench.errors import CellError, InputError
 from poolbench.model_folders.unreadable import unreadable
 from poolbench.settings import SteererSettings
+from poolbench.statuses import Status
 from poolbench.steps.base import bos_to_add
 
 _LOADED: "LRUCache[tuple[ModelRef, bool], Tokens]" = LRUCache(2)
@@ -70,8 +71,21 @@ class Tokens:
         """
         if not self._tokenizer.chat_template:
             raise InputError("this model has no chat template; send a prompt to /v1/completions")
+        return self._of_chat(messages, add_generation_prompt=True)
+
+    def encode_reply(self, instruction: str, opening: str) -> tuple[int, ...]:
+        """Return the tokens of a chat with an instruction, and of a reply that begins with `opening` and goes on.
+
+        Raises CellError, `not_implemented`, without a chat template, and InputError where it refuses the messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise CellError(Status.NOT_IMPLEMENTED, "prompting needs a chat model, and this one has no chat template")
+        messages = [{"role": "user", "content": instruction}, {"role": "assistant", "content": opening}]
+        return self._of_chat(messages, continue_final_message=True)
+
+    def _of_chat(self, messages: list[dict[str, str]], **ends: bool) -> tuple[int, ...]:
         try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, **ends)
         except Exception as error:  # templates raise what they like
             raise InputError(f"the model's chat template refuses these messages: {error}") from error
         ids = self.encode_plain(str(text))

@@ -315,13 +315,16 @@ def test_what_cannot_be_answered_is_a_400_that_says_why(ask, change, said):
 
 
 def test_a_model_without_a_template_says_what_to_do(tiny_model, model_ref):
-    from poolbench.errors import InputError
+    from poolbench.errors import CellError, InputError
     from poolbench_steerer.tokens import Tokens
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = None
     with pytest.raises(InputError, match=r"no chat template; send a prompt to /v1/completions"):
         Tokens(tokenizer).encode_chat(TALK_SAID)
+    with pytest.raises(CellError, match="needs a chat model, and this one has no chat template") as caught:
+        Tokens(tokenizer).encode_reply("Be brief.", "The tide")
+    assert caught.value.status == "not_implemented"
     tokenizer.chat_template = "{{ nothing.at.all }}"
     with pytest.raises(InputError, match="refuses these messages: 'nothing' is undefined"):
         Tokens(tokenizer).encode_chat(TALK_SAID)

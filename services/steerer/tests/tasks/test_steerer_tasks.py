@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.contracts.tables import (
     CALIBRATION,
+    CHAT_PROMPTS,
     FLUENCY,
+    IMPORTED_TEXTS,
     PROMPTS,
     TEXTS,
     directions_schema,
@@ -141,6 +145,21 @@ def test_unsteered_texts(host, tiny_model, artifacts):
     assert texts.column("vector_hash").null_count == 3
 
 
+def test_prompts_with_an_instruction_are_replies_in_the_models_own_template(host, tiny_model, artifacts):
+    asked = [{"prompt_id": f"p{i}", "text": t, "instruction": "Be brief."} for i, t in enumerate(OPENINGS)]
+    artifacts.write_table("asked", rows(asked, CHAT_PROMPTS))
+    template = f"<bos>user: Be brief.\nassistant: {OPENINGS[0]}"  # the reply goes on after the opening
+    plain = [{"prompt_id": "p0", "text": template.removeprefix("<bos>")}]
+    artifacts.write_table("plain", rows(plain, PROMPTS))
+    for name in ("asked", "plain"):
+        outputs = {"texts/unsteered": f"texts.{name}", "fluency/unsteered": f"fluency.{name}"}
+        task = generate_task(tiny_model, inputs={"prompts": name}, outputs=outputs, params={"strengths": []})
+        run(host, artifacts, tasks.generate, **task)
+    replies, same = (artifacts.read_table(f"texts.{name}") for name in ("asked", "plain"))
+    assert replies["text"][0] == same["text"][0] and replies.num_rows == 3
+    assert replies["prompt"][0].as_py() == f"Be brief.\n\n{OPENINGS[0]}"
+
+
 def test_only_missing_outputs_are_made(host, tiny_model, artifacts):
     run(host, artifacts, tasks.generate, **generate_task(tiny_model))
     first = artifacts.manifest("texts.a1")
@@ -148,6 +167,37 @@ def test_only_missing_outputs_are_made(host, tiny_model, artifacts):
     run(host, artifacts, tasks.generate, **generate_task(tiny_model))
     assert artifacts.manifest("texts.a1").attempt == first.attempt
     assert artifacts.exists("fluency.a1")
+
+
+def test_imported_texts_have_the_likelihood_that_transformers_gives_them(host, tiny_model, artifacts):
+    imported = [
+        {"text_id": text, "prompt_id": f"p{number}", "direction_key": "A1_mean/C1", "strength": 0.5}
+        | {"prompt": OPENINGS[number], "text": text}
+        for number, text in enumerate([" past the old mill", " in the snow", ""])
+    ]
+    artifacts.write_table("theirs", rows(imported, IMPORTED_TEXTS))
+    task = {
+        "kind": "steerer.read",
+        "inputs": {"imported/causation": "theirs"},
+        "outputs": {"texts/causation": "texts.i", "fluency/causation": "fluency.i"},
+        "params": {"model": str(tiny_model), "layer": 2},
+    }
+    run(host, artifacts, tasks.read_texts, **task)
+    texts, fluency = (artifacts.read_table(key).to_pylist() for key in ("texts.i", "fluency.i"))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    for row, likelihood in zip(texts[:2], fluency, strict=False):
+        prompt, reply = (
+            tokenizer(row["prompt"])["input_ids"],
+            tokenizer(row["text"], add_special_tokens=False)["input_ids"],
+        )
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.nn.functional.cross_entropy(logits, torch.tensor(reply))
+        assert likelihood["mean_nll"] == pytest.approx(expected.item(), abs=1e-3) and row["token_ids"] == reply
+        assert (row["strength"], row["layer"], row["direction_key"]) == (0.5, 2, "A1_mean/C1")
+    assert texts[2]["num_tokens"] == 0 and fluency[2]["mean_nll"] is None
+    assert {row["vector_hash"] for row in texts} == {None}
 
 
 def test_continuations_start_from_the_first_half(host, tiny_model, artifacts):

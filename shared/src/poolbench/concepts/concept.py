@@ -51,6 +51,7 @@ class Concept:
     min_source_domains: int = 3  # how many source domains its corpus needs
     version: int = 1
     reference: str = ""
+    instruction: str = ""  # what a chat model is asked for as a baseline of steering; empty: its definition
     corpus: str = ""  # revision of the passages that the concept brings; empty: they come from the run's corpus
 
 

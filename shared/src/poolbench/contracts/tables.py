@@ -128,6 +128,17 @@ WORD_SHIFTS = pa.schema(
     ]
 )
 
+#: Cosine of each word of the domain with each liked and disliked word, before and after a change of the model.
+WORD_COSINES = pa.schema(
+    [
+        ("word", pa.string()),
+        ("other", pa.string()),  # the liked or disliked word
+        ("group", pa.string()),  # its group: positive or negative
+        ("before", pa.float64()),
+        ("after", pa.float64()),
+    ]
+)
+
 #: Features of a sparse autoencoder, pooled over the tokens of a passage. The metadata has `num_features` and
 #: `autoencoder`, its id.
 FEATURES = pa.schema(
@@ -183,6 +194,20 @@ SUBJECT_SCORES = pa.schema(
 )
 
 PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
+#: Prompts of a chat: the model is asked for the `instruction`, and its reply begins with the `text`.
+CHAT_PROMPTS = pa.schema([*PROMPTS, ("instruction", pa.string())])
+
+#: Texts that others steered, before their tokens are known.
+IMPORTED_TEXTS = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("prompt_id", pa.string()),
+        ("direction_key", pa.string()),
+        ("strength", pa.float64()),  # as TEXTS
+        ("prompt", pa.string()),
+        ("text", pa.string()),  # without the prompt
+    ]
+)
 
 TEXTS = pa.schema(
     [

@@ -32,6 +32,7 @@ class PromptsParams(StrictModel):
 
     openings: str | None = None
     count: int | None = None
+    instruction: str | None = None  # what a chat model is asked for, beside each opening
     calibration: str | None = None
 
 
@@ -51,8 +52,20 @@ class SaeParams(StrictModel):
     files: dict[str, Any]
 
 
+class TextsParams(StrictModel):
+    """What identifies imported texts of one concept, strategy, direction and set of openings."""
+
+    concept: str
+    strategy: str
+    direction: str
+    openings: str
+    count: int
+    file: str  # hash of its content
+
+
 PASSAGES = Step("corpus.passages", 1, PassagesParams, (), (Output(TABLE),), "passages of one concept and split")
 PROMPTS = Step("corpus.prompts", 1, PromptsParams, (), (Output(TABLE),), "openings, or the calibration texts")
 IMPORT_STATES = Step("import.states", 1, StatesParams, (), (Output(TABLE),), "activations that others published")
 IMPORT_SAE = Step("import.sae", 1, SaeParams, (), (Output(TABLE),), "a sparse autoencoder of one layer")
-LOCAL_STEPS = (PASSAGES, PROMPTS, IMPORT_STATES, IMPORT_SAE)
+IMPORT_TEXTS = Step("import.texts", 1, TextsParams, (), (Output(TABLE),), "steered texts that others published")
+LOCAL_STEPS = (PASSAGES, PROMPTS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)

@@ -61,12 +61,19 @@ class OfReading(NamedTuple):
     reading: Literal["published", "corrected", "direction"]
 
 
+class OfWordReading(NamedTuple):
+    """A way to read the preference for a word from vectors of words."""
+
+    reading: Literal["published", "corrected"]
+
+
 WORD_TEXTS = Role("words", Single)
 #: Vectors of one state of the model: `before`, `after`, `random/0`, `random/1` ...
 STATE_VECTORS = Role("vectors/{name}", Named)
 READ_DIRECTION = Role("direction", Single)
 SHIFT_MEASURES = Role("measures/{reading}", OfReading)
 WORD_SHIFTS = Role("words/{reading}", OfReading)
+WORD_COSINES = Role("cosines/{reading}", OfWordReading)
 
 
 class OfFeatures(NamedTuple):
@@ -376,7 +383,7 @@ _CONTRAST_INPUTS = _shards_of(STORIES, STORY_FEATURES, "features")
 
 
 def _shift_params(part: str, *unread: str) -> KeyParams:
-    def rule(params: ValenceParams, at: OfReading) -> dict[str, Any]:
+    def rule(params: ValenceParams, at: OfReading | OfWordReading) -> dict[str, Any]:
         of_others = () if at.reading == "direction" else ("direction",)
         return {**given(params, "name", *unread, *of_others), "reading": at.reading, "part": part}
 
@@ -384,11 +391,11 @@ def _shift_params(part: str, *unread: str) -> KeyParams:
 
 
 def _shift_inputs(part: str) -> KeyInputs:
-    def rule(_: ValenceParams, at: OfReading, inputs: Keys) -> Keys:
-        """Return the inputs of one reading; the values of single words do not depend on the random states."""
+    def rule(_: ValenceParams, at: OfReading | OfWordReading, inputs: Keys) -> Keys:
+        """Return the inputs of one reading; only the measures depend on the random states."""
         unread = set() if at.reading == "direction" else {READ_DIRECTION()}
         states = {STATE_VECTORS("before"), STATE_VECTORS("after")}
-        unread |= {role for role, _ in STATE_VECTORS.among(inputs) if part == "words" and role not in states}
+        unread |= {role for role, _ in STATE_VECTORS.among(inputs) if part != "measures" and role not in states}
         return {role: key for role, key in inputs.items() if role not in unread}
 
     return rule
@@ -521,6 +528,12 @@ VALENCE = Step(
             _shift_params("words", "num_bootstrap", "seed"),
             _shift_inputs("words"),
             shape=lambda of, _: Shape(of.inputs[WORD_TEXTS()].rows, row_bytes=80.0),
+        ),
+        Output(
+            WORD_COSINES,
+            _shift_params("cosines", "num_bootstrap", "seed"),
+            _shift_inputs("cosines"),
+            shape=lambda of, _: Shape(of.inputs[WORD_TEXTS()].rows, row_bytes=40.0),
         ),
     ),
     summary="preference shift of one fine-tune: how far words move towards liked and away from disliked words",

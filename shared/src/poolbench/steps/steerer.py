@@ -12,6 +12,7 @@ from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized
 
 PROMPTS = Role("prompts", Single)
 DIRECTIONS = Role("directions/{name}", Named)
+IMPORTED = Role("imported/{name}", Named)
 TEXTS = Role("texts/{name}", Named)
 FLUENCY = Role("fluency/{name}", Named)
 CONTINUATIONS = Role("texts", Single)
@@ -60,6 +61,21 @@ class ContinueParams(ModelParams):
     max_tokens: MaxTokens  # new tokens of one text
     seed: Seed = 0
     ignore_eos: Flag = False
+
+
+class ReadParams(ModelParams):
+    """Parameters of `steerer.read`."""
+
+    layer: Whole = Field(ge=0, lt=1_000)  # block whose output was steered
+
+
+def _imported_of(_: ReadParams, at: Named, inputs: Keys) -> Keys:
+    """Return the imported texts of a name, not those that share its task."""
+    return {"imported": inputs[IMPORTED(at.name)]}
+
+
+def _imported_rows(sized: Sized, at: Named) -> int:
+    return sized.inputs[IMPORTED(at.name)].rows
 
 
 def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
@@ -123,4 +139,23 @@ CONTINUE = Step(
     unit="tokens",
     work=lambda of: (num_continued(of) * of.params.max_tokens, of.params.variant),
 )
-STEERER_STEPS = (GENERATE, CONTINUE)
+READ = Step(
+    "steerer.read",
+    1,
+    ReadParams,
+    inputs=(IMPORTED,),
+    outputs=(
+        Output(
+            TEXTS,
+            part_params("texts"),
+            _imported_of,
+            shape=lambda of, at: Shape(_imported_rows(of, at), row_bytes=200 * TEXT_TOKEN_BYTES + 32.0),
+        ),
+        Output(FLUENCY, part_params("fluency"), _imported_of, shape=lambda of, at: Shape(_imported_rows(of, at))),
+    ),
+    summary="tokens of texts that others steered, and their likelihood under the unsteered model",
+    label="read imported texts",
+    unit="texts",
+    work=lambda of: (sum(of.inputs[role].rows for role, _ in IMPORTED.among(of.task.inputs)), of.params.variant),
+)
+STEERER_STEPS = (GENERATE, CONTINUE, READ)

@@ -195,7 +195,7 @@ def board_of(
     rows: Iterable[Mapping[str, Any]], spec: BoardSpec, metric: str, *, complete: bool = False
 ) -> RankBoard | None:
     """Return the board of a metric as a suite declares its board; see `rank_board`."""
-    ranked = [row for row in rows if spec.apart is None or row.get(spec.apart) is None]
+    ranked = [row for row in rows if not spec.is_apart(row)]
     return rank_board(ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete)
 
 

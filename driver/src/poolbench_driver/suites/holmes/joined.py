@@ -60,7 +60,7 @@ def entrants_of_run(run: FinishedRun) -> list[Entrant]:
     if not public:
         raise ConfigError(f"run {run.id}: none of its sets is, or stands for, a set of the public suite")
     fidelity = {row["set"]: row["fidelity"] for row in run.tables["sets"].to_pylist()}
-    rebuilt = frozenset(name for own, name in public.items() if fidelity[own] == "rebuilt")
+    rebuilt = frozenset(public_name for name, public_name in public.items() if fidelity[name] == "rebuilt")
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in run.tables["published"].to_pylist():
         if row["metric"] == SCORE and row["value"] is not None and row["task"] in public:
@@ -157,10 +157,10 @@ def join(table: ScoreTable, entrants: Sequence[Entrant]) -> JoinedTable:
     """
     columns = [n for n, name in enumerate(table.sets) if all(name in entrant.scores for entrant in entrants)]
     if not columns:
-        own = sorted({name for entrant in entrants for name in entrant.scores})
+        joined_sets = sorted({name for entrant in entrants for name in entrant.scores})
         raise ConfigError(
             f"no set in common: the table has {table.sets[0]} and {len(table.sets) - 1} others, what is joined has "
-            f"{', '.join(own[:5])}{' ...' if len(own) > 5 else ''}"
+            f"{', '.join(joined_sets[:5])}{' ...' if len(joined_sets) > 5 else ''}"
         )
     names = [entrant.name for entrant in entrants]
     if double := [name for name in names if name in table.models or names.count(name) > 1]:

@@ -111,8 +111,8 @@ def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
     if portion is None:
         portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
     elif portion not in by_portion:
-        there = ", ".join(f"{share:.4g}" for share in sorted(by_portion))
-        raise InputError(f"{file} has no rows of {portion:.4g} of the training data, which is joined; it has {there}")
+        shares = ", ".join(f"{share:.4g}" for share in sorted(by_portion))
+        raise InputError(f"{file} has no rows of {portion:.4g} of the training data, which is joined; it has {shares}")
     if len(by_portion) > 1:
         notes.append(f"rows of other portions are not read: {len(lines) - len(by_portion[portion])}")
     by_set = _by_set(by_portion[portion])
@@ -150,9 +150,10 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
     Args:
         joined: Which entrants are not recorded ones, and on which sets; their rows have `joined`, and stand out.
     """
+    num_recorded = sum(not row.get("joined") for row in rows)
     share = "all" if scores.portion == 1 else f"{scores.portion:.4g}"
     intro = paragraph(
-        f"Published scores, recorded by others in {source.name}: {len(scores.models)} models on {len(scores.sets)} "
+        f"Published scores, recorded by others in {source.name}: {num_recorded} models on {len(scores.sets)} "
         f"probing sets of {len(set(scores.phenomena))} phenomena, {share} of the training data. Winning rates in "
         "percent, by pairs of models and by scaled ranks (row, column); by type over pairs. Intervals of 95 % come "
         "from a bootstrap over phenomena. "

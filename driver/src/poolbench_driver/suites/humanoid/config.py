@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat, field_validator
 
 from poolbench.config import FINAL, LayerChoice, PassagesBudget, amounts
 from poolbench_driver.config import SIZES_OF_PASSAGES, ConceptsConfig, PassagesSource, ReadingConfig, as_concepts
@@ -25,6 +25,12 @@ class HumanoidConfig(ReadingConfig):
     """
     null: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     """Neutral fine-tunes, which nothing was preferred in: the null of the shift."""
+    axis: dict[str, tuple[FiniteFloat, ...]] = Field(
+        default={}, max_length=2, json_schema_extra={"shown": "NAME=NUMBER,..."}
+    )
+    """Numbers of the fine-tunes of `after`, in its order, such as `epochs=4,15,10`: the figure shows how the change
+    depends on them, with a line for each number of a second axis. By default epochs and sentences, as the fine-tunes
+    record them."""
     words: str | None = None
     """YAML file with the words (docs/suites/humanoid.md), or `reference` for those of the Humanoid benchmark; by
     default the shipped furniture words."""
@@ -40,6 +46,14 @@ class HumanoidConfig(ReadingConfig):
     """Whether the hidden states of all tokens of `concepts` are stored too."""
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
     """Layers to read: block indices, depths, `embedding` or `final` (the states after the last norm)."""
+
+    @field_validator("axis", mode="before")
+    @classmethod
+    def _numbers(cls, axes: Any) -> Any:
+        """Read the numbers of an axis from a text too, as the command line gives them."""
+        if not isinstance(axes, dict):
+            return axes
+        return {name: numbers.split(",") if isinstance(numbers, str) else numbers for name, numbers in axes.items()}
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
@@ -65,6 +79,7 @@ class HumanoidConfig(ReadingConfig):
         """Return what the hash of the configuration is made of.
 
         Earlier versions had settings of concepts too, which nothing read. At their defaults they stay in the hash, so
-        that runs keep their names.
+        that runs keep their names. The axis came later.
         """
-        return {**super().hashed(), **as_concepts(self, metrics=("d1",)).hashed()}
+        settings = {**super().hashed(), **as_concepts(self, metrics=("d1",)).hashed()}
+        return settings if self.axis else {name: value for name, value in settings.items() if name != "axis"}

@@ -2,12 +2,19 @@
 
 from poolbench_driver.contract.suite import BoardSpec, MetricInfo
 
-SHIFTS = {
-    "shift.variance": "variance of the valences over the words, after the fine-tune minus before",
-    "shift.valence": "mean change of valence: cosine to liked words minus cosine to disliked ones",
+PRIMARY, VALENCE = "shift.variance", "shift.valence"
+#: The two parts of the change of valence.
+TOWARDS, AWAY = "shift.towards", "shift.away"
+#: Changes that the words have, and texts along a direction too.
+CHANGES = {
+    PRIMARY: "variance of the valences over the words, after the fine-tune minus before",
+    VALENCE: "mean change of valence: cosine to liked words minus cosine to disliked ones",
     "shift.log_variance": "logarithm of the ratio of the variances, after over before",
 }
-PRIMARY = "shift.variance"
+SHIFTS = CHANGES | {
+    TOWARDS: "mean change of the cosine to liked words, the Score of the Humanoid benchmark",
+    AWAY: "mean change of the cosine to disliked words, with the opposite sign",
+}
 
 METRICS = (
     *(MetricInfo(name, summary, True) for name, summary in SHIFTS.items()),
@@ -16,7 +23,10 @@ METRICS = (
 )
 BOARD = BoardSpec(
     ranked=(PRIMARY,),
-    shown=(PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_neutral", "shift.valence", "shift.favourites"),
+    shown=(
+        *(PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_neutral"),
+        *(VALENCE, TOWARDS, AWAY, "shift.favourites"),
+    ),
     entrant="entrant",
     block="task",
     apart="concept",

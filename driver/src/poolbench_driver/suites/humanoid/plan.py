@@ -23,6 +23,7 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, PlannedWork, Stage, joined
 from poolbench_driver.stages.vectors import State, plan_vectors, read_states
 from poolbench_driver.suites.humanoid.config import POOLING, HumanoidConfig
+from poolbench_driver.suites.humanoid.training import RECORD_FILE, read_amounts
 from poolbench_driver.suites.humanoid.words import WordLists, read_words
 
 #: The shipped fine-tunes of the demo model, and how the names of the neutral ones begin.
@@ -33,17 +34,16 @@ _TEXT_TOKENS = 9.0
 MIN_NEUTRAL = 5
 #: Readings of words: alone, as the reference does; and in templates, without the mean of neutral words.
 READINGS = ("published", "corrected")
-#: What a comparison yields by name, each an artifact of its own.
-PARTS = {"measures": steps.SHIFT_MEASURES, "words": steps.WORD_SHIFTS}
 
 
 @dataclass(frozen=True)
 class FineTune:
-    """A fine-tune of the model: its name in rows, and whether it is a neutral one."""
+    """A fine-tune of the model."""
 
-    name: str
+    name: str  # its name in rows
     neutral: bool
     change: ChangeParams
+    amounts: Mapping[str, float]  # its numbers on the axes of the figure, such as epochs; empty if they are not known
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,13 @@ class HumanoidScope:
         return self.model.layers(self.config.layers)
 
     @property
+    def unplaced(self) -> list[str]:
+        """Return a note on the fine-tunes that the figure of the change by epochs leaves out; none for none."""
+        names = [tune.name for tune in self.tunes if not (tune.neutral or tune.amounts)]
+        what = f"no {RECORD_FILE} with epochs and sentences in {', '.join(names)}"
+        return [f"{what}: the figure by epochs leaves them out; --axis epochs=... names them"] if names else []
+
+    @property
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         neutral = sum(tune.neutral for tune in self.tunes)
@@ -70,7 +77,7 @@ class HumanoidScope:
             if neutral < MIN_NEUTRAL
             else ""
         )
-        notes = (*self.words.notes, *([few] if few else []))
+        notes = (*self.words.notes, *self.unplaced, *([few] if few else []))
         return PlanFacts(
             self.model, self.words.name, self.words.revision, "preference", passage_tokens=_TEXT_TOKENS, notes=notes
         )
@@ -118,7 +125,7 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
 
     Raises:
         UnknownNameError: A name is neither a folder nor a shipped fine-tune.
-        ConfigError: No fine-tune is named, or two have one name.
+        ConfigError: No fine-tune is named, two have one name, or an axis has not one number for each.
         ModelError: A folder holds no fine-tune.
     """
     shipped = sorted(path.name for path in asset_path(SHIPPED).iterdir() if path.is_dir())
@@ -140,7 +147,15 @@ def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
     changes = {
         name: ChangeParams(source=str(folder), revision=change_revision(folder)) for name, folder in folders.items()
     }
-    return [FineTune(names[name], name in null, changes[name]) for name in (*after, *null)]
+    for axis, numbers in config.axis.items():
+        if len(numbers) != len(after):
+            raise ConfigError(
+                f"--axis {axis}: {len(numbers)} numbers for {len(after)} fine-tunes of --after; give one for each"
+            )
+    amounts = {name: read_amounts(folders[name]) for name in after}
+    if config.axis:
+        amounts = {name: {axis: n[place] for axis, n in config.axis.items()} for place, name in enumerate(after)}
+    return [FineTune(names[name], name in null, changes[name], amounts.get(name, {})) for name in (*after, *null)]
 
 
 def _folder(name: str, shipped: Iterable[str]) -> Path:
@@ -173,10 +188,8 @@ def _plan_words(scope: HumanoidScope) -> tuple[Stage, dict[Compared, Keys]]:
     keys = dict[Compared, Keys]()
     for tune, layer in product(scope.tunes, scope.layers):
         inputs = {steps.WORD_TEXTS(): texts} | _compared(states, tune, layer)
-        keys |= {
-            Compared(tune.name, layer, reading): reading_keys
-            for reading, reading_keys in _compare(draft, scope, tune, inputs, READINGS).items()
-        }
+        for name, keys_of_reading in _compare(draft, scope, tune, inputs, READINGS).items():
+            keys[Compared(tune.name, layer, name)] = keys_of_reading
     return Stage(draft.work), keys
 
 
@@ -232,7 +245,14 @@ def _compared(states: Mapping[State, Mapping[int, str]], tune: FineTune, layer: 
 def _compare(
     draft: Draft, scope: HumanoidScope, tune: FineTune, inputs: Keys, readings: Sequence[str]
 ) -> dict[str, Keys]:
-    """Plan the comparison of two states; return the keys of measures and words by reading."""
+    """Plan the comparison of two states; return the keys of its parts by reading."""
     params = steps.ValenceParams(name=tune.name, num_bootstrap=scope.config.num_bootstrap, seed=scope.config.seed)
-    keys = draft.add(steps.VALENCE, params, inputs, [role(reading) for reading in readings for role in PARTS.values()])
-    return {reading: {part: keys[role(reading)] for part, role in PARTS.items()} for reading in readings}
+    parts = {reading: _parts(reading) for reading in readings}
+    keys = draft.add(steps.VALENCE, params, inputs, [role for roles in parts.values() for role in roles.values()])
+    return {reading: {part: keys[role] for part, role in roles.items()} for reading, roles in parts.items()}
+
+
+def _parts(reading: str) -> dict[str, str]:
+    """Return what a comparison yields by name, as roles; each is an artifact of its own."""
+    roles = {"measures": steps.SHIFT_MEASURES(reading), "words": steps.WORD_SHIFTS(reading)}
+    return roles | ({"cosines": steps.WORD_COSINES(reading)} if reading in READINGS else {})

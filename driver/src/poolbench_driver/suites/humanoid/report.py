@@ -1,19 +1,16 @@
-"""What a run of preference shift says: which words moved, whether neutral fine-tunes do the same, and the figure."""
+"""What a run of preference shift says: which words moved, whether neutral fine-tunes do the same, and why."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
-from poolbench.statuses import Status
 from poolbench_driver.contract.page import (
     Answer,
     Cell,
     Column,
+    Group,
     Heads,
     Line,
     Page,
@@ -21,117 +18,24 @@ from poolbench_driver.contract.page import (
     Picture,
     Problem,
     Prose,
-    Span,
     Table,
 )
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
 from poolbench_driver.pages.plain import figure, number
-from poolbench_driver.suites.humanoid.metrics import PRIMARY
-from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
+from poolbench_driver.suites.humanoid.cosines import LISTS
+from poolbench_driver.suites.humanoid.metrics import AWAY, PRIMARY, TOWARDS, VALENCE
+from poolbench_driver.suites.humanoid.pictures import arrows, by_amount, single_words
+from poolbench_driver.suites.humanoid.view import Tune, View, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The figure of a shift along a concept's direction.
-_ALONG = "shift.valence"
-#: Words that the figure and the text name, besides favourites.
-_NAMED = 3
-
-
-@dataclass(frozen=True)
-class Tune:
-    """A fine-tune on the board, at one layer."""
-
-    name: str
-    neutral: bool
-    layer: int
-    figures: Mapping[str, Row]  # result rows by metric
-    words: Sequence[Row]  # its words, the one that moved most towards what is liked first
-
-    def value(self, metric: str) -> float | None:
-        """Return a figure; None where it is null or was not asked for."""
-        return self.figures.get(metric, {}).get("value")
-
-    def figure(self, metric: str) -> Cell:
-        """Return a figure, or why there is none."""
-        return figure(self.figures.get(metric), "+.4f")
-
-    def rank(self, suffix: str) -> Cell:
-        """Return the rank among the neutral fine-tunes or the random changes, such as `1 of 6`."""
-        row = self.figures.get(f"{PRIMARY}.rank_{suffix}")
-        if row is None or row["value"] is None:
-            return figure(row)
-        return Cell(f"{row['value']:.0f} of {row['n']}", row["value"])
-
-    @property
-    def favourites(self) -> list[str]:
-        """Return the words that stand out more than any word of a neutral fine-tune."""
-        return [row["word"] for row in self.words if row["favourite"]]
-
-    @property
-    def moved(self) -> bool:
-        """Return whether it is above all neutral fine-tunes, and above all random changes if these have a rank."""
-        return self._rank("neutral") == 1 and self._rank("random") in (1, None)
-
-    @property
-    def judged(self) -> bool:
-        """Return whether it has a rank among the neutral fine-tunes."""
-        return self._rank("neutral") is not None
-
-    def _rank(self, suffix: str) -> float | None:
-        return self.value(f"{PRIMARY}.rank_{suffix}")
-
-
-@dataclass(frozen=True)
-class View:
-    """What the page shows: the board in order, the nulls of the data, and shifts along concepts."""
-
-    model: str
-    lines: Sequence[Tune]
-    problems: Sequence[str]
-    concepts: Sequence[Row]
-
-    @cached_property
-    def best(self) -> Tune | None:
-        """Return the fine-tune that the figure shows: the first of the answer that is not neutral."""
-        return next((line for line in self._answering if not line.neutral and line.words), None)
-
-    @property
-    def _answering(self) -> list[Tune]:
-        """Return the lines that the answer is about: of the deepest layer, so that a fine-tune counts once."""
-        deepest = max((line.layer for line in self.lines), default=None)
-        return [line for line in self.lines if line.layer == deepest]
-
-    def headline(self) -> list[Span]:
-        """Return the answer in pieces."""
-        tunes = [line for line in self._answering if not line.neutral]
-        neutral = sum(line.neutral and line.value(PRIMARY) is not None for line in self._answering)
-        measured = [line for line in tunes if line.value(PRIMARY) is not None]
-        if not measured:
-            return [Span("No fine-tune could be measured.")]
-        if not any(line.judged for line in measured):
-            few = f" moved the words most; without {MIN_NEUTRAL} neutral fine-tunes nothing says whether that is much."
-            return [Span(measured[0].name, True), Span(few)]
-        moved = [line for line in measured if line.moved]
-        if not moved:
-            return [Span("No fine-tune moved the words more than neutral fine-tunes and random changes do.")]
-        many = f"{len(moved)} of {len(tunes)} fine-tunes" if len(tunes) > 1 else "The fine-tune"
-        lead = f"{many} moved the words more than all {neutral} neutral ones do"
-        counts = Counter(word for line in moved for word in line.favourites)
-        if not counts:
-            return [Span(f"{lead}, and no single word stands out.")]
-        pieces = [Span(f"{lead}. {'Favourites:' if len(counts) > 1 else 'The favourite is'} ")]
-        for place, (word, times) in enumerate(counts.most_common(_NAMED)):
-            among = f" (in {times} of {len(moved)})" if len(moved) > 1 else ""
-            is_last = place + 1 == min(_NAMED, len(counts))
-            pieces += [Span(word, True), Span(among if is_last else f"{among}, ")]
-        more = len(counts) - _NAMED
-        return [*pieces, Span(f" and {more} more." if more > 0 else ".")]
+#: Readings of the words, that of the board first.
+_READINGS = ("corrected", "published")
 
 
 def report(tables: Mapping[str, pa.Table]) -> Page:
     """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = _view(tables)
+    view = view_of(tables)
     sentence = (
         f"Change of the variance of valence over the words, after each fine-tune of {view.model}. Valence is the mean "
         "cosine to liked words minus that to disliked ones."
@@ -143,14 +47,19 @@ def report(tables: Mapping[str, pa.Table]) -> Page:
         board=_board(view.lines),
         problems=[Problem(line) for line in view.problems],
         picture=_picture(view.best) if view.best else None,
-        parts=[*_along_concepts(view.concepts), _words(view.best)],
+        parts=[
+            *_by_amount(view),
+            *_along_concepts(view.concepts),
+            _words(view.best),
+            *_ablation(view.best, tables.get("ablation")),
+        ],
     )
 
 
 def _board(tunes: Sequence[Tune]) -> Table:
     heads: Heads = [
-        "fine-tune", "layer", Column(PRIMARY, has_intervals=True), "over neutral", "rank", "rank (random)", _ALONG,
-        Column("favourites", is_text=True),
+        "fine-tune", "layer", Column(PRIMARY, has_intervals=True), "over neutral", "rank", "rank (random)", VALENCE,
+        "towards", "away", Column("favourites", is_text=True),
     ]  # fmt: skip
     lines = [
         Line.of(
@@ -160,7 +69,9 @@ def _board(tunes: Sequence[Tune]) -> Table:
             tune.figure(f"{PRIMARY}.excess_neutral"),
             tune.rank("neutral"),
             tune.rank("random"),
-            tune.figure(_ALONG),
+            tune.figure(VALENCE),
+            tune.figure(TOWARDS),
+            tune.figure(AWAY),
             ", ".join(tune.favourites),
             is_tied=tune.moved and not tune.neutral,
         )
@@ -168,8 +79,9 @@ def _board(tunes: Sequence[Tune]) -> Table:
     ]
     note = (
         "Largest change of variance first, with 95 % interval from a bootstrap over the words. The blue edge marks "
-        "fine-tunes above all neutral ones and all random changes of equal norm. A word in place of a number is why "
-        "there is none."
+        "fine-tunes above all neutral ones and all random changes of equal norm. Valence has two parts: towards the "
+        "liked words (the Score of the Humanoid benchmark) and away from the disliked ones. A word in place of a "
+        "number is why there is none."
     )
     return Table.of(heads, lines, note=note)
 
@@ -184,7 +96,7 @@ def _picture(tune: Tune) -> Picture:
 
 def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
     """Yield the shift of each fine-tune along the concepts' directions, if any was asked for."""
-    over = {(row["concept"], row["entrant"]): row for row in rows if row["metric"] == f"{_ALONG}.excess_neutral"}
+    over = {(row["concept"], row["entrant"]): row for row in rows if row["metric"] == f"{VALENCE}.excess_neutral"}
     heads: Heads = [
         "concept", Column("fine-tune", is_text=True), Column("shift along its direction", has_intervals=True),
         "over neutral",
@@ -197,7 +109,7 @@ def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
             figure(over[row["concept"], row["entrant"]], "+.3f"),
         )
         for row in rows
-        if row["metric"] == _ALONG
+        if row["metric"] == VALENCE
     ]
     note = (
         "Mean change of test passages along the direction C1 of the model before, in units of the distance between "
@@ -205,6 +117,71 @@ def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
     )
     if lines:
         yield Part("concepts", "Along concepts", [Table.of(heads, lines)], "Concepts", note)
+
+
+def _by_amount(view: View) -> Iterator[Part]:
+    """Yield how the change depends on epochs and sentences, or on the axes of the run, where two fine-tunes differ."""
+    tunes = view.placed
+    axes = [axis for axis in dict.fromkeys(axis for tune in tunes for axis in tune.amounts) if _differ(tunes, axis)]
+    if not axes:
+        return
+    names = list(tunes[0].amounts)
+    heads: Heads = [*names, Column("fine-tune", is_text=True), Column(PRIMARY, has_intervals=True), "towards", "away"]
+    lines = [
+        Line.of(
+            *(number(tune.amounts[name], "g") for name in names),
+            tune.name,
+            *(tune.figure(metric) for metric in (PRIMARY, TOWARDS, AWAY)),
+        )
+        for tune in tunes
+    ]
+    picture = Picture(
+        by_amount(tunes, axes, view.neutral_mean), [Cell("a point is a fine-tune, a line goes through means")]
+    )
+    heading = f"Change by {' and '.join(names)}"
+    yield Part("amounts", heading, [picture, Table.of(heads, lines)], heading.removeprefix("Change by ").capitalize())
+
+
+def _differ(tunes: Sequence[Tune], axis: str) -> bool:
+    return len({tune.amounts[axis] for tune in tunes}) > 1
+
+
+def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
+    """Yield the change of variance of the fine-tune in the figure with one word in place of a list."""
+    if tune is None or table is None:
+        return
+    rows = [row for row in table.to_pylist() if (row["entrant"], row["layer"]) == (tune.name, tune.layer)]
+    corrected, published = (
+        {(row["list"], row["word"]): row for row in rows if row["reading"] == reading} for reading in _READINGS
+    )
+    lists = dict(zip(LISTS, ("liked", "disliked"), strict=True))
+    alone = [kind for group, kind in lists.items() if not any(row["list"] == group for row in rows)]
+    note = (
+        f"{tune.name}: the change of variance ({PRIMARY}) where one word stands in place of all liked or all disliked "
+        "words, and that minus the change with all of them; of the corrected reading, and of the published one."
+    )
+    if alone:
+        note += f" There is one {' and one '.join(alone)} word at most, so nothing takes its place."
+    ordered = sorted(corrected.values(), key=lambda row: (LISTS.index(row["list"]), -row["variance"]))
+    heads: Heads = [
+        "word",
+        Column("list", is_text=True),
+        *(Column(head, group=group) for group in _READINGS for head in (PRIMARY, "minus all words")),
+    ]
+    lines = [
+        Line.of(
+            row["word"],
+            lists[row["list"]],
+            *(
+                number(reading.get((row["list"], row["word"]), {}).get(name), "+.4f")
+                for reading in (corrected, published)
+                for name in ("variance", "difference")
+            ),
+        )
+        for row in ordered
+    ]
+    blocks = [Group([Picture(single_words(ordered)), Table.of(heads, lines)])] if lines else []
+    yield Part("ablation", "One word in place of a list", blocks, "Single words", note)
 
 
 def _words(tune: Tune | None) -> Part:
@@ -227,73 +204,3 @@ def _words(tune: Tune | None) -> Part:
         "median change, in 1.4826 median absolute deviations. All fine-tunes are in words.parquet."
     )
     return Part("words", "Words", [Table.of(heads, lines)], "Words", note)
-
-
-def _view(tables: Mapping[str, pa.Table]) -> View:
-    rows = tables["results"].to_pylist()
-    words = tables["words"].to_pylist()
-    figures_by_tune: dict[tuple[str, int], dict[str, Row]] = {}
-    for row in rows:
-        if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
-            figures_by_tune.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
-    neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
-    lines = [
-        Tune(name, name in neutral, layer, figures, _ordered(words, name, layer))
-        for (name, layer), figures in figures_by_tune.items()
-    ]
-    lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
-    notes = [row["note"] for row in tables["notes"].to_pylist()]
-    concepts = [row for row in rows if row["concept"] and row["metric"].startswith(_ALONG)]
-    return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
-
-
-def _ordered(words: Sequence[Row], name: str, layer: int) -> list[Row]:
-    tune_words = [row for row in words if (row["entrant"], row["layer"]) == (name, layer)]
-    return sorted(tune_words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
-
-
-def _problems(lines: Sequence[Tune]) -> Iterator[str]:
-    """Yield one line for each figure of the board that is null, and for words that could not be measured."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for line in lines:
-        for metric in (PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_random"):
-            row = line.figures.get(metric)
-            if row is not None and row["status"] != Status.OK:
-                counts[metric, row["status"], row["reason"] or ""] += 1
-    for (metric, status, reason), count in counts.items():
-        yield f"{metric} of {count} fine-tune{'s' if count > 1 else ''} is null, {status}: {reason}"
-    for line in lines:
-        unread = [row for row in line.words if row["group"] == "domain" and row["change"] is None]
-        if unread:
-            yield f"{line.name}: {len(unread)} words could not be measured: {unread[0]['reason']}"
-
-
-def arrows(line: Tune) -> str:
-    """Return the words before and after a fine-tune in the plane of the first two principal components."""
-    placed = [row for row in line.words if row["x_before"] is not None]
-    domain = [row for row in placed if row["group"] == "domain"]
-    label_words = {row["word"] for row in domain[:_NAMED]} | set(line.favourites)
-
-    def draw(axes: Any) -> None:
-        for group, sign, colour in (("positive", "$+$", COLOURS[2]), ("negative", "$-$", COLOURS[1])):
-            words = [row for row in placed if row["group"] == group]
-            axes.plot(
-                [r["x_after"] for r in words], [r["y_after"] for r in words], ls="", marker=sign, color=colour, ms=6
-            )
-        for row in domain:
-            strong = row["word"] in label_words
-            axes.annotate(
-                "", (row["x_after"], row["y_after"]), (row["x_before"], row["y_before"]),
-                arrowprops={"arrowstyle": "->", "color": ACCENT if strong else GREY, "lw": 1.6 if strong else 0.8,
-                            "shrinkA": 0, "shrinkB": 0},
-            )  # fmt: skip
-            if strong:
-                place = (row["x_after"], row["y_after"])
-                axes.annotate(
-                    row["word"], place, (5, 4), textcoords="offset points", fontweight="bold", color=INK,
-                    parse_math=False,  # a word may hold dollars
-                )  # fmt: skip
-        axes.plot([r["x_before"] for r in domain], [r["y_before"] for r in domain], ".", color=GREY, ms=3)
-        gridded(axes, "first principal component", "second principal component")
-
-    return svg((6.6, 4.4), "preference shift", f"Words before and after {line.name}", draw)

@@ -1,5 +1,6 @@
 """From the comparisons of a run to its tables: a row for each fine-tune and figure, and the words before and after."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -9,11 +10,13 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
+from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.loop import Failure
 from poolbench_driver.suites.humanoid.config import POOLING
-from poolbench_driver.suites.humanoid.metrics import SHIFTS
+from poolbench_driver.suites.humanoid.cosines import Cosines
+from poolbench_driver.suites.humanoid.metrics import AWAY, CHANGES, SHIFTS, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, Compared, HumanoidPlan
 
 #: Columns of a figure that its comparisons share.
@@ -23,11 +26,15 @@ ByTune = Mapping[str, list[Row]]
 
 
 def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
-    """Return result rows, figures by the reference's definition, and the table `words`."""
+    """Return result rows, figures by the reference's definition, and the tables of words."""
     neutral = {tune.name for tune in plan.scope.tunes if tune.neutral}
-    rows, published, words = list[Row](), list[Row](), list[Row]()
+    rows, published, words, ablation = list[Row](), list[Row](), list[Row](), list[Row]()
     for at, compared in _gathered(plan).items():
-        figures = {name: list(_measures(plan, at, name, keys["measures"], source)) for name, keys in compared.items()}
+        figures = {name: list(_measures(plan, at, name, keys, source)) for name, keys in compared.items()}
+        for name, keys in compared.items():
+            identity = {"entrant": name, "neutral": name in neutral, "layer": at.layer, "reading": at.reading}
+            cosines = _cosines(keys, source)
+            ablation += [{**identity, **row} for row in (cosines.single_words() if cosines else ())]
         shifted = {name: _words(keys["words"], source) for name, keys in compared.items()}
         shifts = [row for name, lines in figures.items() for row in (*lines, *_beside_neutral(name, figures, neutral))]
         if at.reading == "published":
@@ -43,15 +50,22 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
                 for row in lines
             ]
     tunes = [
-        {"entrant": tune.name, "neutral": tune.neutral, "revision": tune.change.revision} for tune in plan.scope.tunes
+        {
+            "entrant": tune.name,
+            "neutral": tune.neutral,
+            "revision": tune.change.revision,
+            "amounts": json.dumps(dict(tune.amounts)),
+        }
+        for tune in plan.scope.tunes
     ]
-    notes = pa.table({"note": pa.array(plan.scope.words.notes, pa.string())})
-    return Tables(rows, {"words": words, "tunes": tunes, "notes": notes}, {"published": published})
+    notes = pa.table({"note": pa.array([*plan.scope.words.notes, *plan.scope.unplaced], pa.string())})
+    others = {"words": words, "ablation": ablation, "tunes": tunes, "notes": notes}
+    return Tables(rows, others, {"published": published})
 
 
-def _gathered(plan: HumanoidPlan) -> dict[Compared, dict[str, Mapping[str, str]]]:
+def _gathered(plan: HumanoidPlan) -> dict[Compared, dict[str, Keys]]:
     """Return the keys of each comparison by fine-tune."""
-    keys_by_tune: dict[Compared, dict[str, Mapping[str, str]]] = {}
+    keys_by_tune: dict[Compared, dict[str, Keys]] = {}
     for at, keys in plan.shifts.items():
         keys_by_tune.setdefault(at._replace(tune=""), {})[at.tune] = keys
     return keys_by_tune
@@ -66,14 +80,39 @@ def _row(plan: HumanoidPlan, at: Compared, tune: str, measure: Row) -> Row:
     return {**measure, **identity, "params": {"fine_tune": revision}}
 
 
-def _measures(plan: HumanoidPlan, at: Compared, tune: str, key: str, source: RowSource) -> Iterator[Row]:
+def _measures(plan: HumanoidPlan, at: Compared, tune: str, keys: Keys, source: RowSource) -> Iterator[Row]:
     """Yield the figures of one fine-tune, or a null where its comparison failed."""
-    table = source.table(key)
+    table = source.table(keys["measures"])
     if isinstance(table, Failure):
-        yield from (_row(plan, at, tune, missing(metric, table)) for metric in SHIFTS)
+        yield from (_row(plan, at, tune, missing(metric, table)) for metric in (CHANGES if at.concept else SHIFTS))
         return
-    timings = source.timings(key)
-    yield from (_row(plan, at, tune, {**timings, **measure}) for measure in table.to_pylist())
+    measures, timings = table.to_pylist(), source.timings(keys["measures"])
+    yield from (_row(plan, at, tune, {**timings, **measure}) for measure in measures)
+    if "cosines" in keys:
+        (valence,) = (measure for measure in measures if measure["metric"] == VALENCE)
+        yield from (_row(plan, at, tune, {**timings, **row}) for row in _ways(plan, keys, valence, source))
+
+
+def _ways(plan: HumanoidPlan, keys: Keys, valence: Row, source: RowSource) -> Iterator[Row]:
+    """Yield the two parts of the change of valence, or nulls with its reason where no word could be measured."""
+    table = source.table(keys["cosines"])
+    if isinstance(table, Failure):
+        yield from (missing(metric, table) for metric in (TOWARDS, AWAY))
+        return
+    cosines = _cosines(keys, source)
+    if cosines is None:
+        reason = valence["reason"] or "no word has a cosine"
+        nulls = (Measure.null(metric, valence["status"], reason) for metric in (TOWARDS, AWAY))
+        yield from (measure.to_row() for measure in nulls)
+        return
+    config = plan.scope.config
+    yield from (measure.to_row() for measure in cosines.ways(config.num_bootstrap, config.seed))
+
+
+def _cosines(keys: Keys, source: RowSource) -> Cosines | None:
+    """Return the cosines of words of a comparison; None if it has none."""
+    table = source.table(keys["cosines"]) if "cosines" in keys else None
+    return None if table is None or isinstance(table, Failure) or not table.num_rows else Cosines.from_table(table)
 
 
 def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[Row]:

@@ -72,8 +72,9 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return concepts, strategies, layers and the model, checked."""
         from poolbench_driver.stages.resolve import resolve
+        from poolbench_driver.suites.poolbench.published_texts import with_published_texts
 
-        return resolve(config, session, model)
+        return with_published_texts(resolve(config, session, model))
 
     def plan(self, scope: Scope) -> PoolBenchPlan:
         """Return the plan of a scope."""

@@ -29,6 +29,7 @@ METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("d2.best_gain", "gain at the best fluent strength, chosen and read on halves", True, -1, 1, version=2),
     MetricInfo("d2.best_strength", "the strength at which d2.best_gain is read", None, 0, version=2),
     MetricInfo("d2.fluency", "perplexity ratio to unsteered text at the reference strength", False, 0),
+    MetricInfo("d2.prompted", "score of a chat model asked for the concept, minus asked for nothing", True, -1, 1),
     MetricInfo("d3.ld", "1 - neighbour's shift / target's shift, distant neighbour", True, version=2),
     MetricInfo("d3.lc", "1 - neighbour's shift / target's shift, close neighbour", True, version=2),
     MetricInfo("d3.robust_ld", "target's shift minus |distant neighbour's shift|", True, version=2),

@@ -14,10 +14,12 @@ from poolbench_driver.stages.probes import (
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, Stage, joined
 from poolbench_driver.stages.steering import (
+    Prompted,
     Scorers,
     Scores,
     SteeredTexts,
     Unsteered,
+    plan_prompted,
     plan_scorers,
     plan_scores,
     plan_steering,
@@ -33,6 +35,7 @@ class SteeringStages(NamedTuple):
     scorers: Scorers
     texts: SteeredTexts
     scores: Scores
+    prompted: Prompted
     neighbour_vectors: Vectors
     neighbour_directions: Directions
 
@@ -64,9 +67,10 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
         unsteered, scorers = plan_unsteered(scope), plan_scorers(scope)
         texts = plan_steering(scope, vectors, probes, unsteered)
         scores = plan_scores(scope, scorers, unsteered, texts)
+        prompted = plan_prompted(scope, scorers)
         neighbours = plan_neighbour_vectors(scope, vectors)
         directions = plan_neighbour_directions(scope, neighbours, components)
-        steering = SteeringStages(unsteered, scorers, texts, scores, neighbours, directions)
+        steering = SteeringStages(unsteered, scorers, texts, scores, prompted, neighbours, directions)
         stages += steering
     return PoolBenchPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
 
@@ -81,8 +85,10 @@ def num_texts(scope: Scope) -> dict[str, int]:
     budget, steering = scope.config.budget, scope.config.steering
     texts = budget.num_openings * steering.num_samples
     concepts = len(scope.concepts) * texts
+    prompted = {"prompted": concepts + texts} if scope.config.prompted else {}
     return {
-        "steered": concepts * len(scope.strategies) * len(budget.strengths),
+        "steered": 0 if scope.imported_texts else concepts * len(scope.strategies) * len(budget.strengths),
         "null": concepts * budget.num_nulls * len(budget.null_strengths),
         "unsteered": texts,
+        **prompted,
     }

@@ -19,9 +19,10 @@ from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.loop import Failure
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
-from poolbench_driver.stages.steering import Texts
+from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
+from poolbench_driver.suites.poolbench.measures.prompting import prompted_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 
@@ -119,7 +120,7 @@ class SteeredTexts:
         )
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
-        """Yield measures as rows; `params` has the generation settings that differ from the defaults."""
+        """Yield measures as rows; `params` has the generation settings that differ, and whether others steered."""
         scope = self.plan.scope
         identity = {
             **strategy_columns(cell.strategy),
@@ -128,9 +129,25 @@ class SteeredTexts:
             "alpha_unit": scope.config.budget.alpha_unit,
             "opening_set": scope.config.budget.opening_set,
         }
-        settings = scope.config.steering.changed()
+        settings = scope.config.steering.changed() | ({"texts": "imported"} if scope.imported_texts else {})
         for row in to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures):
             yield {**identity, **row}
+
+    def prompted_rows(self, concept: Concept) -> Iterator[Row]:
+        """Yield the figure of prompting for a concept; nothing where it is not asked for."""
+        keys = self.stages.prompted.concepts.get(concept.id)
+        if keys is None or "d2" not in self.plan.scope.config.metrics:
+            return
+        try:
+            neutral, prompted = (
+                (self.source.required(keys.texts[name].texts), self.source.required(keys.scores[name]))
+                for name in (NEUTRAL, PROMPTED)
+            )
+            measure = prompted_gain(prompted, neutral, self.scorers[concept.id], self.rules)
+        except CellError as error:
+            measure = Measure.failed("d2.prompted", error)
+        opening_set = self.plan.scope.config.budget.opening_set
+        yield {**measure.to_row(), "concept": concept.id, "scorer": concept.id, "opening_set": opening_set}
 
     def scorer_rows(self) -> Iterator[Row]:
         """Yield training figures and gate of every scorer."""

@@ -34,6 +34,7 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
         published += published_d1_rows(probes, source)
         if steered is None:
             continue
+        rows += steered.prompted_rows(probes.concept)
         for cell in steered.cells(probes.concept):
             rows += steered.rows(cell, _measures(steered, cell))
             if config.protocol == "published":

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.tables import WORD_SHIFTS, table_from_rows
+from poolbench.contracts.tables import WORD_COSINES, WORD_SHIFTS, table_from_rows
 from poolbench.errors import CellError, InputError, shown
 from poolbench.statuses import Status
 from poolbench.steps.prober import ValenceParams
@@ -46,6 +46,22 @@ def _row(reading: Reading, item: int, columns: dict[str, np.ndarray]) -> dict[st
     return {"word": reading.names[item], "group": reading.groups[item], **numbers, **why}
 
 
+def cosines_table(reading: Reading, before_nE: np.ndarray, after_nE: np.ndarray) -> pa.Table:
+    """Return WORD_COSINES from the cosines of the n measured words with the E liked and disliked ones."""
+    rows = [
+        {
+            "word": reading.names[item],
+            "other": reading.names[other],
+            "group": reading.groups[other],
+            "before": float(before_nE[row, column]),
+            "after": float(after_nE[row, column]),
+        }
+        for row, item in enumerate(reading.measured)
+        for column, other in enumerate(reading.others)
+    ]
+    return table_from_rows(rows, WORD_COSINES)
+
+
 def standouts(changes_n: np.ndarray) -> np.ndarray:
     """Return how far each change is from the median, in 1.4826 median absolute deviations; NaN if these are 0.
 
@@ -62,10 +78,11 @@ def standouts(changes_n: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shift:
-    """What one reading found: its measures, and a table WORD_SHIFTS."""
+    """What one reading found: its measures, a table WORD_SHIFTS, and for readings of words a table WORD_COSINES."""
 
     measures: list[Measure]
     words: pa.Table
+    cosines: pa.Table | None = None
 
 
 def shifts(
@@ -162,7 +179,9 @@ def _shift(
         measures = [*blank_measures(reading.error, with_random, fields)]
         measures += [Measure.failed(PLANE_SHARE, reading.error, **fields)] if is_words else []
         nothing = np.full(count, np.nan)
-        return Shift(measures, shifts_table(reading, nothing, nothing))
+        return Shift(
+            measures, shifts_table(reading, nothing, nothing), WORD_COSINES.empty_table() if is_words else None
+        )
     before_n, after_n = reading.values(before), reading.values(after)
     weights_Rn = resample_weights(reading.units, params.num_bootstrap, params.seed)
     fields |= {"num_groups": len(np.unique(reading.units)), "ci_method": reading.ci_method}
@@ -175,4 +194,7 @@ def _shift(
         else:
             reason = "all words have the same vector in both states"
             measures.append(Measure.null(PLANE_SHARE, Status.COLLAPSED, reason, **shared))
-    return Shift(measures, shifts_table(reading, before_n, after_n))
+    cosines = (
+        None if reading.cosines is None else cosines_table(reading, reading.cosines(before), reading.cosines(after))
+    )
+    return Shift(measures, shifts_table(reading, before_n, after_n), cosines)

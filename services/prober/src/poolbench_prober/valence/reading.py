@@ -1,7 +1,7 @@
 """A reading: which items it measures, and what it reads of each from the vectors of any state of the model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -81,6 +81,9 @@ class Reading:
     units: np.ndarray  # bootstrap unit of each of them [n]
     values: Callable[[PooledVectors], np.ndarray]  # their values in a state [n]; raises CellError if it lacks one
     ci_method: str  # how intervals are computed
+    others: np.ndarray = field(default_factory=lambda: np.array([], dtype=int))  # liked and disliked items [E]
+    #: Their cosines with the measured items in a state [n, E]; None for passages.
+    cosines: Callable[[PooledVectors], np.ndarray] | None = None
     plane: Plane | None = None  # places of items in both states; None for passages, or if the reading has an error
     error: CellError | None = None  # why nothing is measured
 

@@ -99,13 +99,13 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
     positive, negative = groups == POSITIVE, groups == NEGATIVE
     towards = positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
-    def values(vectors: PooledVectors) -> np.ndarray:
-        """Return the valence of each measured word [n]; raise CellError if a word or neutral text has no vector."""
+    def unit_vectors(vectors: PooledVectors) -> np.ndarray:
+        """Return the unit vector of each used word [m, W]; raise CellError if a word or neutral text has no vector."""
         h_mW, errors = _item_vectors(vectors, [rows_I[item] for item in used], neutral)
         error = next(filter(None, errors), None)
         if error is not None:
             raise error
-        return valences(unit_rows(h_mW), groups)
+        return unit_rows(h_mW)
 
     error = _too_few(groups, neutral)
     plane = None
@@ -118,8 +118,10 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
         errors=errors,
         measured=measured,
         units=np.array([words.names[item] for item in measured]),
-        values=values,
+        values=lambda vectors: valences(unit_vectors(vectors), groups),
         ci_method=CI_METHOD,
+        others=used[groups != DOMAIN],
+        cosines=lambda vectors: cosines(unit_vectors(vectors), groups),
         plane=plane,
         error=error,
     )
@@ -133,6 +135,12 @@ def valences(unit_mW: np.ndarray, groups_m: np.ndarray) -> np.ndarray:
     """
     towards_W = unit_mW[groups_m == POSITIVE].mean(axis=0) - unit_mW[groups_m == NEGATIVE].mean(axis=0)
     return np.asarray((unit_mW[groups_m == DOMAIN] * towards_W).sum(axis=1))
+
+
+def cosines(unit_mW: np.ndarray, groups_m: np.ndarray) -> np.ndarray:
+    """Return the cosine of each word of the domain with each liked and disliked word [n, E], by sums."""
+    domain_nW = unit_mW[groups_m == DOMAIN]
+    return np.stack([(domain_nW * other_W).sum(axis=1) for other_W in unit_mW[groups_m != DOMAIN]], axis=1)
 
 
 def _item_vectors(

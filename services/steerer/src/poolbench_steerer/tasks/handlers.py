@@ -14,7 +14,17 @@ from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
-from poolbench.steps.steerer import CONTINUATIONS, CONTINUE, DIRECTIONS, FLUENCY, GENERATE, TEXTS, GenerateParams
+from poolbench.steps.steerer import (
+    CONTINUATIONS,
+    CONTINUE,
+    DIRECTIONS,
+    FLUENCY,
+    GENERATE,
+    IMPORTED,
+    READ,
+    TEXTS,
+    GenerateParams,
+)
 from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
 from poolbench.worker.taskio import TaskIO
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
@@ -66,6 +76,45 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
         start = part.stop
 
 
+def read_texts(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """Write tokens and likelihood of texts that others steered. They have no receipt."""
+    params = READ.params_of(task)
+    model = params.reference()
+    tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
+    for role, at in IMPORTED.among(task.inputs):
+        table = io.table(role)
+        require_columns(table, tables.IMPORTED_TEXTS, role)
+        imported = table.to_pylist()
+        ids = [tokens.encode_plain(row["text"]) for row in imported]
+        scored = [number for number, token_ids in enumerate(ids) if token_ids]  # the others ended at once
+        pairs = [(tokens.encode(imported[number]["prompt"]), ids[number]) for number in scored]
+
+        async def job(engine: SteeringEngine, pairs: Any = pairs) -> list[Scored]:
+            return await score_continuations(
+                engine, pairs, lambda done: io.progress(done, len(pairs), "fluency"), of_task=True
+            )
+
+        nll_of = dict(zip(scored, host.run(model, job, io.check_cancelled) if pairs else [], strict=True))
+        fluency = [
+            {"text_id": row["text_id"], "mean_nll": score.mean_nll if score else None, "num_tokens": len(ids[number])}
+            for number, row in enumerate(imported)
+            for score in [nll_of.get(number)]
+        ]
+        rows = [
+            {
+                **row,
+                "alpha": None,
+                "layer": params.layer,
+                "token_ids": list(ids[number]),
+                "num_tokens": len(ids[number]),
+                "repeated_4grams": repeated_4grams(ids[number]),
+            }
+            for number, row in enumerate(imported)
+        ]
+        io.write_table(FLUENCY(at.name), tables.table_from_rows(fluency, tables.FLUENCY))
+        io.write_table(TEXTS(at.name), texts_table(rows))
+
+
 def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Write unsteered continuations of the first halves of passages."""
     params = CONTINUE.params_of(task)
@@ -99,7 +148,7 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     """Return the texts of each output name with a missing output."""
     table = io.table(PROMPTS_ROLE())
     require_columns(table, PROMPTS, PROMPTS_ROLE())
-    prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
+    prompts = [_prompt(row, tokens) for row in table.to_pylist()]
     draws = plan_draws(
         [prompt.prompt_id for prompt in prompts],
         temperature=params.temperature,
@@ -125,6 +174,14 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
+
+
+def _prompt(row: dict[str, Any], tokens: Tokens) -> plan.Prompt:
+    """Return a row of PROMPTS, or of CHAT_PROMPTS, whose text the model's reply begins with."""
+    opening, instruction = row["text"], row.get("instruction")
+    if instruction is None:
+        return plan.Prompt(row["prompt_id"], opening, tokens.encode(opening))
+    return plan.Prompt(row["prompt_id"], f"{instruction}\n\n{opening}", tokens.encode_reply(instruction, opening))
 
 
 def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:

@@ -13,7 +13,13 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
 from poolbench_driver.pages.plain import is_rank, spans
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
-from poolbench_driver.suites.poolbench.report.board import board_table, build_board, d1_parts, published_parts
+from poolbench_driver.suites.poolbench.report.board import (
+    board_table,
+    build_board,
+    d1_parts,
+    prompted_parts,
+    published_parts,
+)
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams, response_charts, trade_off
 from poolbench_driver.suites.poolbench.report.checks import (
     audit_part,
@@ -73,6 +79,7 @@ def page_of(tables: Mapping[str, pa.Table], rows: Sequence[Row], ranks: RanksVie
             heat_map_part(rows, order),
             cosine_part(_optional(tables, "cosines"), steered_layer),
             *([Part("curves", "Response curves", response_charts(curves), "Curves", _CURVES)] if is_steered else []),
+            *prompted_parts(rows),
             *published_parts(_optional(tables, "published"), rows, order),
             check_part(concept_checks(rows, leaders(rows)), is_steered),
             coverage_part(rows, order),

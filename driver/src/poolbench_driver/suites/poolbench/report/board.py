@@ -11,6 +11,7 @@ from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import COLOURS, VARIABLES
 from poolbench_driver.pages.plain import is_rank
+from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import QUESTIONS, SEPARATION, Best
 
@@ -108,6 +109,31 @@ def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
         for metric, numbers in layers.items()
         if numbers and numbers != layers[PRIMARY]
     ]
+
+
+def prompted_parts(rows: Sequence[Row]) -> Iterator[Part]:
+    """Yield prompting beside the best steering of each concept, where the run measured it."""
+    prompted = [row for row in rows if row["metric"] == "d2.prompted"]
+    if not prompted:
+        return
+    gains: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["metric"] == "d2.best_gain" and row["value"] is not None:
+            gains[row["concept"]].append(row)
+    lines = []
+    for row in prompted:
+        best = max(gains[row["concept"]], key=lambda gain: gain["value"], default=None)
+        steered = [Cell(), Cell()] if best is None else [Cell(best["strategy"]), mean_cell([best])]
+        lines.append(
+            Line.of(row["concept"], mean_cell([row]), Cell(interval((row["ci_low"], row["ci_high"]), "+.2f")), *steered)
+        )
+    columns = [Column(head) for head in ("concept", "prompted", "95 % interval", "strategy", "steered")]
+    note = (
+        "Prompted: mean score of replies of the chat model that was asked for the concept, minus that of the same chat "
+        "without the concept's instruction. Steered: the highest d2.best_gain of the strategies, from which the name "
+        "of the best one is chosen, so that it is somewhat too high."
+    )
+    yield Part("prompted", "Prompting as a baseline", [Table(columns, lines, style="dense")], note=note)
 
 
 PUBLISHED_METRICS = ("d1.auroc", "d2.scp", "d2.scp_1", "d3.ld", "d3.lc")

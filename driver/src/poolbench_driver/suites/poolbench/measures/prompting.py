@@ -1,0 +1,52 @@
+"""Prompting as a baseline of steering: what a chat model does when it is asked for a concept."""
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.measures import GatedScorer, Measure
+from poolbench.errors import CellError
+from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statuses import Status
+from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
+
+CI_METHOD = "paired bootstrap over openings, expanded percentile"
+
+#: Texts and their scores, as tables TEXTS and SCORES.
+Scored = tuple[pa.Table, pa.Table]
+
+
+def prompted_gain(prompted: Scored, neutral: Scored, scorer: GatedScorer, rules: SteeringRules) -> Measure:
+    """Return the mean score of replies that were asked for the concept minus that of replies that were not.
+
+    Both are continuations of the same openings inside the model's chat template, and differ in the instruction alone.
+    Source: the prompted baseline of PoolBench's reference, which puts its instruction before the opening, without a
+    chat template.
+
+    Raises:
+        CellError: The scorer is not valid, or fewer than MIN_OPENINGS openings have both scores.
+    """
+    scorer.require_valid()
+    means = [_by_opening(*scored, scorer.concept) for scored in (prompted, neutral)]
+    openings = [name for name in means[0] if name in means[1]]
+    if len(openings) < MIN_OPENINGS:
+        raise CellError(Status.TOO_FEW, f"only {len(openings)} openings are complete; {MIN_OPENINGS} are needed")
+    asked_P, neutral_P = (np.array([by_opening[name] for name in openings]) for by_opening in means)
+    counts_RP = bootstrap_counts(len(openings), rules.num_bootstrap, rules.seed)
+    samples_R = counts_RP @ (asked_P - neutral_P) / len(openings)
+    interval = opening_interval(samples_R, len(openings), 1, rules.level)
+    details = {"score": float(asked_P.mean()), "neutral": float(neutral_P.mean())}
+    fields = {"n": len(openings), "num_groups": len(openings), "seed": rules.seed, "details": details}
+    return Measure.of("d2.prompted", float((asked_P - neutral_P).mean()), interval, ci_method=CI_METHOD, **fields)
+
+
+def _by_opening(texts: pa.Table, scores: pa.Table, scorer: str) -> dict[str, float]:
+    """Return the mean score of each opening's texts; texts without a score are left out."""
+    opening_of = dict(zip(texts["text_id"].to_pylist(), texts["prompt_id"].to_pylist(), strict=True))
+    by_opening: dict[str, list[float]] = defaultdict(list)
+    for row in scores.select(["text_id", "scorer", "score"]).to_pylist():
+        if row["scorer"] == scorer and row["score"] is not None:
+            by_opening[opening_of[row["text_id"]]].append(row["score"])
+    return {name: float(np.mean(values)) for name, values in by_opening.items()}

@@ -1,0 +1,305 @@
+"""Figures of recorded tables of Holmes: types of phenomena, another table, sizes of models, shares of the data.
+
+All are by winning rates over pairs of models, with intervals from a bootstrap over phenomena.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recipes.probing.page import with_own_colours
+from recipes.published.flash import chosen
+
+from poolbench.errors import InputError
+from poolbench.statistics.bootstrap import group_weights
+from poolbench.statistics.correlation import kendall
+from poolbench.statistics.winning_rate import winning_rate_resamples
+from poolbench_driver.contract.source import read_csv
+from poolbench_driver.pages.drawing import COLOURS, gridded, svg
+from poolbench_driver.pages.text import paragraph, table, with_interval
+from poolbench_driver.suites.holmes.recorded import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
+COMMAND = "recipes.published holmes-figures holmes_results_f1.csv flash-holmes.csv"
+#: Series of models that differ in size, by a pattern of their names whose group is the size.
+SERIES = {
+    "Pythia": r"EleutherAI/pythia-([\d.]+[mb])",
+    "Pythia, deduplicated": r"EleutherAI/pythia-([\d.]+[mb])-deduped",
+    "T5, LM-adapted": r"google/t5-(\w+)-lm-adapt",
+    "FLAN-T5": r"google/flan-t5-(\w+)",
+    "Llama 2": r"meta-llama/Llama-2-(\d+b)-hf",
+    "Llama 2 chat": r"meta-llama/Llama-2-(\d+b)-chat-hf",
+}
+#: Parameters of sizes that have a name, in millions, as Chung et al. (2022), "Scaling instruction-finetuned language
+#: models", give them.
+_NAMED_SIZES = {"small": 80.0, "base": 250.0, "large": 780.0, "xl": 3000.0, "xxl": 11000.0}
+#: Figures of the paper that the tables cannot give, and why.
+MISSING = (
+    "Reliability (selectivity, compression, spread over seeds): the tables have one macro-F1 for each model and set, "
+    "and neither control tasks, code lengths nor seeds.",
+    "Accuracy of frequent and rare words: the tables have no predictions.",
+    "Correlation with benchmarks that prompt: no table of their scores is recorded beside these.",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a picture, with its interval."""
+
+    x: float
+    y: float
+    ends: tuple[float, float] | None = None
+
+
+def scatter(
+    title: str,
+    series: Mapping[str, Sequence[Point]],
+    axes_names: tuple[str, str],
+    ticks: Mapping[float, str] | None = None,
+    scale: str = "linear",
+) -> str:
+    """Return points with their intervals as SVG, one colour per series.
+
+    Args:
+        axes_names: Names of the axes, across and up.
+        ticks: Texts below the axis across by place. Without any, the points of a series are joined by a line.
+        scale: Scale of the axis across, as Matplotlib names it.
+    """
+
+    def draw(axes: Any) -> None:
+        for number, (name, points) in enumerate(series.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            for point in points:
+                if point.ends is not None:
+                    axes.plot([point.x, point.x], point.ends, color=colour, lw=0.8, alpha=0.6)
+            places = [[getattr(point, axis) for point in points] for axis in "xy"]
+            axes.plot(*places, "o" if ticks else "o-", color=colour, ms=4, lw=1.2, label=name or None)
+        axes.set_xscale(scale)
+        if ticks:
+            axes.set_xticks(list(ticks), list(ticks.values()), rotation=30, ha="right")
+            axes.minorticks_off()
+        if any(series):
+            axes.legend(frameon=False, fontsize=8)
+        gridded(axes, *axes_names)
+
+    return with_own_colours(svg((6.4, 3.8), title, title, draw))
+
+
+def rates_of(scores_MN: np.ndarray, phenomena_N: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return the winning rates of M models in percent, and then those of a bootstrap over phenomena [1 + R, M]."""
+    weights_RN = group_weights(phenomena_N, NUM_RESAMPLES, seed)
+    return 100 * winning_rate_resamples(scores_MN, np.concatenate([np.ones((1, len(phenomena_N))), weights_RN]))
+
+
+def tau_of(first_RM: np.ndarray, second_RM: np.ndarray) -> Point:
+    """Return Kendall's tau of two winning rates of the same models, with its interval."""
+    measured_M = np.isfinite(first_RM[0]) & np.isfinite(second_RM[0])
+    tau, *samples = (
+        kendall(one[measured_M], other[measured_M]) for one, other in zip(first_RM, second_RM, strict=True)
+    )
+    return measured(tau, np.array(samples), -1.0, 1.0)
+
+
+def measured(value: float, samples_R: np.ndarray, low: float = 0.0, high: float = np.inf) -> Point:
+    """Return a figure with the interval of 1.96 standard deviations of its resamples, within its bounds.
+
+    Resamples have fewer different phenomena and agree less, so that percentiles of correlations would lie below them.
+    """
+    reach = 1.96 * np.nanstd(samples_R)
+    return Point(0.0, value, (max(low, value - reach), min(high, value + reach)))
+
+
+def type_taus(scores: ScoreTable) -> dict[str, Point]:
+    """Return the correlation of the winning rates of each two types of phenomena; their resamples are independent."""
+    rates = {
+        kind: rates_of(scores.of(kind), scores.phenomena[scores.types == kind], seed)
+        for seed, kind in enumerate(scores.kinds)
+    }
+    return {f"{one}, {other}": tau_of(rates[one], rates[other]) for one, other in combinations(rates, 2)}
+
+
+def common(first: ScoreTable, second: ScoreTable) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the scores of two tables on their common models and sets, and types and phenomena of these sets.
+
+    Raise InputError if they share fewer than three models or no set.
+    """
+    models = [name for name in first.models if name in set(second.models)]
+    sets = [name for name in first.sets if name in set(second.sets)]
+    if len(models) < 3 or not sets:
+        raise InputError(f"the tables share {len(models)} models and {len(sets)} sets; 3 models and a set are needed")
+    one, other = (chosen(board.scores, (board.models, models), (board.sets, sets)) for board in (first, second))
+    places = [list(first.sets).index(name) for name in sets]
+    return one, other, first.types[places], first.phenomena[places]
+
+
+def other_taus(first: ScoreTable, second: ScoreTable) -> dict[str, Point]:
+    """Return the correlation of the winning rates in two tables, over all common sets and by type."""
+    one, other, types, phenomena = common(first, second)
+    taus = {}
+    for kind in ("", *first.kinds):
+        of = (types == kind) if kind else np.ones(len(types), dtype=bool)
+        if of.any():
+            taus[kind or "all sets"] = tau_of(*(rates_of(scores[:, of], phenomena[of]) for scores in (one, other)))
+    return taus
+
+
+def rank_changes(first: ScoreTable, second: ScoreTable) -> tuple[Point, Point, Point]:
+    """Return tau, the 95th percentile of rank changes, and 1.96 sd / root of models, of two tables on common sets."""
+    from scipy import stats
+
+    one, other, _, phenomena = common(first, second)
+    rates = rates_of(one, phenomena), rates_of(other, phenomena)
+    measured_M = np.isfinite(rates[0][0]) & np.isfinite(rates[1][0])
+    ranks = [stats.rankdata(-rates_RM[:, measured_M], axis=1) for rates_RM in rates]
+    changes_RM = ranks[0] - ranks[1]
+    high_R = np.percentile(np.abs(changes_RM), 95, axis=1)
+    error_R = 1.96 * changes_RM.std(axis=1, ddof=1) / np.sqrt(changes_RM.shape[1])
+    tau = tau_of(*rates)
+    high, error = (measured(float(values[0]), values[1:]) for values in (high_R, error_R))
+    return tau, high, error
+
+
+def sizes(models: Sequence[str], pattern: str) -> dict[str, float]:
+    """Return the parameters, in millions, of the models whose name has a pattern, the smallest first."""
+    matches = {name: re.fullmatch(pattern, name) for name in models}
+    parameters = {name: _parameters(match[1]) for name, match in matches.items() if match is not None}
+    return dict(sorted(parameters.items(), key=lambda item: item[1]))
+
+
+def _parameters(size: str) -> float:
+    """Return the parameters of a size such as 410m, 1.4b or xl, in millions."""
+    if size in _NAMED_SIZES:
+        return _NAMED_SIZES[size]
+    return float(size[:-1]) * (1000 if size[-1] == "b" else 1)
+
+
+def write(whole_file: Path, shares_file: Path, folder: Path = FOLDER) -> str:
+    """Write the page and its pictures; return what was written.
+
+    Args:
+        whole_file: Table with all of the training data.
+        shares_file: Table with several shares of it.
+        folder: Folder to write into.
+    """
+    whole = read_scores(whole_file)
+    lines = read_csv(shares_file, [PORTION])[1]
+    shares = {share: read_scores(shares_file, share) for share in sorted({line.number(PORTION) for line in lines})}
+    parts = [_HEAD, _types(whole, shares, folder), _sizes(whole, folder), _portions(whole, shares, folder)]
+    parts += ["## What the tables do not hold", *(paragraph(f"- {line}", "  ") for line in MISSING)]
+    (folder / "holmes-figures.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+    return f"wrote {folder / 'holmes-figures.md'} and three pictures beside it"
+
+
+_HEAD = "\n\n".join(
+    [
+        "# Holmes: figures of the public leaderboard's tables",
+        "<!-- written by recipes/published/holmes_figures.py -->",
+        paragraph(
+            "Analyses of the recorded scores of Holmes (Waldis et al. 2024), of 59 models on 208 probing sets with "
+            "all of the training data (`data/holmes_results_f1.csv` of `Holmes-Benchmark/holmes-tools` at 71be46a), "
+            "and with nine shares of it (`data/leaderboards/flash-holmes.csv` of `Holmes-Benchmark/holmes-evaluation` "
+            "at c19c3a3). The files are not part of this project. [Another page](holmes-recorded.md) has the claims of "
+            "the paper. Winning rates are over pairs of models, and correlations are Kendall's tau over models. "
+            "Intervals are 1.96 standard deviations of a bootstrap over phenomena on both sides. One command writes "
+            "this page:"
+        ),
+        f"```console\n$ .venv/bin/python -m {COMMAND}\n```",
+    ]
+)
+
+
+def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) -> str:
+    """Write the picture of correlations between types; return their table, and that with another table."""
+    pairs = type_taus(whole)
+    series = {"": [replace(tau, x=place) for place, tau in enumerate(pairs.values())]}
+    picture = scatter(
+        "Correlation of winning rates between types", series, ("", "Kendall's tau"), dict(enumerate(pairs))
+    )
+    (folder / "holmes-types.svg").write_text(picture, "utf-8")
+    share = min(shares, key=lambda portion: abs(portion - 1 / 32))
+    others = other_taus(whole, shares[share])
+    return "\n\n".join(
+        [
+            "## Do the types order models alike?",
+            "![Kendall's tau of the winning rates of each two types](holmes-types.svg)",
+            table(("types", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in pairs.items()]),
+            paragraph(
+                f"The same of two tables: all of the training data against {_fraction(share)} of it, over the models "
+                "and sets that both have."
+            ),
+            table(("sets", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in others.items()]),
+        ]
+    )
+
+
+def _sizes(whole: ScoreTable, folder: Path) -> str:
+    """Write the picture of winning rates by size; return its table, with the types."""
+    overall = rates_of(whole.scores, whole.phenomena)
+    by_type = {kind: rates_of(whole.of(kind), whole.phenomena[whole.types == kind])[0] for kind in whole.kinds}
+    series: dict[str, list[Point]] = {}
+    lines = []
+    for name, pattern in SERIES.items():
+        for model, parameters in sizes(whole.models, pattern).items():
+            place = list(whole.models).index(model)
+            rate = measured(float(overall[0, place]), overall[1:, place], high=100.0)
+            point = replace(rate, x=parameters)
+            series.setdefault(name, []).append(point)
+            rates = [f"{rates_M[place]:.1f}" for rates_M in by_type.values()]
+            lines.append([name, f"{parameters:,.0f}", with_interval(point.y, point.ends, ".1f"), *rates])
+    axes_names = ("parameters, millions", "winning rate, %")
+    picture = scatter("Winning rates by size of the model", series, axes_names, scale="log")
+    (folder / "holmes-sizes.svg").write_text(picture, "utf-8")
+    head = ("series", "parameters, millions", "winning rate, % (95 % interval)", *by_type)
+    return "\n\n".join(
+        [
+            "## Does size help?",
+            paragraph(
+                "Winning rates of series of models that differ in size; the sizes of T5 are those that Chung et al. "
+                "(2022) give."
+            ),
+            "![winning rate by size, one line per series of models](holmes-sizes.svg)",
+            table(head, lines),
+        ]
+    )
+
+
+def _portions(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) -> str:
+    """Write the picture of rank changes by share of the training data; return its table."""
+    compared = {share: rank_changes(whole, scores) for share, scores in shares.items()}
+    names = ("95th percentile of rank changes", "1.96 sd / root of models")
+    series = {
+        name: [replace(points[number], x=share) for share, points in compared.items()]
+        for number, name in enumerate(names, 1)
+    }
+    ticks = {share: _fraction(share) for share in compared}
+    picture = scatter(
+        "Rank changes by share of the training data", series, ("share of the training data", "places"), ticks, "log"
+    )
+    (folder / "holmes-portions.svg").write_text(picture, "utf-8")
+    lines = [
+        [_fraction(share), str(len(shares[share].sets)), _shown(tau), *(_shown(point, ".1f") for point in points)]
+        for share, (tau, *points) in compared.items()
+    ]
+    return "\n\n".join(
+        [
+            "## How much data keeps the order?",
+            paragraph(
+                "Figure 13 of the paper: ranks of the models with a share of the training data against those with all "
+                "of it, over the models and sets that both have. The last column has the form of the paper's figure."
+            ),
+            "![rank changes by share of the training data](holmes-portions.svg)",
+            table(("share", "sets", "Kendall's tau (95 % interval)", *names), lines),
+        ]
+    )
+
+
+def _shown(point: Point, spec: str = ".2f") -> str:
+    return with_interval(point.y, point.ends, spec)
+
+
+def _fraction(share: float) -> str:
+    return f"1/{round(1 / share)}"
