@@ -152,6 +152,7 @@ def _checked_models() -> dict[str, str]:
         rows = (
             (*key.split("/"), *(f"{measures[name]:.1e}" if name in measures else "-" for name in names))
             for key, measures in measured.items()
+            if measures.keys() & set(names)
         )
         return table(("architecture", "weights", *heads), rows)
 
@@ -164,6 +165,7 @@ def _checked_models() -> dict[str, str]:
     in_steerer = ("self_test", "rounding", *_OPERATIONS)
     return {
         "extractor": figures(("hidden states", "attention"), ("extractor_states", "extractor_inflow")),
+        "encoders": figures(("hidden states",), ("encoder_states",)),
         "steerer": figures(
             ("self-test", "rounding", *(f"`{operation}`" for operation in _OPERATIONS)),
             [f"steerer_{name}" for name in in_steerer],

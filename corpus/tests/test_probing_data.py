@@ -1,11 +1,13 @@
 """Probing data, planted sets, and sets as passages: checks, groups, splits, and what is refused."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
@@ -20,6 +22,7 @@ from poolbench_corpora.probing import (
     Sample,
     Span,
     as_passages,
+    bags_of_words,
     probing_data,
     shared_passages,
 )
@@ -230,7 +233,7 @@ def test_families_ask_for_the_archives(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_sets_whose_archive_is_not_here_are_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("POOLBENCH_REAL_TEXT", raising=False)
     sets = ProbingSets()
-    assert {each.id.partition("-")[0] for each in sets.all() if sets.is_here(each)} == {"planted"}
+    assert {each.id.partition("-")[0] for each in sets.all() if sets.is_here(each)} == {"planted", "comparison"}
     assert {each.id.partition("-")[0] for each in sets.all() if not sets.is_here(each)} == {"ewt", "gum", "ud"}
     assert {"upos", "xpos", "dep"} <= {each.id for each in sets.absent()}
     (tmp_path / "probing").mkdir()
@@ -473,3 +476,38 @@ def test_plurals() -> None:
     assert [plural(noun) for noun in ("mayor", "secretary", "nurseryman", "customs clerk")] == [
         "mayors", "secretaries", "nurserymen", "customs clerks",
     ]  # fmt: skip
+
+
+def test_bags_of_words_by_hand() -> None:
+    """Two train texts: `a` is in both (idf 1), `b` and `!` in one (idf 1 + ln 1.5). A test text has no say."""
+    samples = [
+        a_sample("1", "A b", split="train", label="x"),
+        a_sample("2", "a a!", split="train", label="y"),
+        a_sample("3", "b c c", split="test"),
+    ]
+    data = probing_data(a_set(), samples)
+    rare = 1 + math.log(1.5)
+    first, second = math.hypot(1, rare), math.hypot(2, rare)  # the columns are !, a, b
+    expected = np.array([[0, 1 / first, rare / first], [rare / second, 2 / second, 0], [0, 0, 1]])
+    np.testing.assert_allclose(bags_of_words(data, 10), expected, rtol=1e-6)
+    reduced = bags_of_words(data, 2)  # on the singular vectors of the first two rows, whose signs are free
+    singular = np.linalg.svd(expected[:2])[2][:2]
+    np.testing.assert_allclose(reduced @ reduced.T, expected @ singular.T @ singular @ expected.T, atol=1e-6)
+
+
+def test_dimensions_that_train_lacks_are_left_out() -> None:
+    """Four train texts of two kinds have two dimensions, however many are asked for."""
+    texts = ["a b c d e", "a b c d f"] * 2
+    samples = [a_sample(f"{n}", text, split="train") for n, text in enumerate(texts)]
+    bags = bags_of_words(probing_data(a_set(), [*samples, a_sample("last", "e f a", split="test")]), 5)
+    assert bags.shape == (5, 2) and np.abs(bags[0] - bags[1]).max() > 0.1
+
+
+def test_bags_of_words_of_spans_and_pairs() -> None:
+    text = "the cat saw a dog"
+    pieces = Sample("1", (Span(text, 4, 7), Span(text, 14, 17)), label="x", split="train")
+    words = bags_of_words(probing_data(a_set(input="span_pieces"), [pieces]), 10)
+    np.testing.assert_allclose(words, [[0.5**0.5, 0.5**0.5]], rtol=1e-6)  # cat, dog
+    pair = Sample("1", (Span(text, 4, 7),), (Span(text, 14, 17),), label="x", split="train")
+    sides = bags_of_words(probing_data(a_set(input="span_pair"), [pair]), 10)
+    np.testing.assert_allclose(sides, [[1, 0, 0, 1]])  # cat of the first, dog of the second

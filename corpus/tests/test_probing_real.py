@@ -3,8 +3,9 @@
 import io
 import json
 import os
+import re
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.probing import ProbingData, ProbingSet, ProbingSets
 from poolbench_corpora.probing.readers.gum import mentions
+from poolbench_corpora.probing.readers.rhetoric import LABELS, distance, path_to_root, units
+from poolbench_corpora.probing.readers.scope import Cues, scope
 from poolbench_corpora.probing.readers.sentences import (
     PROPERTIES,
     bigram_shift,
@@ -129,6 +132,131 @@ def test_mentions_of_entities() -> None:
         ("9", "object", "its own tail"),
         ("4", "person", "its"),
     ]
+
+
+#: Four units: the first is the root, "but Bo stayed" contrasts with it, and each has one below it.
+RHETORIC = conllu(
+    "g1",
+    "Al left when it rained",
+    [
+        "Al PROPN _ 2 nsubj Discourse=ROOT:1:0",
+        "left VERB _ 0 root _",
+        "when ADV _ 5 mark Discourse=context-circumstance:2->1:0:dm-when-3-gold;joint-list:2->4:1:_",
+        "it PRON _ 5 nsubj _",
+        "rained VERB _ 2 advcl _",
+    ],
+    "d",
+) + conllu(
+    "g2",
+    "but Bo stayed to read",
+    [
+        "but CCONJ _ 3 cc Discourse=adversative-contrast_m:3->1:1:_",
+        "Bo PROPN _ 3 nsubj _",
+        "stayed VERB _ 0 root _",
+        "to PART _ 5 mark Discourse=purpose-goal:4->3:0:_",
+        "read VERB _ 3 advcl _",
+    ],
+)
+
+
+def test_rhetorical_structure() -> None:
+    document = sentences(RHETORIC, name="gum/GUM_news.conllu")
+    by_number = units(document)
+    assert [(unit.number, unit.head, unit.relation, unit.is_equal, unit.span.words) for unit in by_number.values()] == [
+        (1, None, "", False, "Al left"),
+        (2, 1, "context-circumstance", False, "when it rained"),
+        (3, 1, "adversative-contrast", True, "but Bo stayed"),
+        (4, 3, "purpose-goal", False, "to read"),
+    ]
+    assert path_to_root(4, by_number) == [4, 3, 1]
+    assert [distance(first, second, by_number) for first, second in ((1, 1), (1, 4), (2, 4), (3, 4))] == [0, 2, 3, 1]
+    without_root = {number: unit for number, unit in by_number.items() if number > 1}
+    assert path_to_root(2, without_root) is None and distance(3, 2, without_root) is None
+
+    def answers(label: str) -> list[object]:
+        samples = LABELS[label](document, by_number)
+        return [sample.value if sample.label is None else sample.label for sample in samples]
+
+    assert answers("relation") == ["context-circumstance", "adversative-contrast", "purpose-goal"]
+    assert answers("relation_group") == ["context", "adversative", "purpose"]
+    assert answers("nuclearity") == ["nucleus", "satellite", "nucleus", "satellite"]
+    assert answers("depth") == [0, 1, 1, 2] and answers("count") == [2, 2]
+    assert len(answers("distance")) == 2 and answers("successive") == []  # no sentence further on
+
+
+#: Whether the adverbial clause is inside of the scope, the rule does not say.
+NEGATED = conllu(
+    "n1",
+    "We think Sam did not eat hot soup because it burned",
+    [
+        "We PRON _ 2 nsubj _",
+        "think VERB _ 0 root _",
+        "Sam PROPN _ 6 nsubj _",
+        "did AUX _ 6 aux _",
+        "not PART _ 6 advmod _",
+        "eat VERB _ 2 ccomp _",
+        "hot ADJ _ 8 amod _",
+        "soup NOUN _ 6 obj _",
+        "because SCONJ _ 11 mark _",
+        "it PRON _ 11 nsubj _",
+        "burned VERB _ 6 advcl _",
+    ],
+)
+
+
+def test_scopes() -> None:
+    negation, speculation = Cues({"not": "advmod", "never": "advmod"}), Cues({}, ["seem"], ["think"])
+    (negated,) = sentences(NEGATED)
+    sides = scope(negated, negation)
+    assert sides is not None and negated.words[sides.cue].form == "not"
+    assert [negated.words[index].form for index in sides.inside] == ["Sam", "did", "eat", "hot", "soup"]
+    assert [negated.words[index].form for index in sides.outside] == ["We", "think"]
+    _, cat = sentences(CROW, CAT)
+    assert scope(cat, negation) is None and scope(negated, speculation) is None  # `think` is doubtful
+    (two,) = sentences(NEGATED.replace("We\twe\tPRON", "We\tnever\tPRON"))
+    assert scope(two, negation) is None
+    hedged = NEGATED.replace("think\tthink", "think\tseem").replace("not\tnot", "not\tso")
+    (seeming,) = sentences(hedged)
+    of_complement = scope(seeming, speculation)
+    assert of_complement is not None and seeming.words[of_complement.cue].form == "think"
+    assert [seeming.words[index].form for index in of_complement.outside] == ["We"]
+
+
+@pytest.mark.parametrize("name", ["comparison-age", "comparison-number"])
+def test_comparisons(name: str) -> None:
+    definition = ProbingSets().get(name)
+    data = ProbingSets().read(definition)
+    bags: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    splits = dict(zip(data.instances["group"].to_pylist(), data.instances["split"].to_pylist(), strict=True))
+    for text, label, group in labelled(data):
+        first, second = map(int, re.findall(r"\d+", text))
+        is_less = "younger" in text or "smaller" in text
+        assert label == ("true" if (first < second if is_less else first > second) else "false")
+        bags[tuple(sorted(text.split()))].append(label)
+        numbers[splits[group]] |= {first, second}
+    # A bag of words says nothing: each is once true and once false. No number is in two splits.
+    assert all(sorted(labels) == ["false", "true"] for labels in bags.values())
+    assert numbers.keys() == {"train", "dev", "test"}
+    assert not (numbers["train"] & numbers["test"] or numbers["train"] & numbers["dev"])
+    with pytest.raises(ConfigError, match=r"needs \{first\} and \{second\}"):
+        wrong = {**definition.parameters, "less": "{first} is less."}
+        ProbingSets().read(definition.model_copy(update={"parameters": wrong}))
+    with pytest.raises(ConfigError, match="numbers 1 to 20; at least 30"):
+        ProbingSets().read(definition.model_copy(update={"parameters": {**definition.parameters, "numbers": [1, 20]}}))
+
+
+@needs_archives
+@pytest.mark.parametrize("name", ["ewt-negation-scope", "ewt-speculation-scope"])
+def test_a_word_alone_does_not_tell_its_side(real: ProbingSets, name: str) -> None:
+    rows = real.read(real.get(name)).instances.to_pylist()
+    labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        if row["split"] == "train":
+            labels[row["word"]][row["label"]] += 1
+    test = [row for row in rows if row["split"] == "test"]
+    right = [(labels[row["word"]].most_common(1) or [("inside", 0)])[0][0] == row["label"] for row in test]
+    assert sum(right) / len(test) < 0.6
 
 
 @pytest.fixture

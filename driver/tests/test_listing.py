@@ -40,6 +40,8 @@ def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver,
     without = {name: value for name, value in environment.items() if name != "POOLBENCH_REAL_TEXT"}
     rows = json.loads(driver(without, "ls", "probing-sets", "--json").stdout)
     here = [row["id"] for row in rows if row["fidelity"] != "absent"]
-    assert here == [row["id"] for row in rows[: len(here)]] and all(name.startswith("planted-") for name in here)
+    assert here == [row["id"] for row in rows[: len(here)]] and all(
+        name.startswith(("planted-", "comparison-")) for name in here
+    )
     absent = {row["id"]: row["source"] for row in rows[len(here) :]}
     assert "amir-zeldes/gum" in absent["gum-entities"] and {"ewt-depth", "ud-upos", "blimp-passive_1"} <= set(absent)

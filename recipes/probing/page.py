@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"
 #: Entrants that the board shows of each model: its best, and its last.
 _SHOWN = 8
 #: What static word vectors cannot tell apart, because both classes have the same words.
-_ORDER = ("ewt-bigram-shift",)
+_ORDER = ("ewt-bigram-shift", "comparison-age", "comparison-number")
 
 
 def page(runs: Sequence[RunFolder], compared: Sequence[RunFolder]) -> str:

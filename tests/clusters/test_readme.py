@@ -244,6 +244,7 @@ QUESTIONS = {
         r"over 2 sets",
         r"\| demo/random_weights A1_mean final +\|",
         r"demo \w+ \S+ MLP 64",
+        r"vectors bag_of_words 300",
     ),
     "docs/suites/ce-bench.md": (
         r"(All|\d of) 6 autoencoders beat random directions of equal width and L0",

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +17,12 @@ from poolbench.config import resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
 from poolbench.statuses import RunState, Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
 from poolbench_corpora.probing.word_order import moved_span, without_order
 from poolbench_driver import waiting
@@ -36,6 +38,7 @@ from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board
 from poolbench_driver.stages import probing_sets
+from poolbench_driver.stages.example_vectors import FROM_FILE
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed, chosen_sets, plan, strategies_of
@@ -44,6 +47,7 @@ from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.rows import entrant_of
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
+from poolbench_prober.service import create as prober
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")
@@ -352,7 +356,136 @@ def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
         load_run_config(None, {"suite": "holmes", "hidden": 0})
 
 
-@pytest.mark.parametrize("later", [{"control": []}, {"recipe": "released"}, {"hidden": None}])
+# Entrants without a model
+
+
+def vectors_file(path: Path, ids: list[str], matrix: np.ndarray) -> str:
+    np.savez(path, ids=np.array(ids), vectors=matrix)
+    return str(path)
+
+
+def probed_alone(made: HolmesPlan, folder: Path) -> Artifacts:
+    """Fit the probes of vectors that no model of the run makes, with the service's own handler."""
+    artifacts, service = Artifacts(open_store(str(folder))), prober()
+    for task in made.tasks.values():
+        if task.kind == steps.TASK.kind and steps.MEASURES(*FROM_FILE) in task.outputs:
+            for key in task.inputs.values():
+                artifacts.write_table(key, made.local[key].build())
+            service.handlers[task.kind](task, TaskIO(task, artifacts))
+    return artifacts
+
+
+def test_vectors_of_files_and_bags_of_words_are_entrants_of_their_own(tmp_path: Path) -> None:
+    """Vectors that hold the label win; words alone cannot tell the order of words."""
+    sets = ("planted-bigram-shift", "planted-relation")
+    plain = planned(sets=sets, control=("word_order",))
+    rows = [row for data in plain.scope.data.values() for row in data.instances.to_pylist()]
+    labels = sorted({row["label"] for row in rows})
+    codes = np.eye(len(labels))[[labels.index(row["label"]) for row in rows]]
+    path = vectors_file(tmp_path / "v.npz", [row["instance_id"] for row in rows], codes)
+    config = HolmesConfig(suite="holmes", sets=sets, control=("word_order",), vectors={"mine": path}, bag_of_words=100)
+    made = plan(replace(plain.scope, config=config, files=planning.files_of(config)))
+    assert {at: keys for at, keys in made.probes.items() if at.vectors is None} == plain.probes
+    names = {entrant_of(made.scope, at) for at in made.probes}
+    assert names == {
+        "demo A1_mean final", "demo/word_order A1_mean final", "vectors mine", "vectors bag_of_words 100"
+    }  # fmt: skip
+    assert SUITES.get("holmes").describe(made).lines == ["2 probing sets, 4 entrants"]
+
+    tables = assemble(made, probed_alone(made, tmp_path / "store"), {}, "run")
+    results = tables["results"].to_pylist()
+    scores = {(row["entrant"], row["task"]): row["value"] for row in results if row["metric"] == "holmes.score"}
+    assert {scores["vectors mine", name] for name in sets} == {1.0}
+    assert scores["vectors bag_of_words 100", "planted-bigram-shift"] < 0.55
+    assert scores["vectors bag_of_words 100", "planted-relation"] > 0.9
+    entrants = {row["entrant"]: row for row in tables["entrants"].to_pylist()}
+    columns = ("model", "strategy", "layer", "layer_name", "control", "vectors")
+    assert [entrants["vectors mine"][name] for name in columns] == [None] * 5 + ["mine"]
+    assert [entrants["demo A1_mean final"][name] for name in columns] == ["demo", "A1_mean", 6, "final", None, None]
+    (row,) = (
+        row
+        for row in results
+        if (row["entrant"], row["task"], row["metric"]) == ("vectors mine", sets[0], "holmes.score")
+    )
+    assert (row["strategy"], row["layer"], json.loads(row["params"])["vectors"]) == (None, None, "mine")
+
+
+def test_the_page_ranks_entrants_without_a_model_and_keeps_them_out_of_the_poolings(tmp_path: Path) -> None:
+    run = finished(planned(**{**SETTINGS, "protocol": "corrected"}, bag_of_words=50), tmp_path)
+    page = page_of(run)
+    assert "vectors bag_of_words 50" in [texts[0] for texts in texts_of(page.board)]
+    view = view_of(run.tables)
+    assert view.layers == ["embedding", "final"] and None not in {entrant.strategy for entrant in view.pooled}
+    rendered(page)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bag_of_words": 0}, "bag_of_words"),
+        ({"vectors": {"bag_of_words 5": "v.npz"}}, "names that begin with bag_of_words are those of bags of words"),
+    ],
+)
+def test_wrong_settings_of_entrants_without_a_model(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run_config(None, {"suite": "holmes", **settings})
+
+
+def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "protocol": "corrected"}
+    scope = _scope(**settings, bag_of_words=50)
+    other = replace(scope, model=ModelInfo(replace(MODEL.ref, id="second"), 6, 256))
+    runs = [finished(plan(each), tmp_path / each.model.ref.id) for each in (scope, other)]
+    view = view_over([run.finished() for run in runs])
+    names = [entrant.name for entrant in view.entrants]
+    assert names.count("vectors bag_of_words 50") == 1 and len(names) == len(set(names)) == 2 * 8 + 1
+    table = runs[1].read_table("results")
+    rows = [
+        {**row, "value": 0.1} if row["entrant"].startswith("vectors") and row["value"] is not None else row
+        for row in table.to_pylist()
+    ]
+    runs[1].write_table("results", pa.Table.from_pylist(rows, table.schema))
+    with pytest.raises(ConfigError, match="vectors bag_of_words 50 has different scores in two runs: name"):
+        view_over([run.finished() for run in runs])
+
+
+def test_keys_of_vectors_are_their_content(tmp_path: Path) -> None:
+    scope = _scope(sets=("planted-role",))
+    ids = scope.data["planted-role"].instances["instance_id"].to_pylist()
+    matrix = np.arange(2.0 * len(ids), dtype=np.float32).reshape(len(ids), 2)
+
+    def keys(matrix: np.ndarray, order: slice = slice(None), **settings: Any) -> set[str]:
+        path = vectors_file(tmp_path / "v.npz", [*ids[order], "another"], np.vstack([matrix[order], matrix[:1]]))
+        config = scope.config.model_copy(update={"vectors": {"mine": path}, **settings})
+        made = plan(replace(scope, config=config, files=planning.files_of(config)))
+        return {key for at, of_at in made.probes.items() if at.vectors is not None for key in of_at.values()}
+
+    assert keys(matrix) == keys(matrix, slice(None, None, -1))
+    assert not keys(matrix) & keys(matrix + 1)
+    assert len(keys(matrix, bag_of_words=10) ^ keys(matrix, bag_of_words=20)) == 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "matrix", "message"),
+    [
+        (["another"], np.ones((1, 2)), r"v.npz: 240 of 240 examples of planted-role have no vector, such as 'planted-"),
+        (["a", "b"], np.ones((1, 2)), r"v.npz: 2 ids and vectors of the shape \(1, 2\); one vector for each id"),
+        (["a"], np.array([[np.inf, 1.0]]), "v.npz: 1 vector holds NaN or infinity, such as that of 'a'; leave it out"),
+        (["a", "a"], np.ones((2, 2)), "v.npz: id 'a' comes twice"),
+    ],
+)
+def test_files_of_vectors_that_cannot_be_used(tmp_path: Path, ids: list[str], matrix: np.ndarray, message: str) -> None:
+    scope = _scope(sets=("planted-role",))
+    config = scope.config.model_copy(update={"vectors": {"mine": vectors_file(tmp_path / "v.npz", ids, matrix)}})
+    with pytest.raises(InputError, match=message):
+        plan(replace(scope, config=config, files=planning.files_of(config)))
+    with pytest.raises(InputError, match=r"absent\.npz is not a \.npz file"):
+        SUITES.get("holmes").check(scope.config.model_copy(update={"vectors": {"mine": str(tmp_path / "absent.npz")}}))
+
+
+@pytest.mark.parametrize(
+    "later", [{"control": []}, {"recipe": "released"}, {"hidden": None}, {"vectors": {}}, {"bag_of_words": None}]
+)
 def test_later_settings_leave_the_names_of_runs(later: dict[str, Any]) -> None:
     config = {"suite": "holmes", "preset": "demo"}
     assert run_id(load_run_config(None, config)) == run_id(load_run_config(None, config | later))
@@ -377,6 +510,8 @@ def _skill(at: Probed) -> float:
     """Return the share of test instances that an entrant has right."""
     if at.control or at.set == "planted-random":
         return 0.5
+    if at.vectors:
+        return 0.7
     return {("A1_mean", 6): 0.95, ("P1_last_token", 6): 0.6, ("A1_mean", -1): 0.7, ("P1_last_token", -1): 0.8}[at[1:3]]
 
 

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from transformers import (
     AutoModelForCausalLM,
-    BartConfig,
     BertConfig,
     ByT5Tokenizer,
     Gemma3Config,
     Gemma3TextConfig,
     LlamaConfig,
+    PegasusConfig,
     PreTrainedConfig,
     SiglipVisionConfig,
     ViTConfig,
@@ -49,7 +49,7 @@ def folder_of(config: PreTrainedConfig, decoder: Decoder, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (BartConfig(d_model=32), r"\(bart\) is an encoder-decoder model"),
+        (PegasusConfig(d_model=32), r"\(pegasus\) is an encoder-decoder model"),
         (ViTConfig(hidden_size=32), r"\(vit\) is not a language model"),
     ],
 )

@@ -4,6 +4,7 @@ A set is a definition (`sets/<id>.yaml`) whose reader yields samples; `probing_d
 definition allows, and returns the tables of distinct passages and of instances.
 """
 
+from poolbench_corpora.probing.bag_of_words import bags_of_words
 from poolbench_corpora.probing.catalog import PROBING_SETS, ProbingSets, suite_sets
 from poolbench_corpora.probing.data import (
     PROBING_INSTANCES,

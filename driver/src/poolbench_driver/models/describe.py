@@ -13,8 +13,8 @@ from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
 
-_NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_WIDTH = ("hidden_size", "n_embd", "d_model")
+_NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+_WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 #: spaCy pipelines that the project ships.
 ASSETS = ("annotator",)

@@ -6,7 +6,17 @@ from inspect import signature
 from pathlib import Path
 
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_corpora.probing.readers import grammar, gum, pairs, sentences, tables, treebank
+from poolbench_corpora.probing.readers import (
+    comparisons,
+    grammar,
+    gum,
+    pairs,
+    rhetoric,
+    scope,
+    sentences,
+    tables,
+    treebank,
+)
 from poolbench_corpora.probing.samples import Note, ProbingSet, Sample
 
 
@@ -31,6 +41,9 @@ READERS: dict[str, Reader] = {
     "bridging": Reader(gum.read_bridging, treebank.ARCHIVE),
     "relations": Reader(gum.read_relations, treebank.ARCHIVE),
     "order": Reader(gum.read_order, treebank.ARCHIVE),
+    "rhetoric": Reader(rhetoric.read_rhetoric, treebank.ARCHIVE),
+    "scope": Reader(scope.read_scope, treebank.ARCHIVE),
+    "comparisons": Reader(comparisons.read_comparisons),
     "table": Reader(tables.read_table),
     "senteval": Reader(tables.read_senteval),
 }

@@ -28,7 +28,7 @@ def read_sentences(
     bank = read_treebank(archives, treebank)
     yield from bank.notes()
     make = word_content(bank) if label == "word_content" else PROPERTIES.get(label)
-    for sentence in _of_length(bank):
+    for sentence in sentences_of_length(bank):
         if make is None:
             yield from _rewritten(sentence, REWRITES[label], label)
         elif (answer := make(sentence)) is not None:
@@ -41,7 +41,7 @@ def read_next_sentences(definition: ProbingSet, archives: Path | None, *, treeba
     bank = read_treebank(archives, treebank)
     yield from bank.notes()
     others: dict[str | None, list[Sentence]] = {}
-    for sentence in _of_length(bank):
+    for sentence in sentences_of_length(bank):
         others.setdefault(sentence.split, []).append(sentence)
     for document in bank.documents():
         for before, after in pairwise(document):
@@ -53,7 +53,8 @@ def read_next_sentences(definition: ProbingSet, archives: Path | None, *, treeba
                     yield _sample(before, before.text, label, suffix=label, second=second.text, group=before.document)
 
 
-def _of_length(bank: Treebank) -> list[Sentence]:
+def sentences_of_length(bank: Treebank) -> list[Sentence]:
+    """Return the sentences that are neither very short nor very long."""
     return [sentence for sentence in bank.sentences if len(sentence.words) in _WORDS]
 
 
@@ -127,7 +128,7 @@ def depth(sentence: Sentence) -> int:
 def word_content(bank: Treebank, num_words: int = 30) -> Property:
     """Return the function that gives the only one of the most frequent content words which a sentence has."""
     content = ("NOUN", "VERB", "ADJ", "ADV")
-    sentences = _of_length(bank)
+    sentences = sentences_of_length(bank)
     count = Counter(
         name for sentence in sentences for name in {w.form.lower() for w in sentence.words if w.upos in content}
     )

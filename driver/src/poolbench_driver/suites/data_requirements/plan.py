@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from poolbench.config import change_revision, local_folder
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, UnknownNameError
@@ -17,8 +15,8 @@ from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import Control
-from poolbench_driver.corpora.sources import stored_rows
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.example_vectors import FROM_FILE, VectorsFile, plan_file_vectors, read_vectors
 from poolbench_driver.stages.probing_sets import (
     TEXT_TOKENS,
     SetVectors,
@@ -29,11 +27,7 @@ from poolbench_driver.stages.probing_sets import (
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.sets import check_names, data_source, read_sets, sizes_of
-from poolbench_driver.suites.data_requirements.vectors import VectorsFile, read_vectors
 from poolbench_driver.waiting import waiting
-
-#: The cell of vectors that come from a file: it has neither strategy nor layer.
-FROM_FILE = Cell("file", 0)
 
 
 class Source(NamedTuple):
@@ -167,7 +161,7 @@ def _plan_vectors(scope: Scope, draft: Draft) -> dict[str | Source, dict[str, Se
     """Plan the vectors of all sets, by file or by what reads them: one reading serves all sides that share it."""
     config = scope.config
     vectors: dict[str | Source, dict[str, SetVectors]] = {
-        name: {set_name: _from_file(file, set_name, data, draft) for set_name, data in scope.data.items()}
+        name: {set_name: plan_file_vectors(draft, set_name, data, file) for set_name, data in scope.data.items()}
         for name, file in scope.files.items()
     }
     cells_by_source: dict[Source, set[Cell]] = {}
@@ -184,12 +178,3 @@ def _plan_vectors(scope: Scope, draft: Draft) -> dict[str | Source, dict[str, Se
         data = read_under(scope.data, source.control, config.seed)
         vectors[source] = plan_set_vectors(draft, data, params, annotator)
     return vectors
-
-
-def _from_file(file: VectorsFile, name: str, data: ProbingData, draft: Draft) -> SetVectors:
-    """Plan the vectors of a set from a file: an example is a passage of its own."""
-    rows = [{**row, "first": [row["instance_id"]], "second": []} for row in data.instances.to_pylist()]
-    examples = pa.Table.from_pylist(rows, data.instances.schema)
-    instances = draft.add_local(stored_rows(f"instances of {name}", examples, "probing"))
-    key = draft.add_local(file.of(name, data))
-    return SetVectors(instances, {FROM_FILE: {0: key}}, {FROM_FILE: key})

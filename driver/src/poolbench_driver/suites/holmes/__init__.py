@@ -45,11 +45,12 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
         return {"strategies": ["A11_mean_all"]} if protocol == "published" else {}
 
     def check(self, config: HolmesConfig) -> None:
-        """Raise UnknownNameError or CorpusError for probing sets and strategies that are not there."""
-        from poolbench_driver.suites.holmes.plan import chosen_sets, strategies_of
+        """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""
+        from poolbench_driver.suites.holmes.plan import chosen_sets, files_of, strategies_of
 
         chosen_sets(config)
         strategies_of(config)
+        files_of(config)
 
     def resolve(self, config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
         """Return probing sets, strategies, layers and the model, checked."""
@@ -65,9 +66,10 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
     def describe(self, plan: HolmesPlan) -> Description:
         """Return what a dry run says about a plan."""
-        scope = plan.scope
-        sets, cells = len(scope.sets), len(scope.strategies) * len(scope.layers) * (1 + len(scope.config.control))
-        return Description([f"{sets} probing sets, {cells} entrants"], {"sets": list(scope.sets), "entrants": cells})
+        sets, cells = len(plan.scope.sets), len({at[1:] for at in plan.probes})
+        return Description(
+            [f"{sets} probing sets, {cells} entrants"], {"sets": list(plan.scope.sets), "entrants": cells}
+        )
 
     def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan."""

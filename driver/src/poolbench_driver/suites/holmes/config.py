@@ -8,8 +8,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
 from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
 
+#: What the names of bags of words begin with.
+BAG_OF_WORDS = "bag_of_words"
 #: Fields that came later, with their defaults.
-_LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None}
+_LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None, "vectors": {}, "bag_of_words": None}
 
 
 def _fraction(value: Any) -> Any:
@@ -45,6 +47,10 @@ class HolmesConfig(ReadingConfig):
     """How protocol `published` trains its probes: as the released code does, or as the paper says."""
     hidden: int | None = Field(default=None, ge=1, le=10_000)
     """Units of the hidden layer of the probes; without it they are linear. Not with protocol `published`."""
+    vectors: dict[str, str] = Field(default={}, json_schema_extra={"shown": "NAME=FILE"})
+    """Files of vectors by name, each an entrant: `.npz` with `ids` and `vectors`, or Parquet with `id` and `vector`."""
+    bag_of_words: int | None = Field(default=None, ge=1, le=10_000)
+    """Dimensions of a bag of words, an entrant: TF-IDF of each set's texts, reduced by what its training texts have."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
 
@@ -53,6 +59,13 @@ class HolmesConfig(ReadingConfig):
         """Refuse a hidden layer beside the reference's probes, which are linear: both would have one name."""
         if self.hidden is not None and self.protocol == "published":
             raise ValueError(f"hidden is {self.hidden}: the probes of protocol published are linear; leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _names_of_vectors(self) -> Self:
+        """Refuse a name that bags of words have."""
+        if wrong := [name for name in self.vectors if name.startswith(BAG_OF_WORDS)]:
+            raise ValueError(f"--vectors {wrong[0]}: names that begin with {BAG_OF_WORDS} are those of bags of words")
         return self
 
     @property

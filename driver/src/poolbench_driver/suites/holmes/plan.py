@@ -1,8 +1,9 @@
 """From the settings of a run to its tasks: probing sets, shards of distinct passages, and one probing task per set."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from poolbench.contracts.keys import digest
@@ -16,25 +17,34 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, Control
 from poolbench_driver.corpora.sources import chosen_sets
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.example_vectors import (
+    FROM_FILE,
+    VectorsFile,
+    plan_bags_of_words,
+    plan_file_vectors,
+    read_vectors,
+)
 from poolbench_driver.stages.probing_sets import (
     TEXT_TOKENS,
+    SetVectors,
     plan_set_vectors,
     read_under,
     reading_params,
 )
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
-from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.holmes.config import BAG_OF_WORDS, HolmesConfig
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.waiting import waiting
 
 
 class Probed(NamedTuple):
-    """A probing set, read through a strategy at a layer, as it is or under a control."""
+    """A probing set, read through a strategy at a layer, as it is or under a control; or with vectors of their own."""
 
     set: str
     strategy: str
     layer: int
     control: Control | None = None
+    vectors: str | None = None  # name of vectors that no model of the run makes, which have neither strategy nor layer
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class HolmesScope:
     sets: Mapping[str, ProbingSet]  # definitions of the sets that could be read
     data: Mapping[str, ProbingData]  # their instances and passages
     notes: tuple[str, ...]  # sets that could not be read, and samples that were left out, with the reasons
+    files: Mapping[str, VectorsFile] = field(default_factory=dict)  # vectors by name
 
     @cached_property
     def layers(self) -> list[int]:
@@ -98,40 +109,77 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
         left_out = [str(note) for note in notes] + [str(note) for set_data in data.values() for note in set_data.notes]
         data = {name: thinned(set_data, config) for name, set_data in data.items()}
     sets_by_name = {probing_set.id: probing_set for probing_set in sets if probing_set.id in data}
-    return HolmesScope(config, model, tuple(strategies_of(config)), sets_by_name, data, tuple(left_out))
+    strategies = tuple(strategies_of(config))
+    return HolmesScope(config, model, strategies, sets_by_name, data, tuple(left_out), files_of(config))
+
+
+def files_of(config: HolmesConfig) -> dict[str, VectorsFile]:
+    """Return the files of vectors by name; raise InputError for one that cannot be read."""
+    return {name: read_vectors(Path(path)) for name, path in config.vectors.items()}
 
 
 def plan(scope: HolmesScope) -> HolmesPlan:
-    """Return the plan of a run."""
-    keys, published = dict[Probed, Keys](), dict[Probed, Keys]()
-    stages = [_plan_probes(scope, control, keys, published) for control in (None, *scope.config.control)]
-    return HolmesPlan(scope.config, joined(stages), scope.facts, scope, keys, published)
+    """Return the plan of a run. Raise InputError if a file of vectors lacks an example."""
+    probes = Probes(scope)
+    drafts = [_plan_reading(probes, control) for control in (None, *scope.config.control)]
+    drafts.append(_plan_vectors(probes))
+    stages = [Stage(draft.work) for draft in drafts]
+    return HolmesPlan(scope.config, joined(stages), scope.facts, scope, probes.keys, probes.published)
 
 
-def _plan_probes(
-    scope: HolmesScope, control: Control | None, keys: dict[Probed, Keys], published: dict[Probed, Keys]
-) -> Stage:
-    """Plan the reading of all passages, and the tasks of each set and layer, under a control or none.
+@dataclass(frozen=True)
+class Probes:
+    """The probes of a run that are planned so far: keys of measures and predictions, by ours and by the reference."""
 
-    The keys of measures and predictions are added to `keys`, and to `published` those by the reference's definition.
-    """
-    draft, config = Draft(), scope.config
-    params = reading_params(config, scope.model, scope.strategies, scope.layers, control)
-    annotator = config.annotator if any(spec.reads_annotations for spec in scope.strategies) else None
-    parts = {"measures": steps.MEASURES, "predictions": steps.PREDICTIONS}
-    for name, vectors in plan_set_vectors(draft, scope.data_of(control), params, annotator).items():
+    scope: HolmesScope
+    keys: dict[Probed, Keys] = field(default_factory=dict)
+    published: dict[Probed, Keys] = field(default_factory=dict)
+
+    def add(
+        self,
+        draft: Draft,
+        name: str,
+        read: SetVectors,
+        cells: Sequence[Cell],
+        control: Control | None = None,
+        vectors: str | None = None,
+    ) -> None:
+        """Plan the probes of some cells of a set in one task, and in a second one those of the reference."""
+        parts = {"measures": steps.MEASURES, "predictions": steps.PREDICTIONS}
+        identity = read.identity(cells)
+        for probe_keys, probe in zip((self.keys, self.published), _probe_params(self.scope, name), strict=False):
+            cell_keys = {
+                cell: {part: steps.TASK.key(role(*cell), probe, identity) for part, role in parts.items()}
+                for cell in cells
+            }
+            outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
+            draft.add(steps.TASK, probe, read.inputs(cells), outputs)
+            probe_keys |= {Probed(name, *cell, control, vectors): of_parts for cell, of_parts in cell_keys.items()}
+
+
+def _plan_reading(probes: Probes, control: Control | None) -> Draft:
+    """Plan the reading of all passages under a control or none, and the probes of each set and layer."""
+    draft, scope = Draft(), probes.scope
+    params = reading_params(scope.config, scope.model, scope.strategies, scope.layers, control)
+    annotator = scope.config.annotator if any(spec.reads_annotations for spec in scope.strategies) else None
+    for name, read in plan_set_vectors(draft, scope.data_of(control), params, annotator).items():
         for layer in scope.layers:
-            cells = [Cell(spec.id, layer) for spec in scope.strategies]
-            identity = vectors.identity(cells)
-            for probe_keys, probe in zip((keys, published), _probe_params(scope, name), strict=False):
-                cell_keys = {
-                    cell: {part: steps.TASK.key(role(*cell), probe, identity) for part, role in parts.items()}
-                    for cell in cells
-                }
-                outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
-                draft.add(steps.TASK, probe, vectors.inputs(cells), outputs)
-                probe_keys |= {Probed(name, *cell, control): of_parts for cell, of_parts in cell_keys.items()}
-    return Stage(draft.work)
+            probes.add(draft, name, read, [Cell(spec.id, layer) for spec in scope.strategies], control)
+    return draft
+
+
+def _plan_vectors(probes: Probes) -> Draft:
+    """Plan the probes of vectors of files, and of bags of words for the sets that have instances of train."""
+    draft, scope = Draft(), probes.scope
+    num_dimensions = scope.config.bag_of_words
+    for name, data in scope.data.items():
+        for file_name, file in scope.files.items():
+            read = plan_file_vectors(draft, name, data, file)
+            probes.add(draft, name, read, [FROM_FILE], vectors=file_name)
+        if num_dimensions is not None and "train" in data.instances["split"].to_pylist():
+            read = plan_bags_of_words(draft, name, data, num_dimensions)
+            probes.add(draft, name, read, [FROM_FILE], vectors=f"{BAG_OF_WORDS} {num_dimensions}")
+    return draft
 
 
 def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:

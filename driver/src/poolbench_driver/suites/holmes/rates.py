@@ -72,7 +72,7 @@ def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
     """Return the columns of a figure of an entrant over several sets."""
     entrant_row = next(row for row in rows if row["entrant"] == entrant)
-    identity = {name: entrant_row[name] for name in ("entrant", "layer", "strategy", "strategy_version")}
+    identity = {name: entrant_row.get(name) for name in ("entrant", "layer", "strategy", "strategy_version")}
     return {**identity, "task": None, "params": {}}
 
 

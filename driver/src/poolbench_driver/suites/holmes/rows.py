@@ -114,8 +114,13 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
 
 
 def entrant_of(scope: HolmesScope, at: Probed) -> str:
-    """Return the name of an entrant: model with its control, strategy, layer, and the probe where it is not linear."""
+    """Return the name of an entrant: model with its control, strategy, layer, and the probe where it is not linear.
+
+    One without a model has the name of its vectors.
+    """
     probe = "" if scope.config.hidden is None else f" MLP {scope.config.hidden}"
+    if at.vectors is not None:
+        return f"vectors {at.vectors}{probe}"
     model = f"{scope.model.ref.id}/{at.control}" if at.control else scope.model.ref.id
     return f"{model} {at.strategy} {_layer_name(scope, at)}{probe}"
 
@@ -126,24 +131,28 @@ def _layer_name(scope: HolmesScope, at: Probed) -> str:
 
 def _entrants(plan: HolmesPlan) -> list[Row]:
     """Return what each entrant is, by its name."""
-    entrants = {
-        entrant_of(plan.scope, at): {
-            "model": plan.scope.model.ref.id,
+    scope = plan.scope
+    entrants = {}
+    for at in plan.probes:
+        is_model = at.vectors is None
+        entrants[entrant_of(scope, at)] = {
+            "model": scope.model.ref.id if is_model else None,
             "control": at.control,
-            "strategy": at.strategy,
-            "layer": at.layer,
-            "layer_name": _layer_name(plan.scope, at),
-            "hidden": plan.scope.config.hidden,
+            "strategy": at.strategy if is_model else None,
+            "layer": at.layer if is_model else None,
+            "layer_name": _layer_name(scope, at) if is_model else None,
+            "hidden": scope.config.hidden,
+            "vectors": at.vectors,
         }
-        for at in plan.probes
-    }
     return [{"entrant": name, **columns} for name, columns in entrants.items()]
 
 
 def _identity(scope: HolmesScope, at: Probed) -> Row:
-    (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
-    columns = {"task": at.set, "entrant": entrant_of(scope, at), "layer": at.layer, **strategy_columns(spec)}
-    apart = {"control": at.control, "hidden": scope.config.hidden}
+    columns: Row = {"task": at.set, "entrant": entrant_of(scope, at), "layer": None, "strategy": None}
+    if at.vectors is None:
+        (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
+        columns |= {"layer": at.layer, **strategy_columns(spec)}
+    apart = {"control": at.control, "hidden": scope.config.hidden, "vectors": at.vectors}
     return {**columns, "params": {"set": at.set, **{name: value for name, value in apart.items() if value}}}
 
 

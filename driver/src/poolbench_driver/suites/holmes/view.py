@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
+from poolbench.errors import ConfigError
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
@@ -40,8 +41,8 @@ class Entrant:
     """A model, strategy and layer: its figures by metric, and its scores by set."""
 
     name: str
-    strategy: str
-    layer: str  # as the name has it
+    strategy: str | None  # None, and so is the layer, for vectors that no model of the run makes
+    layer: str | None  # as the name has it
     control: str | None  # name of the control; None for none
     rates: Mapping[str, Row]
     scores: Mapping[str, Row]
@@ -71,6 +72,10 @@ class Entrant:
         ends = {name: None if row[name] is None else 100 * row[name] for name in ("ci_low", "ci_high")}
         return figure({**row, **ends, "value": 100 * row["value"]}, ".0f")
 
+    def score_by_set(self) -> dict[str, float | None]:
+        """Return the score of each set."""
+        return {name: row["value"] for name, row in self.scores.items()}
+
     def share(self, sets: Collection[str]) -> float:
         """Return the share of some sets that it has a score on."""
         return sum(self.scores[name]["value"] is not None for name in sets if name in self.scores) / max(1, len(sets))
@@ -79,6 +84,11 @@ class Entrant:
     def overall(self) -> Row:
         """Return the row of the winning rate over all sets."""
         return self.rates[RATE]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Return whether it says something about a pooling strategy: it reads a model, without a control."""
+        return self.strategy is not None and not self.control
 
     @property
     def num_collapsed(self) -> int:
@@ -149,14 +159,15 @@ class View:
 
     @property
     def pooled(self) -> list[Entrant]:
-        """Return the entrants without a control."""
-        return [entrant for entrant in self.entrants if not entrant.control]
+        """Return the entrants that say something about a pooling strategy."""
+        return [entrant for entrant in self.entrants if entrant.is_pooled]
 
     @property
     def layers(self) -> list[str]:
         """Return the layers from the first to the last."""
         places = {EMBEDDING: -1.0, FINAL: float("inf")}
-        return sorted({entrant.layer for entrant in self.pooled}, key=lambda name: places.get(name) or float(name))
+        layers = {entrant.layer for entrant in self.pooled if entrant.layer is not None}
+        return sorted(layers, key=lambda name: places.get(name) or float(name))
 
     def carried(self) -> dict[str, dict[str, tuple[tuple[str, ...], float]]]:
         """Return by type and layer the strategies that win most, equal ones together, and their winning rate.
@@ -168,10 +179,10 @@ class View:
             return by_type
         for kind in ("", *self.types):
             winners = by_type[kind or "all sets"] = {}
-            compared = [entrant for entrant in self.widely(kind) if not entrant.control]
+            compared = [entrant for entrant in self.widely(kind) if entrant.is_pooled]
             for layer in self.layers:
                 rates = {entrant.strategy: entrant.value(kind) for entrant in compared if entrant.layer == layer}
-                wins = {name: rate for name, rate in rates.items() if rate is not None}
+                wins = {name: rate for name, rate in rates.items() if name is not None and rate is not None}
                 if wins:
                     best = max(wins.values())
                     winners[layer] = tuple(sorted(name for name, rate in wins.items() if rate > best - 1e-9)), best
@@ -199,6 +210,7 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     for run, rows in zip(runs, read, strict=True):
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
         entrants += _entrants(run.tables, scored, "corrected")
+    entrants = _once(entrants)
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = cast(HolmesConfig, runs[0].config)
     joined = winning_rates(
@@ -221,6 +233,22 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
         set_rows,
         compared(entrants[0].name, predictions, classed).to_pylist(),
     )
+
+
+def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Return entrants without a model once: each run of several models has them.
+
+    Raise ConfigError if two of one name have different scores.
+    """
+    distinct, by_name = list[Entrant](), dict[str, Entrant]()
+    for entrant in entrants:
+        first = by_name.get(entrant.name) if entrant.strategy is None else None
+        if first is None:
+            distinct.append(entrant)
+            by_name[entrant.name] = entrant
+        elif first.score_by_set() != entrant.score_by_set():
+            raise ConfigError(f"{entrant.name} has different scores in two runs: name different vectors differently")
+    return distinct
 
 
 def _view(

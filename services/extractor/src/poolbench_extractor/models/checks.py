@@ -30,9 +30,18 @@ class Behaviour:
 _NO_ENCODERS = {"clip_text_model", "emu3", "llama4", "mllama", "t5gemma", "tipsv2_text_model"}
 
 
+#: Models whose encoder Transformers loads only together with their decoder.
+_HALVES = {"bart"}
+
+
+def is_half(config: Any) -> bool:
+    """Return whether a model is an encoder with a decoder, which are loaded together, and whose encoder is read."""
+    return config.model_type in _HALVES and config.is_encoder_decoder
+
+
 def is_encoder(config: Any) -> bool:
-    """Return whether a model is read as an encoder: BERT and its kind, or the encoder half of T5."""
-    encoder_types = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS
+    """Return whether a model is read as an encoder: BERT and its kind, or the encoder half of T5 or BART."""
+    encoder_types = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS | _HALVES
     return config.model_type in encoder_types and not (
         getattr(config, "is_decoder", False) and not config.is_encoder_decoder
     )

@@ -1,10 +1,12 @@
 """A loaded decoder and its properties: blocks, width, window, device."""
 
+import copy
 import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -99,16 +101,23 @@ class Decoder:
         Those of the embedding are what the first block reads: positions, a scale or a norm come after the embedding of
         the tokens in some architectures. None changes nothing. Raise LayerError with the valid range.
         """
-        if layer != EMBEDDING_INDEX:
-            return self.module(layer).register_forward_hook(lambda _module, _args, output: use(output))
+        block = max(layer, 0)
+        module = self.module(block)
+        runs = [number for number, other in enumerate(self.blocks) if other is module]  # several if weights are shared
+        turns = cycle(number == block for number in runs or [block])
+
+        def leave(_module: nn.Module, _args: Any, output: Any) -> Any:
+            return use(output) if next(turns) else None
 
         def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            states = use(args[0] if args else kwargs["hidden_states"])
+            states = use(args[0] if args else kwargs["hidden_states"]) if next(turns) else None
             if states is None:
                 return None
             return ((states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": states})
 
-        return self.blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
+        if layer == EMBEDDING_INDEX:
+            return module.register_forward_pre_hook(enter, with_kwargs=True)
+        return module.register_forward_hook(leave)
 
     def module(self, layer: int) -> nn.Module:
         """Return the module whose output is a layer other than the embedding; raise LayerError with the valid range."""
@@ -127,7 +136,19 @@ class Decoder:
 def wrap_encoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
     """Return the same around an encoder of text, whose tokens see all others; raise ModelError without blocks."""
     model = model.eval().requires_grad_(False)
-    return Decoder(model, tokenizer, find_blocks(model), revision, observed=False, source=source, causal=False)
+    blocks = find_blocks(model)
+    if getattr(model.config, "num_hidden_groups", None):  # ALBERT runs each block several times
+        depth = model.config.num_hidden_layers
+        blocks = nn.ModuleList(blocks[int(number / (depth / len(blocks)))] for number in range(depth))
+    return Decoder(model, tokenizer, blocks, revision, observed=False, source=source, causal=False)
+
+
+def encoder_half(model: Any) -> Any:
+    """Return the encoder of a model that has a decoder too, with a configuration of its own."""
+    encoder = model.get_encoder()
+    encoder.config = copy.deepcopy(encoder.config)
+    encoder.config.is_encoder_decoder = False  # else the configuration gives the depth of the decoder
+    return encoder
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
@@ -141,8 +162,12 @@ def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source:
 
 
 def find_blocks(model: Any) -> nn.ModuleList:
-    """Return the outermost `ModuleList` with as many entries as hidden layers; raise ModelError if there is none."""
-    depth = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    """Return the outermost `ModuleList` with as many entries as hidden layers; raise ModelError if there is none.
+
+    Where blocks share weights, it has as many entries as different blocks.
+    """
+    settings = model.config.get_text_config(decoder=True)
+    depth = getattr(settings, "num_hidden_groups", None) or getattr(settings, "num_hidden_layers", None)
     lists = [(name, m) for name, m in model.get_decoder().named_modules() if isinstance(m, nn.ModuleList)]
     matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
     if not matching:

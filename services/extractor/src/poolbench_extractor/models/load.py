@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTextEncoding, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding, AutoTokenizer
 
 from poolbench.config import ModelRef, require_unchanged
 from poolbench.errors import ModelError
@@ -21,8 +21,8 @@ from poolbench.model_folders.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import ChangeParams, RandomWeights
 from poolbench_extractor.models.changes import apply_change
-from poolbench_extractor.models.checks import check_config, is_encoder
-from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder, wrap_encoder
+from poolbench_extractor.models.checks import check_config, is_encoder, is_half
+from poolbench_extractor.models.decoder import Decoder, encoder_half, find_blocks, wrap_decoder, wrap_encoder
 
 _WRAPPER = r"^(?:module\.|_orig_mod\.|base_model\.model\.)+"
 #: What DistributedDataParallel, torch.compile and PEFT put before the names of a model, as `key_mapping`.
@@ -61,16 +61,21 @@ class Loaded:
         """Return whether the language-model head was in the checkpoint, or is the embedding. Encoders have none."""
         return not any(name.startswith(_head_of(model)) for name in self.missing)
 
-    def require_complete(self, model: Any, blocks: nn.ModuleList, source: str) -> None:
+    def require_complete(self, model: Any, read: Any, source: str) -> None:
         """Raise ModelError if states depend on a weight that is missing, or would on one that is left out.
 
         States do not depend on the language-model head, the pooler of an encoder, and the towers of other modalities.
+
+        Args:
+            model: What was loaded.
+            read: What is read of it: itself, or its encoder.
         """
-        text = _path_of(model, model.get_decoder())
+        blocks, backbone = find_blocks(read), read.get_decoder()
+        text = _path_of(model, backbone)
         unread = (*_head_of(model), f"{text}pooler.")
         missing = [name for name in self.missing if name.startswith(text) and not name.startswith(unread)]
         # Weights of blocks that the model does not have, or does not have in a block.
-        paths = {_path_of(model, blocks), _path_of(model.get_decoder(), blocks)}
+        paths = {_path_of(model, blocks), _path_of(backbone, blocks)}
         block = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(paths)))})(\d+)\.")
         # Layers that predict further tokens follow the blocks in some checkpoints.
         num_blocks = len(blocks) + (getattr(model.config, "num_nextn_predict_layers", None) or 0)
@@ -124,7 +129,9 @@ def load_decoder(
     if place == "auto" and not importlib.util.find_spec("accelerate"):
         raise ModelError("a model over several devices (device auto) needs the package accelerate")
 
-    kind: Any = AutoModelForTextEncoding if is_encoder(config) else AutoModelForCausalLM
+    kind: Any = AutoModelForCausalLM
+    if is_encoder(config):
+        kind = AutoModel if is_half(config) else AutoModelForTextEncoding
     wrap = wrap_encoder if is_encoder(config) else wrap_decoder
 
     def read(source: str) -> tuple[Any, Loaded]:
@@ -146,8 +153,9 @@ def load_decoder(
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise unreadable(f"model {source}", ref, error, _TRUST) from error
         loaded = Loaded.of(report)
-        loaded.require_complete(model, find_blocks(model), source)
-        return model, loaded
+        half = encoder_half(model) if is_half(config) else model
+        loaded.require_complete(model, half, source)
+        return half, loaded
 
     def read_tune(source: str) -> Any:
         model, loaded = read(source)
@@ -214,7 +222,7 @@ def describe(ref: ModelRef) -> dict[str, Any]:
     """Return revision, depth, width and window from the configuration; raise ModelError if it is not a decoder."""
     revision = None if ref.is_local else ref.revision
     config = _load_config(ref, {"revision": revision, "trust_remote_code": False})
-    text = config.get_text_config(decoder=True)
+    text = config.get_text_config(**{"encoder" if is_encoder(config) else "decoder": True})
     return {
         "revision": (None if ref.is_local else getattr(config, "_commit_hash", None)) or ref.revision,
         "num_blocks": text.num_hidden_layers,

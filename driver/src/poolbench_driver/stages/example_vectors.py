@@ -1,6 +1,7 @@
-"""Vectors of files as configurations: one for each example of a set, by the example's id."""
+"""Stage of vectors that no model of the run makes: one for each example of a set, from a file or from its words."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import vectors_schema
 from poolbench.errors import InputError
 from poolbench.steps.local import PASSAGES as STORED
 from poolbench.steps.local import TABLE, PassagesParams
-from poolbench_corpora.probing import ProbingData
-from poolbench_driver.corpora.sources import LocalStep
+from poolbench.steps.roles import Cell
+from poolbench_corpora.probing import ProbingData, bags_of_words
+from poolbench_driver.corpora.sources import LocalStep, stored_rows
+from poolbench_driver.stages.probing_sets import SetVectors
+from poolbench_driver.stages.stage import Draft
+
+#: The cell of such vectors: they have neither strategy nor layer.
+FROM_FILE = Cell("file", 0)
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,8 @@ class VectorsFile:
     def _row_of(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.ids)}
 
-    def of(self, name: str, data: ProbingData) -> LocalStep:
-        """Return the step that stores the vectors of a set's examples, each a passage of its own.
-
-        Raises:
-            InputError: An example has none.
-        """
+    def of(self, name: str, data: ProbingData) -> np.ndarray:
+        """Return the vectors of a set's examples [n, D]. Raise InputError if an example has none."""
         examples = data.instances["instance_id"].to_pylist()
         absent = [example for example in examples if example not in self._row_of]
         if absent:
@@ -42,22 +46,55 @@ class VectorsFile:
                 f"{self.path}: {len(absent)} of {len(examples)} examples of {name} have no vector, such as "
                 f"{absent[0]!r}; ids are those of `corpus examples {name}`"
             )
-        matrix_nD = self.matrix_nD[[self._row_of[example] for example in examples]]
-        content = hashlib.sha256("\n".join(examples).encode() + matrix_nD.tobytes()).hexdigest()[:32]
+        return np.asarray(self.matrix_nD[[self._row_of[example] for example in examples]])
 
-        def build() -> pa.Table:
-            width, num_rows = matrix_nD.shape[1], len(examples)
-            columns = {
-                "passage_id": examples,
-                "vector": pa.FixedSizeListArray.from_arrays(matrix_nD.ravel(), width),
-                "applied": pa.repeat(True, num_rows),
-            }
-            schema = vectors_schema(width)
-            arrays = [columns.get(field.name, pa.nulls(num_rows, field.type)) for field in schema]
-            return pa.table(arrays, schema=schema)
 
-        params = PassagesParams(concept="vectors", split="vectors", rows=content)
-        return LocalStep(STORED.key(TABLE(), params, {}), f"vectors of {name}", build, lambda: len(examples))
+def plan_file_vectors(draft: Draft, name: str, data: ProbingData, file: VectorsFile) -> SetVectors:
+    """Plan the vectors of a set from a file. Raise InputError if an example has none."""
+    matrix_nD = file.of(name, data)
+    examples = data.instances["instance_id"].to_pylist()
+    content = hashlib.sha256("\n".join(examples).encode() + matrix_nD.tobytes()).hexdigest()[:32]
+    return _plan_vectors(draft, name, data, content, lambda: matrix_nD)
+
+
+def plan_bags_of_words(draft: Draft, name: str, data: ProbingData, num_dimensions: int) -> SetVectors:
+    """Plan a bag of words for each example of a set: see `poolbench_corpora.probing.bags_of_words`."""
+    rows = {"bag_of_words": 1, "num_dimensions": num_dimensions, "instances": data.instances.to_pylist()}
+    return _plan_vectors(draft, name, data, digest(rows, 32), lambda: bags_of_words(data, num_dimensions))
+
+
+def _plan_vectors(
+    draft: Draft, name: str, data: ProbingData, content: str, matrix: Callable[[], np.ndarray]
+) -> SetVectors:
+    """Plan the vectors of a set's examples, each of which is a passage of its own.
+
+    Args:
+        content: Hash of what the vectors depend on.
+        matrix: Makes the vectors [n, D], in the order of the examples.
+    """
+    examples = data.instances["instance_id"].to_pylist()
+
+    def build() -> pa.Table:
+        matrix_nD = matrix()
+        width, num_rows = matrix_nD.shape[1], len(examples)
+        columns = {
+            "passage_id": examples,
+            "vector": pa.FixedSizeListArray.from_arrays(matrix_nD.ravel(), width),
+            "applied": pa.repeat(True, num_rows),
+        }
+        schema = vectors_schema(width)
+        arrays = [columns.get(field.name, pa.nulls(num_rows, field.type)) for field in schema]
+        return pa.table(arrays, schema=schema)
+
+    rows = [{**row, "first": [row["instance_id"]], "second": []} for row in data.instances.to_pylist()]
+    instances = draft.add_local(
+        stored_rows(f"instances of {name}", pa.Table.from_pylist(rows, data.instances.schema), "probing")
+    )
+    params = PassagesParams(concept="vectors", split="vectors", rows=content)
+    key = draft.add_local(
+        LocalStep(STORED.key(TABLE(), params, {}), f"vectors of {name}", build, lambda: len(examples))
+    )
+    return SetVectors(instances, {FROM_FILE: {0: key}}, {FROM_FILE: key})
 
 
 def read_vectors(path: Path) -> VectorsFile:
