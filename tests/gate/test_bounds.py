@@ -25,7 +25,7 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Service
 from poolbench.worker.worker import RefusedTaskError, Worker
-from poolbench_extractor.config import EmbedRequest
+from poolbench_extractor.config import EmbedRequest, ExplainRequest
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.cluster import RunName
 from poolbench_pooler.concepts import ConceptRequest
@@ -44,6 +44,7 @@ Schema = Mapping[str, Any]
 #: Bodies of the verbs, but for those of the steerer: their tests need its engine and are in its own folder.
 BODIES: dict[str, type[BaseModel]] = {
     "POST /extractor/embed": EmbedRequest,
+    "POST /extractor/explain": ExplainRequest,
     "POST /pooler/annotate": AnnotateRequest,
     "POST /pooler/pool": PoolRequest,
     "POST /pooler/concepts": ConceptRequest,
@@ -82,6 +83,10 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
         **{"texts": ["a"], "ids": ["i"], "annotations": [{"passage_id": "0", **WORDS, **PLACES}]},
         **{"model": "demo", "model_revision": "r", "dtype": "float32", "include_bos": False, "max_length": 9},
         **{"strategy": "W2_last_k", "params": {"k": 1}, "layer": 1, "batch_size": 1, "padding_side": "left"},
+    },
+    "POST /extractor/explain": {
+        **{"texts": ["a"], "model": "demo", "model_revision": "r", "dtype": "float32", "direction": [1.0, 0.5]},
+        **{"strategy": "W2_last_k", "params": {"k": 1}, "layer": 1},
     },
     "POST /pooler/annotate": {"texts": ["a"], "idf_texts": ["b"], "pipeline": "annotator", "num_keywords": 1},
     "POST /pooler/pool": {

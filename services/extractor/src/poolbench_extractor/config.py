@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from poolbench.config import ModelRef, StrictModel
-from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
+from poolbench.contracts.bounds import (
+    MAX_CHARACTERS,
+    Flag,
+    Label,
+    Layer,
+    ModelName,
+    Name,
+    StrategyParams,
+    Text,
+    Vector,
+    Whole,
+)
 from poolbench.model_folders.folders import requested_model
 from poolbench.steps.base import SinkParams
 from poolbench.steps.extractor import ReadingParams
@@ -85,6 +96,48 @@ class EmbedRequest(ReadingParams, SinkParams):
         """Return the batch limits."""
         overrides = {} if self.batch_size is None else {"max_passages": self.batch_size}
         return BatchLimits(padding_side=self.padding_side, **overrides)
+
+
+class ExplainRequest(EmbedRequest):
+    """Body of `POST /explain`.
+
+    Attributes:
+        direction: A number for each dimension of the model's states; without it tokens have weights alone.
+    """
+
+    direction: Vector | None = None
+
+
+class ExplainedToken(StrictModel):
+    """One token of a text, and what it adds to the vector."""
+
+    text: str
+    start: int = Field(description="first character of the token in the text")
+    end: int
+    special: bool = Field(description="whether the tokenizer added it; such tokens have no weight, but for P2 and A11")
+    weight: float = Field(description="of max, min and median the share of dimensions whose value is the token's")
+    contribution: float | None = Field(description="w_t (h_t . d); null without a direction")
+
+
+class ExplainedText(StrictModel):
+    """The tokens of a text; their contributions sum to the projection of its vector on the direction."""
+
+    id: str
+    status: str
+    reason: str | None = Field(description="why a text failed, null where it did not")
+    projection: float | None
+    tokens: list[ExplainedToken]
+
+
+class ExplainAnswer(StrictModel):
+    """What each token of the texts adds to their vectors."""
+
+    model: str
+    model_revision: str
+    strategy: str
+    strategy_version: int
+    layer: int = Field(description="block, counted from 0; -1 is the embedding, the number of blocks is `final`")
+    texts: list[ExplainedText]
 
 
 class EmbedAnswer(StrictModel):

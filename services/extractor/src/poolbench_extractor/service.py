@@ -45,9 +45,17 @@ from poolbench.steps.extractor import (
 )
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
-from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, ModelAnswer
+from poolbench_extractor.config import (
+    BatchLimits,
+    EmbedAnswer,
+    EmbedRequest,
+    ExplainAnswer,
+    ExplainRequest,
+    ModelAnswer,
+)
 from poolbench_extractor.core import calibrate
 from poolbench_extractor.embedding import texts as embedding
+from poolbench_extractor.embedding.explained import explain
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
 from poolbench_extractor.features import Encoder, autoencoder, coordinates, random_twin, read_features
 from poolbench_extractor.models.decoder import Decoder
@@ -147,12 +155,18 @@ class ExtractorService:
             return Response(embedding.as_stream(table), media_type=ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
 
+    def explain(self, request: ExplainRequest) -> JSONResponse:
+        """Return what each token of texts adds to their vectors: its weight, and its part of a projection."""
+        pooling = embedding.unsupervised(request.strategy, request.params)
+        passages = embedding.passages_of(request, pooling)
+        return JSONResponse(explain(self._models.get(request.reference()), request, pooling, passages))
+
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
         """Return revision, depth, width and window of a model, without loading its weights."""
         return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:
-        """Add `POST /embed` and `GET /model`."""
+        """Add `POST /embed`, `POST /explain` and `GET /model`."""
         vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
@@ -161,6 +175,14 @@ class ExtractorService:
             response_model=None,
             responses=vectors | errors(404),
             openapi_extra=example({"texts": ["The tide was high."], "strategy": "A1_mean", "layer": -1}),
+        )
+        router.add_api_route(
+            "/explain",
+            self.explain,
+            methods=["POST"],
+            response_model=ExplainAnswer,
+            responses=errors(404),
+            openapi_extra=example({"texts": ["The tide was high."], "strategy": "A2_max", "layer": -1}),
         )
         router.add_api_route(
             "/model",

@@ -119,6 +119,22 @@ def pool_layer(
         signals: Captured signals of each passage at this layer; `norms` are added here.
         sinks: Which tokens are attention sinks, and whether they are left out.
     """
+    outcomes, contexts, num_sinks = weigh_layer(states, weighing, signals, sinks)
+    weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
+    pooled = [
+        pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)
+        for h_TD, weights_ST, row, context in zip(states, weights_BST, outcomes, contexts, strict=True)
+    ]
+    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, num_sinks)
+
+
+def weigh_layer(
+    states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None, sinks: SinkRule
+) -> tuple[list[list[Outcome]], list[TokenContext], list[int]]:
+    """Return the outcomes of each passage and strategy, each passage without its left-out sinks, and its sinks.
+
+    Arguments are those of `pool_layer`.
+    """
     # L2 norms per position, copied to the host in one transfer.
     flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
     norms = np.split(flat, np.cumsum([len(state) for state in states])[:-1])
@@ -127,14 +143,8 @@ def pool_layer(
     sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
     left_out = [mask_T & sinks.leave_out for mask_T in sink_masks]
     outcomes = [weighing.at_layer(i, c, mask_T) for i, (c, mask_T) in enumerate(zip(contexts, left_out, strict=True))]
-    weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
-    pooled = [
-        pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context.without(mask_T))
-        for h_TD, weights_ST, row, context, mask_T in zip(
-            states, weights_BST, outcomes, contexts, left_out, strict=True
-        )
-    ]
-    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, [int(mask_T.sum()) for mask_T in sink_masks])
+    remaining = [context.without(mask_T) for context, mask_T in zip(contexts, left_out, strict=True)]
+    return outcomes, remaining, [int(mask_T.sum()) for mask_T in sink_masks]
 
 
 def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:

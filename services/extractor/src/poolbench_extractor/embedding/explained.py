@@ -1,0 +1,88 @@
+"""What each token of a text adds to its vector: what `POST /explain` answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from poolbench.config import layer_index
+from poolbench.errors import CellError, InputError
+from poolbench.pooling.batch import Request, Weighing
+from poolbench.pooling.explain import TokenShares, explain_layer
+from poolbench.statuses import Status
+from poolbench_extractor.config import ExplainRequest
+from poolbench_extractor.core import run_batches
+from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
+from poolbench_extractor.forward.capture import Captured
+from poolbench_extractor.models.decoder import Decoder
+
+
+def explain(decoder: Decoder, request: ExplainRequest, pooling: Request, passages: PassageTexts) -> dict[str, Any]:
+    """Return weight and contribution of every token of the texts, and how they were computed.
+
+    Raises:
+        LayerError: The model has no such layer.
+        InputError: The direction has another width than the model.
+    """
+    layer = layer_index(request.layer, decoder.num_blocks)
+    direction_D = None if request.direction is None else np.array(request.direction, dtype=np.float64)
+    if direction_D is not None and len(direction_D) != decoder.width:
+        raise InputError(f"direction has {len(direction_D)} numbers; the model's states have {decoder.width}")
+    reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
+    encoded = encode(decoder, passages, reading)
+    shares: dict[int, TokenShares | CellError] = {
+        passage.index: passage.error for passage in encoded if passage.error is not None
+    }
+
+    def consume(batch: Sequence[Encoded], captured: Captured) -> None:
+        plan = Weighing.of([passage.context for passage in batch], [pooling])
+        signals = captured.signals_of(layer)
+        rows = explain_layer(captured.states_of(layer), plan, signals, reading.sinks, direction_D)
+        shares.update((passage.index, row[0]) for passage, row in zip(batch, rows, strict=True))
+
+    needs = {layer: set(pooling.strategy.needs)}
+    run_batches(decoder, encoded, consume, layers=[layer], signals=needs, reading=reading, progress=None)
+    return {
+        "model": request.model,
+        "model_revision": decoder.revision,
+        "strategy": pooling.id,
+        "strategy_version": pooling.strategy.version,
+        "layer": layer,
+        "texts": [
+            _of_text(passage, text, shares[passage.index])
+            for passage, text in zip(encoded, passages.texts, strict=True)
+        ],
+    }
+
+
+def _of_text(passage: Encoded, text: str, shares: TokenShares | CellError) -> dict[str, Any]:
+    if isinstance(shares, CellError):
+        return {
+            "id": passage.context.passage_id,
+            "status": shares.status,
+            "reason": str(shares),
+            "projection": None,
+            "tokens": [],
+        }
+    parts_T = shares.contributions_T
+    contributions = [None] * len(shares.weights_T) if parts_T is None else parts_T.tolist()
+    tokens = [
+        {
+            "text": text[start:end],
+            "start": start,
+            "end": end,
+            "special": special,
+            "weight": weight,
+            "contribution": contribution,
+        }
+        for (start, end), special, weight, contribution in zip(
+            passage.context.offsets.tolist(),
+            passage.context.special.tolist(),
+            shares.weights_T.tolist(),
+            contributions,
+            strict=True,
+        )
+    ]
+    projection = None if parts_T is None else float(parts_T.sum())
+    context = passage.context
+    return {"id": context.passage_id, "status": Status.OK, "reason": None, "projection": projection, "tokens": tokens}
