@@ -220,6 +220,8 @@ QUESTIONS = {
     ),
     "docs/queries.md": (
         r'"vectors":',
+        r'"contribution":null',
+        r"the sum of the contributions",
         r'"metric":"d1\.auroc","direction":null,"value":1\.0',
         r'"scores":\[(0\.[89]|1\.0)',  # of contrast, for a sentence with "but"
         r"Therefore,|because|as a result",

@@ -189,3 +189,39 @@ def test_an_interrupt_leaves_what_was_there(environment: dict[str, str], embed: 
         told = running.stderr.read()
         assert running.wait(PATIENCE_S) == 130 and "was not written" in told and "Traceback" not in told
     assert (tmp_path / "v.npy").read_bytes() == before and not list(tmp_path.glob(".*.part"))
+
+
+def explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
+    monkeypatch.setattr(sys, "argv", ["poolbench-driver", "explain", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+
+@pytest.mark.parametrize("strategy", ["A2_max", "L1_pos_filtered"])
+def test_the_tokens_of_a_text_are_explained_along_a_direction(
+    embed: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strategy: str
+) -> None:
+    direction = np.random.default_rng(0).normal(size=256)
+    np.save(tmp_path / "direction.npy", direction)
+    options = ("--strategy", strategy, "--layer", "2")
+    embed("vectors.npy", *options)
+    shown = explained(capsys, monkeypatch, TEXTS[0], *options, "--direction", "direction.npy")
+    projection = np.load(tmp_path / "vectors.npy")[0] @ direction
+    found = re.search(r"projection ([+-][\d.]+), the sum of the contributions", shown.stdout)
+    assert shown.returncode == 0 and found and float(found[1]) == pytest.approx(projection, abs=1e-3)
+    assert "contribution" in shown.stdout and f"{strategy} at layer 2" in shown.stdout
+    answer = json.loads(explained(capsys, monkeypatch, TEXTS[0], *options, "--json").stdout)
+    weights = [token["weight"] for token in answer["texts"][0]["tokens"]]
+    assert sum(weights) == pytest.approx(1, abs=1e-5)
+
+
+def test_what_cannot_be_explained_is_one_line(
+    embed: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "short.npy", np.ones(3))
+    wrong = explained(capsys, monkeypatch, TEXTS[0], "--direction", "short.npy")
+    assert wrong.returncode == 2 and "direction has 3 numbers; the model's states have 256" in wrong.stderr
+    empty = explained(capsys, monkeypatch, "")
+    assert empty.returncode == 1 and "no real token" in empty.stderr

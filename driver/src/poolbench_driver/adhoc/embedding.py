@@ -70,6 +70,13 @@ class Embedder:
             progress(len(part[0]))
         return _assemble(parts, self.notes)
 
+    def explain(self, text: str, direction: Sequence[float] | None) -> dict[str, Any]:
+        """Return what each token of a text adds to its vector, as `POST /explain` answers. Raise PoolbenchError."""
+        body = {**self.settings, "texts": [text], "direction": direction}
+        if self.reference is not None:
+            body["annotations"] = self._annotate([text], self.reference)
+        return self.services.post("extractor", "explain", body)
+
     def _parts(self, lines: Sequence[TextLine]) -> Iterator[Part]:
         size = min(max(REQUEST_TEXTS, self.settings.get("batch_size") or 0), MAX_REQUEST_TEXTS)
         for line in lines:

@@ -74,7 +74,7 @@ app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
     *(runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
-    *(adhoc.embed, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
+    *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)

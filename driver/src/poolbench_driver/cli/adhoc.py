@@ -1,4 +1,4 @@
-"""Requests to one service: `embed`, `probe`, `direction` and `score`."""
+"""Requests to one service: `embed`, `explain`, `probe`, `direction` and `score`."""
 
 from __future__ import annotations
 
@@ -83,6 +83,51 @@ def embed(
         typer.echo(f"interrupted; {output} was not written", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
     return _report(table, output)
+
+
+def explain(
+    text: Annotated[str, typer.Argument(help="The text whose tokens are explained.")],
+    model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
+    strategy: Annotated[str, typer.Option(help="Id of a pooling strategy: see `ls strategies`.")] = "A1_mean",
+    layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
+    direction: Annotated[
+        Path | None, typer.Option(help=".npy of a direction [width]: how far each token reaches along it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, as `POST /extractor/explain` answers.")] = False,
+) -> int:
+    """Show what each token of a text adds to its vector: its weight, and its part of a projection."""
+    from poolbench.model_folders.folders import list_folder
+    from poolbench.pooling.registry import STRATEGIES
+    from poolbench_driver.adhoc.arrays import load_array
+    from poolbench_driver.adhoc.embedding import Embedder, Reference
+    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.models import obtain
+
+    obtain(model)
+    settings = {"model": list_folder(model), "strategy": strategy, "layer": layer}
+    reference = Reference.of([TextLine(1, text)], "the text") if STRATEGIES.get(strategy).reads_annotations else None
+    numbers = None if direction is None else load_array(direction, 1).tolist()
+    answer = Embedder(open_services(), settings, reference).explain(text, numbers)
+    if as_json:
+        typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+    (explained,) = answer["texts"]
+    if explained["status"] != Status.OK:
+        typer.echo(f"{explained['status']}: {explained['reason']}", err=True)
+        return Exit.FAILURES
+    if not as_json:
+        rows = [
+            {
+                "token": token["text"] or "(special)",
+                "weight": f"{token['weight']:.4f}",
+                "contribution": "" if token["contribution"] is None else f"{token['contribution']:+.4f}",
+            }
+            for token in explained["tokens"]
+        ]
+        columns = ("token", "weight") if numbers is None else ("token", "weight", "contribution")
+        print_table(rows, columns, f"{answer['strategy']} at layer {answer['layer']}")
+        if numbers is not None:
+            typer.echo(f"projection {explained['projection']:+.4f}, the sum of the contributions")
+    return Exit.DONE
 
 
 def parse_params(given: str | None) -> dict[str, Any]:
