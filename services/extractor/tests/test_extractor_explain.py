@@ -66,6 +66,7 @@ def test_without_a_direction_tokens_have_weights_and_a_text_that_fails_has_none(
         ({"strategy": "A1_men"}, 404, "did you mean A1_mean"),
         ({"layer": 7}, 400, "layer"),
         ({"direction": []}, 422, "direction"),
+        ({"texts": ["a " * 150_000]}, 413, "characters in texts"),
     ],
 )
 def test_what_cannot_be_explained_says_why(

@@ -25,6 +25,8 @@ from poolbench.steps.extractor import ReadingParams
 MAX_TEXTS = 1_024
 #: Characters of all texts of one HTTP request.
 MAX_REQUEST_CHARACTERS = 5_000_000
+#: The same where every token is an object of the answer.
+MAX_EXPLAINED_CHARACTERS = 200_000
 #: Texts of one forward pass, whatever a request asks for.
 MAX_BATCH = 4_096
 #: Words of one annotated text.

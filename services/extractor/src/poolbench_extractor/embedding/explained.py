@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from poolbench.config import layer_index
+from poolbench.contracts.bounds import require_at_most
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.batch import Request, Weighing
 from poolbench.pooling.explain import TokenShares, explain_layer
 from poolbench.statuses import Status
-from poolbench_extractor.config import ExplainRequest
+from poolbench_extractor.config import MAX_EXPLAINED_CHARACTERS, ExplainRequest
 from poolbench_extractor.core import run_batches
 from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.forward.capture import Captured
@@ -21,9 +22,12 @@ def explain(decoder: Decoder, request: ExplainRequest, pooling: Request, passage
     """Return weight and contribution of every token of the texts, and how they were computed.
 
     Raises:
+        TooLargeError: The texts are too long together.
         LayerError: The model has no such layer.
         InputError: The direction has another width than the model.
     """
+    characters = sum(map(len, request.texts))
+    require_at_most("characters in texts", characters, MAX_EXPLAINED_CHARACTERS, "explain fewer texts at a time")
     layer = layer_index(request.layer, decoder.num_blocks)
     direction_D = None if request.direction is None else np.array(request.direction, dtype=np.float64)
     if direction_D is not None and len(direction_D) != decoder.width:
