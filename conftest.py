@@ -150,7 +150,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the groups by cost, the most expensive first; the order within a group stays."""
     costs: defaultdict[str, float] = defaultdict(float)
     for item in items:
-        costs[group_of(item.nodeid)] += SLOW_COST_S if item.get_closest_marker("slow") else OTHER_COST_S
+        slow = item.get_closest_marker("slow")
+        costs[group_of(item.nodeid)] += OTHER_COST_S if slow is None else slow.kwargs.get("cost_s", SLOW_COST_S)
     items.sort(key=lambda item: (-costs[group_of(item.nodeid)], group_of(item.nodeid)))
 
 

@@ -284,7 +284,7 @@ ANSWERED = re.compile(
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
+@pytest.mark.slow(cost_s=600)  # begun last, it would leave the other processes without work
 @pytest.mark.timeout(3600)
 def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
     """Run them with a cluster of their own: those of README and tutorial in the checkout, then the questions.
