@@ -35,6 +35,7 @@ class Guard:
         self._log = _Log()
         logging.getLogger().addHandler(self._log)
         logging.getLogger("poolbench").setLevel(logging.INFO)
+        sys.dont_write_bytecode = True  # a module that a case is the first to import would be written by Python itself
         sys.addaudithook(self._hook)
 
     def start(self) -> None:
