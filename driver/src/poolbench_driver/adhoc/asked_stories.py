@@ -81,7 +81,7 @@ class Writer:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Open the connection. Raise ConfigError for an address or a key that is none."""
+        """Open the connection. Raise ConfigError for an address or a key that cannot be used."""
         self.address = f"{self.endpoint.rstrip('/')}/{'' if self.completions else 'chat/'}completions"
         if not _is_base(self.endpoint):
             raise ConfigError(
@@ -195,7 +195,7 @@ class StoryFile:
     failed: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # answers to prompts without stories
 
     def __post_init__(self) -> None:
-        """Read what earlier commands wrote. Raise CorpusError for a file that is no set of stories."""
+        """Read what earlier commands wrote. Raise CorpusError for a file that is not a set of stories."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.written: set[tuple[str, str]] = set()
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []

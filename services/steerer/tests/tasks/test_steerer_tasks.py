@@ -197,6 +197,11 @@ def test_imported_texts_have_the_likelihood_that_transformers_gives_them(host, t
         assert likelihood["mean_nll"] == pytest.approx(expected.item(), abs=1e-3) and row["token_ids"] == reply
         assert (row["strength"], row["layer"], row["direction_key"]) == (0.5, 2, "A1_mean/C1")
     assert texts[2]["num_tokens"] == 0 and fluency[2]["mean_nll"] is None
+    first = artifacts.manifest("texts.i").attempt
+    artifacts.delete("fluency.i")
+    run(host, artifacts, tasks.read_texts, **task)  # only what is missing is written again
+    assert artifacts.manifest("texts.i").attempt == first
+    assert artifacts.read_table("fluency.i").to_pylist() == fluency
     assert {row["vector_hash"] for row in texts} == {None}
 
 

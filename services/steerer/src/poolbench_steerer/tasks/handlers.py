@@ -82,6 +82,8 @@ def read_texts(host: EngineHost, task: Task, io: TaskIO) -> None:
     model = params.reference()
     tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
     for role, at in IMPORTED.among(task.inputs):
+        if not io.missing & {TEXTS(at.name), FLUENCY(at.name)}:
+            continue
         table = io.table(role)
         require_columns(table, tables.IMPORTED_TEXTS, role)
         imported = table.to_pylist()
@@ -111,8 +113,9 @@ def read_texts(host: EngineHost, task: Task, io: TaskIO) -> None:
             }
             for number, row in enumerate(imported)
         ]
-        io.write_table(FLUENCY(at.name), tables.table_from_rows(fluency, tables.FLUENCY))
-        io.write_table(TEXTS(at.name), texts_table(rows))
+        outputs = {FLUENCY(at.name): tables.table_from_rows(fluency, tables.FLUENCY), TEXTS(at.name): texts_table(rows)}
+        for output in sorted(outputs.keys() & io.missing):
+            io.write_table(output, outputs[output])
 
 
 def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
