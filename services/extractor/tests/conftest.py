@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -22,8 +23,10 @@ from transformers import (
     Qwen3Config,
 )
 
+from poolbench.http.api import build_api
 from poolbench.model_folders.folders import MODEL_FOLDERS
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.service import create
 
 torch.set_num_threads(1)  # the models are too small to share
 
@@ -133,3 +136,15 @@ def saved_llama(llama: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Pat
     llama.model.save_pretrained(folder)
     llama.tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    """A client of the extractor's HTTP API, as a cluster serves it."""
+    return TestClient(build_api(create(), "only-for-this-test"), headers={"Authorization": "Bearer only-for-this-test"})
+
+
+@pytest.fixture
+def body(saved_llama: Path, texts: list[str]) -> dict[str, Any]:
+    """Request of the mean of each text at layer 1."""
+    return {"texts": texts, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}

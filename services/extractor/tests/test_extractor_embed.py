@@ -1,6 +1,5 @@
 """``POST /embed``: rows of failure, ids, annotations, batches and padding, JSON and Arrow, clear refusals."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,13 @@ from fastapi.testclient import TestClient
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.contracts.wire import ARROW_STREAM
-from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.service import create
 
-TOKEN = "only-for-this-test"
 NOTE = {
     "word_start": [0, 4],
     "word_end": [3, 7],
@@ -32,16 +28,6 @@ NOTE = {
     "clause": [0, 0],
     "keyword": [True, False],
 }
-
-
-@pytest.fixture(scope="module")
-def client(saved_llama: Path) -> TestClient:
-    return TestClient(build_api(create(), TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
-
-
-@pytest.fixture
-def body(saved_llama: Path, texts: list[str]) -> dict[str, Any]:
-    return {"texts": texts, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}
 
 
 def ask(client: TestClient, body: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from sentence_transformers.util import SimilarityFunction
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError, ConfigError, InputError, LayerError, UnknownStrategyError
-from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import TokenContext
 from poolbench_extractor.core import extract
@@ -26,9 +25,7 @@ from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.encode import Encoded, PassageTexts
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.service import create
 
-TOKEN = "only-for-this-test"
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
 STRATEGIES = [
     "A1_mean",
@@ -47,11 +44,6 @@ def annotate(texts: list[str]) -> list[dict[str, Any]]:
     once = {"upos": "NOUN", "dep": "root", "head": 0, "lemma": "", "entity": "", "sentence": 0, "clause": 0}
     row = {"word_start": [0], "word_end": [3], "keyword": [True], **{name: [value] for name, value in once.items()}}
     return [row for _ in texts]
-
-
-@pytest.fixture(scope="module")
-def client() -> TestClient:
-    return TestClient(build_api(create(), TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "L1_pos_filtered"])

@@ -1,27 +1,12 @@
 """``POST /explain``: contributions of tokens sum to the projection of the vector that ``POST /embed`` answers."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.http.api import build_api
-from poolbench_extractor.service import create
-
-TOKEN = "only-for-this-test"
 DIRECTION = np.random.default_rng(0).normal(size=32)
-
-
-@pytest.fixture(scope="module")
-def client(saved_llama: Path) -> TestClient:
-    return TestClient(build_api(create(), TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
-
-
-@pytest.fixture
-def body(saved_llama: Path, texts: list[str]) -> dict[str, Any]:
-    return {"texts": texts, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}
 
 
 @pytest.mark.parametrize(

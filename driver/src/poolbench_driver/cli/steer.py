@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
@@ -96,17 +95,17 @@ def steer(
                 "--concept takes --strength, and so does --sae; --edit, --vector, --alpha and --unit are for vectors "
                 "of yours"
             )
-        show_by_strength = partial(_show_by_strength, texts, body, _strengths(strength), first, as_json=as_json)
-        if sae is None:
-            show_by_strength(
-                *_named(body["model"], {"concept": concept, "strategy": strategy, "layer": layer, "run": run})
-            )
-        elif (concept, strategy) != (None, None):
+        if sae is not None and (concept, strategy) != (None, None):
             raise InputError(
                 "--sae and --concept are two directions: give one of them; --strategy belongs to --concept"
             )
+        strengths = _strengths(strength)
+        if sae is None:
+            names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
+            steering, facts = _named(body["model"], names)
         else:
-            show_by_strength(*_of_features(body["model"], sae, subject, features, layer, run))
+            steering, facts = _of_features(body["model"], sae, subject, features, layer, run)
+        _show_by_strength(texts, body, strengths, first, steering, facts, as_json=as_json)
         return
     if (strategy, strength, run) != (None, None, None):
         raise InputError("--strategy, --strength and --run belong to --concept, the last two also to --sae")

@@ -67,7 +67,7 @@ def read_rhetoric(
     Each unit is read in its own sentence. A document is a group. Pairs with the same first unit stay together.
 
     Raises:
-        UnknownNameError: There is no such label.
+        UnknownNameError: The label is not among `LABELS`.
     """
     if label not in LABELS:
         raise UnknownNameError("label of rhetorical structure", label, LABELS)
