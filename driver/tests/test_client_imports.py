@@ -18,7 +18,7 @@ HEAVY = {
     "pyarrow",
     "scipy",
     "sklearn",
-    "matplotlib",
+    "vl_convert",
     "celery",
     "kombu",
     "numpy",
