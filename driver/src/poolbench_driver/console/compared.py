@@ -20,7 +20,7 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
     Raises:
         ConfigError: The runs have no cell in common.
     """
-    runs = [folder.id for folder in source.finished()]
+    runs = [folder.id for folder in source.finished()[0]]
     chosen = [query.get("first") or next(iter(runs[1:]), ""), query.get("second") or next(iter(runs), "")]
     across = query.get("across", "")
     form = Form(

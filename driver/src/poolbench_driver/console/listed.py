@@ -42,7 +42,11 @@ def runs_page(source: RunSource) -> Page:
             Part("two", "Two runs side by side", [Form(fields, action="compare", button="Compare")], "Compare two")
         ]
     return Page(
-        "Runs", str(source.output.name), Answer([Span(headline)], sentences), Table.of(columns, lines), parts=parts
+        "Runs",
+        "of the cluster" if source.records else source.output.name,
+        Answer([Span(headline)], sentences),
+        Table.of(columns, lines),
+        parts=parts,
     )
 
 
