@@ -1,12 +1,12 @@
 """Batches of distinct prompts, their requests steered by settings in turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
-from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.spec import Edit, Reading, Steering
 
 ALPHA = 1.0  # small: the texts stay texts, and the work is the same at any strength
 #: Token ids that are ordinary words in any vocabulary.
@@ -47,3 +47,11 @@ def requests(engine: SteeringEngine, sizes: Sizes, ids: Sequence[str] | None) ->
             steering = Steering((Edit(ids[setting], setting % engine.num_layers, alpha),))
         batch.append(GenerationRequest(prompt, sizes.tokens, steering, ignore_eos=True))
     return batch
+
+
+def reading_requests(engine: SteeringEngine, sizes: Sizes, ids: Sequence[str]) -> list[GenerationRequest]:
+    """Return the unsteered batch, each text of which reads one direction along: vectors and layers in turn."""
+    return [
+        replace(request, readings=(Reading(ids[index % len(ids)], index % engine.num_layers),))
+        for index, request in enumerate(requests(engine, sizes, None))
+    ]

@@ -8,14 +8,14 @@ import numpy as np
 
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
-from steering.batches import ORDINARY, Sizes, prompts, requests, unit_vectors
+from steering.batches import ORDINARY, Sizes, prompts, reading_requests, requests, unit_vectors
 from steering.rates import Rates, Side, Watch, compared, empty_prefix_cache, interleaved, run
 
 NUM_REGISTERED = 1000
 
 
 async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
-    """Return every comparison by name (k1, k8, ... and cold)."""
+    """Return every comparison by name (k1, k8, ..., reading and cold)."""
     rng, most = np.random.default_rng(0), max(sizes.settings)
     ids = await engine.register(unit_vectors(rng, most, engine.bank.width))
     plain = requests(engine, sizes, None)
@@ -41,6 +41,7 @@ async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
         return watch.rates(sum(len(generation.token_ids) for generation in generations))
 
     sides: dict[str, Side] = {f"k{n}": steered(requests(engine, sizes, ids[:n])) for n in sizes.settings}
+    sides["reading"] = steered(reading_requests(engine, sizes, ids))
     pairs = await interleaved(unsteered, sides | {"cold": cold}, sizes.pairs)
     return {name: compared(rates) for name, rates in pairs.items()}
 

@@ -73,7 +73,9 @@ def status(state: Path) -> None:
     for name in ("service", "state", "replicas", "waiting", "not understood", "dead letters"):
         table.add_column(name)
     for app in apps.states():
-        counts = queue.depth(app.name), len(queue.misunderstood(app.name)), queue.num_dead_letters(app.name)
+        counts: tuple[int, ...] = ()  # the console has no queue
+        if app.name in SERVICES:
+            counts = queue.depth(app.name), len(queue.misunderstood(app.name)), queue.num_dead_letters(app.name)
         table.add_row(app.name, app.state, str(app.replicas), *map(str, counts))
     _CONSOLE.print(table)
     for name in SERVICES:

@@ -107,16 +107,28 @@ def test_texts_stream_in_order_with_their_receipts(driver, steerer, tmp_path):
     }
 
 
+def test_scores_of_a_concept_are_shown_under_each_text():
+    direction = {"concept": "contrast", "strategy": "A1_mean"}
+    events = [chunk(0, " one"), chunk(0, ".", "stop")]
+    events[0]["choices"][0]["reading"] = {"scores": [1.25, -3.0]}
+    events[1]["choices"][0]["reading"] = {"scores": [0.5], "layer": 3, "direction": direction}
+    output, notes = io.StringIO(), io.StringIO()
+    show(["First"], events, output, Console(file=notes, width=200))
+    assert output.getvalue() == "First one.\n"
+    assert "contrast by A1_mean at layer 3, by token: 1.25 -3.00 0.50" in notes.getvalue()
+
+
 def test_json_has_texts_and_receipts(driver, steerer, tmp_path):
     environment, seen = steerer
     np.save(tmp_path / "v.npy", np.ones(2))
     single = ["--vector", str(tmp_path / "v.npy"), "--layer", "2", "--alpha", "3", "--unit", "residual_norm"]
-    done = driver(environment, "steer", "a", "b", *single, "--positions", "4", "--json")
+    done = driver(environment, "steer", "a", "b", *single, "--positions", "4", "--read", "contrast", "--json")
     answer = json.loads(done.stdout)
     assert [row["prompt"] for row in answer["texts"]] == ["a", "b"]
     assert answer["texts"][0]["receipt"] == RECEIPT
     edit = {"vector": [1.0, 1.0], "layer": 2, "strength": 3.0, "operation": "add"}
     assert seen[0]["steering"] == {"edits": [edit], "positions": 4}
+    assert seen[0]["reading"] == {"concept": "contrast"}
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from poolbench_driver.cli import (
     steer,
     stories,
     upkeep,
+    view,
 )
 
 USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
@@ -40,6 +41,7 @@ USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 EXTRAS = {
     **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
     **dict.fromkeys(("scipy", "sklearn", "threadpoolctl", "vl_convert"), "statistics"),
+    **dict.fromkeys(("starlette", "uvicorn"), "console"),
     **dict.fromkeys(("datasets", "httpx2", "huggingface_hub"), "hub"),
     **dict.fromkeys(("gguf", "peft", "tokenizers", "transformers"), "models"),
     "torch": "torch",
@@ -73,7 +75,7 @@ def options(
 app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
-    *(runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
+    *(view.view, runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
     *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -58,6 +59,9 @@ def steer(
     layer: Annotated[int | None, typer.Option(help="Block index of the concept's direction, or of --vector.")] = None,
     alpha: Annotated[float, typer.Option(help="Coefficient of --vector.")] = 1.0,
     unit: Annotated[str, typer.Option(help="Of strengths: absolute, or residual_norm of the layer.")] = "absolute",
+    read: Annotated[
+        str | None, typer.Option(help="Read this concept's direction along: a score for each token of a text.")
+    ] = None,
     positions: Annotated[str, typer.Option(help="generated, all, prompt, or the first position.")] = "generated",
     model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
     max_tokens: Annotated[int, typer.Option(help="Most new tokens of a text.")] = 40,
@@ -86,6 +90,8 @@ def steer(
         "temperature": temperature,
     }
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
+    if read is not None:
+        body["reading"] = {"concept": read}
     first = int(positions) if positions.isdecimal() else positions
     if sae is None and (subject, features) != (None, None):
         raise InputError("--subject and --features need --sae, the autoencoder whose features they mean")
@@ -261,9 +267,10 @@ def _compare(
     for start in range(0, len(rows), len(strengths)):
         cells = [
             {"strength": f"{row['strength']:g}" if row["strength"] else "unsteered", "text": row["text"].strip()}
+            | ({"mean score": f"{fmean(row['reading']['scores']):.2f}"} if "reading" in row else {})
             for row in rows[start : start + len(strengths)]
         ]
-        console.print(table_of(cells, ("strength", "text"), title=rows[start]["prompt"]))
+        console.print(table_of(cells, tuple(cells[0]), title=rows[start]["prompt"]))
 
 
 def _vector(file: Path) -> list[float]:
@@ -317,6 +324,7 @@ def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:
             "text": choice["text"],
             "finish_reason": choice["finish_reason"],
             "receipt": choice["steering_receipt"],
+            **({"reading": choice["reading"]} if "reading" in choice else {}),
         }
         for choice in answer["choices"]
     ]
@@ -326,11 +334,13 @@ def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:
 def show(texts: list[str], events: Iterable[dict[str, Any]], output: TextIO, notes: Console) -> None:
     """Write texts in the order of their prompts while they grow, each followed by its receipt."""
     written, waiting, ends = 0, [""] * len(texts), dict[int, dict[str, Any]]()
+    scores: list[list[float]] = [[] for _ in texts]
     output.write(texts[0])
     for event in events:
         for choice in event["choices"]:
             index = choice["index"]
             waiting[index] += choice["text"]
+            scores[index] += choice.get("reading", {}).get("scores", [])
             if choice["finish_reason"] is not None:
                 ends[index] = choice
         while written < len(texts):
@@ -342,6 +352,8 @@ def show(texts: list[str], events: Iterable[dict[str, Any]], output: TextIO, not
             output.write("\n")
             output.flush()
             notes.print(_proof(ends[written]), style="dim", highlight=False)
+            if scores[written]:
+                notes.print(_scores(ends[written]["reading"], scores[written]), style="dim", highlight=False)
             written += 1
             if written < len(texts):
                 output.write(texts[written])
@@ -355,6 +367,13 @@ def _proof(choice: dict[str, Any]) -> str:
     listed = ", ".join(f"{key[:8]} at {layer} by {alpha:g}" for key, layer, alpha in edits)
     counted = f"{receipt['positions_changed']} of {receipt['positions_expected']} positions changed"
     return f"{counted} ({listed}), ended by {choice['finish_reason']}"
+
+
+def _scores(reading: dict[str, Any], scores: list[float]) -> str:
+    """Return the scores of a text's tokens, and what they are of."""
+    direction = reading["direction"]
+    listed = " ".join(f"{score:.2f}" for score in scores)
+    return f"{direction['concept']} by {direction['strategy']} at layer {reading['layer']}, by token: {listed}"
 
 
 def _unit(unit: str) -> str:

@@ -71,6 +71,7 @@ class Cell:
     shade: int = 0  # -8 (orange) to 8 (blue)
     sign: str = ""  # stands before the text
     colour: str = ""  # that of the sign, such as `c1`
+    opens: str = ""  # address of what stands behind it, relative to the page
     passages: Sequence[Passage] = ()  # in place of the text
 
 
@@ -83,6 +84,8 @@ class Column:
     has_intervals: bool = False  # whether intervals are drawn beside its numbers, on a common scale
     group: str = ""  # head over this column and its neighbours
     definition: str = ""
+    link: str = ""  # address that orders the lines by it
+    order: Literal["", "ascending", "descending"] = ""  # how the lines are ordered by it
 
 
 #: Columns of a table; a text is the head of a column of numbers.
@@ -168,6 +171,27 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
+class Field:
+    """A choice of the reader: one of some values, or words to look for."""
+
+    name: str  # in the query of the address
+    label: str
+    value: str = ""
+    choices: Sequence[tuple[str, str]] = ()  # value and name
+
+
+@dataclass(frozen=True)
+class Form:
+    """Choices that become the query of the page's address, or of another one."""
+
+    fields: Sequence[Field]
+    hidden: Sequence[tuple[str, str]] = ()  # further names and values of the query
+    action: str = ""
+    button: str = "Show"
+    kind: Literal["form"] = "form"
+
+
+@dataclass(frozen=True)
 class Group:
     """Tables or pictures beside each other, as far as there is room."""
 
@@ -184,7 +208,7 @@ class Details:
     kind: Literal["details"] = "details"
 
 
-Block = Table | Picture | Prose | Items | Facts | SideBySide | Group | Details
+Block = Table | Picture | Prose | Items | Facts | SideBySide | Form | Group | Details
 
 
 @dataclass(frozen=True)
@@ -210,6 +234,7 @@ class Page:
     problems: Sequence[Problem] = ()
     picture: Picture | None = None
     parts: Sequence[Part] = field(default_factory=tuple)
+    form: Form | None = None  # what chooses the lines of the board
     version: Literal[1] = VERSION
 
     def with_parts(self, *parts: Part) -> Page:

@@ -2,4 +2,4 @@
 
 from poolbench_driver.records.folder import RunFolder, list_runs, now, run_id
 from poolbench_driver.records.record import Run, RunRecords, Runs
-from poolbench_driver.records.writer import Rhythm, RunWriter, find_run
+from poolbench_driver.records.writer import Rhythm, RunWriter, fetch_run, find_run

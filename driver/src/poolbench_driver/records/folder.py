@@ -178,8 +178,8 @@ class RunFolder:
         pq.write_table(table.replace_schema_metadata(notes), partial, compression="zstd")
         partial.replace(self.file(f"{name}.parquet"))
 
-    def read_table(self, name: str) -> pa.Table:
-        """Return a table of the run.
+    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table of the run, or some of its columns.
 
         Raises:
             NotFoundError: It is not written yet.
@@ -193,7 +193,7 @@ class RunFolder:
         if not file.is_file():
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
         try:
-            table = pq.read_table(file)
+            table = pq.read_table(file, columns=columns)
         except (pa.ArrowException, OSError) as error:
             raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {_REMEDY}") from None
         _require_version(file, (table.schema.metadata or {}).get(_VERSION_NOTE, b"none").decode())

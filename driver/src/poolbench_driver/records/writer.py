@@ -23,7 +23,7 @@ from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.config import RunConfig
 from poolbench_driver.records.folder import RunFolder, manifest_files, now
-from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, RunRecords, Runs, encode_keys
+from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, Run, RunRecords, Runs, encode_keys
 
 _MANIFEST, _STATE = "manifest.json", "state.json"
 
@@ -49,10 +49,27 @@ def find_run(output: Path, name: str) -> RunFolder:
         return RunFolder.find(output, run_name)
     except NotFoundError as error:
         store = open_store(place) if place else _store(error)
-        run = Runs(output, RunRecords(store)).find(run_name)
-        with suppress(NotFoundError):  # `latest` of the store may have been fetched before
-            return RunFolder.find(output, run.id)
-        return _fetched(store, run.id, run.state, output)
+        return fetch_run(Runs(output, RunRecords(store)).find(run_name), store, output)
+
+
+def fetch_run(run: Run, store: ObjectStore, output: Path, *, renew: bool = False) -> RunFolder:
+    """Return the folder of a run, which is copied from the object store unless it is there.
+
+    Args:
+        run: The run.
+        store: The object store.
+        output: Folder of the runs.
+        renew: Copy it again if the run has been written since.
+
+    Raises:
+        NotFoundError: The run has not ended.
+    """
+    with suppress(NotFoundError):  # `latest` of the store may have been fetched before
+        folder = RunFolder.find(output, run.id)
+        if not renew or folder.read_state().get("updated_at") == run.state.get("updated_at"):
+            return folder
+        shutil.rmtree(folder.path)
+    return _fetched(store, run.id, run.state, output)
 
 
 def _is_published(name: str) -> bool:

@@ -123,6 +123,35 @@ def transformers_next() -> Callable[..., list[float]]:
 
 
 @pytest.fixture(scope="session")
+def transformers_scores() -> Callable[..., np.ndarray]:
+    """What a request reads at every position of a text, behind the steering hooks, float64 [T, readings]."""
+    import torch
+
+    def score(model: Any, blocks: Sequence[Any], request: Any, text: Sequence[int], vectors: Vectors) -> np.ndarray:
+        columns: list[np.ndarray] = []
+
+        def reading(unit: Any) -> Any:
+            def read(_module: Any, _inputs: Any, output: Any) -> None:
+                stream = output[0] if isinstance(output, tuple) else output
+                columns.append((stream[0].double() @ unit).numpy())
+
+            return read
+
+        num_prompt = len(request.prompt_ids)
+        with torch.inference_mode():
+            for one in request.readings:  # hooks run in the order in which they were registered
+                unit = torch.tensor(vectors[one.vector_id]).double()
+                with hooked(blocks, request.steering, num_prompt, vectors):
+                    handle = blocks[one.layer].register_forward_hook(reading(unit / unit.norm()))
+                    model(torch.tensor([[*request.prompt_ids, *text]]))
+                    handle.remove()
+                columns[-1] = columns[-1] + one.offset
+        return np.stack(columns, axis=1)
+
+    return score
+
+
+@pytest.fixture(scope="session")
 def many_settings() -> Callable[..., list[Any]]:
     """Different ways to steer: every operation, selector, layer and sign; one to three edits; two unsteered."""
     from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering

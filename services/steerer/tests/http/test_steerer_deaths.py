@@ -54,7 +54,9 @@ def kill(mortal: EngineHost) -> Callable[[int], None]:
 
 def body(unit_vectors: np.ndarray, **change: Any) -> dict[str, Any]:
     steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "alpha": 60.0}
-    return {"prompt": ["The river", "Nobody"], "max_tokens": 100, "ignore_eos": True, "steering": steering} | change
+    reading = {"vector": unit_vectors[1].tolist(), "layer": 3}
+    asked = {"prompt": ["The river", "Nobody"], "max_tokens": 100, "ignore_eos": True, "steering": steering}
+    return asked | {"reading": reading} | change
 
 
 class Stream(threading.Thread):
@@ -64,6 +66,7 @@ class Stream(threading.Thread):
         super().__init__(daemon=True)
         self.client, self.asked = client, asked | {"stream": True}
         self.num_events, self.texts, self.receipts = 0, ["", ""], dict[int, Any]()
+        self.scores: list[list[float]] = [[], []]
 
     def run(self) -> None:
         with self.client.stream("POST", "/v1/completions", json=self.asked) as answer:
@@ -73,6 +76,7 @@ class Stream(threading.Thread):
                     return
                 (choice,) = json.loads(data)["choices"]
                 self.texts[choice["index"]] += choice["text"]
+                self.scores[choice["index"]] += choice["reading"]["scores"]
                 if choice["finish_reason"] is not None:
                     self.receipts[choice["index"]] = choice["steering_receipt"]
                 self.num_events += 1
@@ -106,6 +110,8 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
     for stream, choices in zip(streams, undisturbed, strict=True):
         stream.join(PATIENCE_S)
         assert stream.texts == [choice["text"] for choice in choices]
+        for scores, choice in zip(stream.scores, choices, strict=True):
+            assert scores == pytest.approx(choice["reading"]["scores"], abs=1e-3)
         assert stream.receipts == {choice["index"]: choice["steering_receipt"] for choice in choices}
     assert mortal.keeper.num_restarts == restarts + 1
     after = engine_processes()

@@ -1,5 +1,6 @@
 """The completions API, asked by the OpenAI client itself: completions and chats, and what clients send beside them."""
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,69 @@ def test_a_stream_says_what_the_whole_answer_says(complete, steering):
         assert logprobs[index] == pytest.approx(choice.logprobs.token_logprobs, abs=1e-5)
         assert receipt(last[index]) == receipt(choice)
     assert usage == whole.usage
+
+
+def scores_of(choice: Any) -> list[float | None]:
+    return choice.model_extra["reading"]["scores"]
+
+
+def test_a_probe_reads_along_in_streams_and_whole_answers(complete, steering, unit_vectors):
+    """One score per token, at any layer beside the steering; the choices of a call are read apart."""
+    reading = {"vector": (3 * unit_vectors[5]).tolist(), "layer": 3, "offset": 0.5}
+    options = {"n": 2, "temperature": 0.8, "seed": 5, "steering": steering}
+    whole = complete([PROMPT, "Nobody"], extra_body={"reading": reading}, **options)
+    unread = complete([PROMPT, "Nobody"], **options)
+    assert [choice.text for choice in whole.choices] == [choice.text for choice in unread.choices]
+    scores: list[list[Any]] = [[], [], [], []]
+    for chunk in complete([PROMPT, "Nobody"], stream=True, logprobs=0, extra_body={"reading": reading}, **options):
+        for choice in chunk.choices:
+            assert len(scores_of(choice)) == len(choice.logprobs.tokens)
+            scores[choice.index] += scores_of(choice)
+            at = choice.model_extra["reading"].get("layer")
+            assert at == (3 if choice.finish_reason else None)
+    assert [len(of_choice) for of_choice in scores] == [12] * 4
+    for choice in whole.choices:
+        assert scores_of(choice) == pytest.approx(scores[choice.index], abs=1e-4)
+    assert len({scores_of(choice)[3] for choice in whole.choices}) == 4
+    assert "reading" not in unread.choices[0].model_extra
+
+
+def test_several_readings_and_the_prompt_are_scored(complete, unit_vectors):
+    readings = [{"vector": vector.tolist(), "layer": layer} for layer, vector in enumerate(unit_vectors[:3])]
+    options = {"echo": True, "logprobs": 0}
+    several = complete(extra_body={"reading": readings}, **options).choices[0]
+    for number, reading in enumerate(readings):
+        one = complete(extra_body={"reading": reading}, **options).choices[0]
+        first, *scores = several.model_extra["reading"][number]["scores"]
+        assert first is None and scores_of(one)[0] is None
+        assert scores == pytest.approx(scores_of(one)[1:], abs=1e-4)
+        assert len(scores) + 1 == len(one.logprobs.tokens)
+    only_prompt = complete(extra_body={"reading": readings[2]}, echo=True, max_tokens=0).choices[0]
+    assert scores_of(only_prompt)[1:] == pytest.approx(scores[: len(scores) - 12], abs=1e-4)
+    unechoed = complete(extra_body={"reading": readings[2]}).choices[0]
+    assert scores_of(unechoed) == pytest.approx(scores[-12:], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"vector": None, "vector_id": "nope"}, 404, "is not registered"),
+        ({"layer": 6}, 400, "blocks 0..5"),
+        ({"vector": [1.0] * 255}, 400, "hidden width is 256"),
+        ({"vector": [0.0] * 256}, 400, "is zero"),
+        ({"vector": [float("nan")] * 256}, 400, "reading.vector.0"),
+        ({"offset": 1e9}, 400, "reading.offset"),
+        ({"alpha": 1.0}, 400, "reading.alpha"),
+        ({"layer": None}, 400, "give the layer of the vector"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_read_is_refused_as_steering_is(http, unit_vectors, tiny_model, stream, change, status, said):
+    reading = {"vector": unit_vectors[0].tolist(), "layer": 2} | change
+    body = {"prompt": PROMPT, "model": str(tiny_model), "stream": stream, "reading": reading}
+    answer = http.post("/v1/completions", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -285,6 +349,15 @@ def test_a_stream_of_a_chat_says_what_the_whole_answer_says(ask):
     assert roles == ["assistant"] * 2 and usage == whole.usage
     for index, choice in enumerate(whole.choices):
         assert logprobs[index] == pytest.approx([token.logprob for token in choice.logprobs.content], abs=1e-5)
+
+
+def test_a_chat_is_read_along(ask, unit_vectors: np.ndarray):
+    reading = {"vector": unit_vectors[0].tolist(), "layer": 2}
+    whole = ask(extra={"reading": reading}, logprobs=True).choices[0]
+    assert len(scores_of(whole)) == len(whole.logprobs.content)
+    chunks = [chunk.choices[0] for chunk in ask(extra={"reading": reading}, stream=True)]
+    scores = [score for chunk in chunks for score in scores_of(chunk)]
+    assert scores == pytest.approx(scores_of(whole), abs=1e-4)
 
 
 def test_a_steered_chat_has_its_receipt(ask, unit_vectors: np.ndarray):

@@ -46,9 +46,11 @@ def test_steered_texts_and_their_log_probabilities_are_as_documented(address: st
     steering = {"edits": [{"vector": [0.5] * 256, "layer": 2, "alpha": 1.0}]}
     texts = answer(schema, "/generate", {"prompts": ["The river"], "max_tokens": 3, "steering": steering})
     assert texts.status_code == 200, texts.text
-    body = {"prompt": "The river", "max_tokens": 3, "logprobs": 2, "steering": steering}
-    whole = answer(schema, "/v1/completions", body)
-    assert whole.status_code == 200, whole.text
+    reading = {"vector": [0.5] * 256, "layer": 3}
+    for read in (reading, [reading, reading]):
+        body = {"prompt": "The river", "max_tokens": 3, "logprobs": 2, "steering": steering, "reading": read}
+        whole = answer(schema, "/v1/completions", body)
+        assert whole.status_code == 200, whole.text
 
 
 def test_a_stream_is_of_the_documented_media_type(address: str) -> None:

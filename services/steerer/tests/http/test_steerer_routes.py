@@ -104,6 +104,10 @@ def test_a_concept_means_the_direction_of_the_latest_run(client, body, artifacts
     chosen = client.post("/v1/completions", json=completion | {"steering": steering | {"strategy": "A1_mean"}}).json()
     assert [choice["text"] for choice in chosen["choices"]] == [text["text"] for text in named["texts"]]
     assert chosen["choices"][0]["steering_receipt"]["edits"][0]["direction"]["run"] == "run-1"
+    readings = [{"concept": "contrast"}, {"vector": vector, "layer": 2}]
+    read = client.post("/v1/completions", json=completion | {"reading": readings}).json()["choices"][0]["reading"]
+    assert read[0]["scores"] == read[1]["scores"] and len(read[0]["scores"]) == 6
+    assert read[0]["direction"]["run"] == "run-1" and read[0]["layer"] == 2 and read[1]["direction"] is None
 
 
 @pytest.mark.parametrize(

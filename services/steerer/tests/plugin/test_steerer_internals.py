@@ -1,7 +1,6 @@
 """What the plug-in reads of vLLM, and what the worker does beside steering."""
 
 import ast
-import asyncio
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.errors import ReceiptError
 from poolbench.settings import ProcessSettings
-from poolbench_steerer.engine.rows import settle
+from poolbench_steerer.engine.rows import agreed
 from poolbench_steerer.plugin.internals import (
     INTERNALS,
     KNOWN_METHODS,
@@ -205,14 +204,9 @@ def test_tensor_parallel_workers_must_have_counted_the_same(second):
     def reply(changed: int) -> dict[str, object]:
         return {"layers": [[2, [changed, 0, 0, 0]]], "repeated": 0, "skipped": 0, "stray": 0, "broken": []}
 
-    async def resolved(*counts: int) -> object:
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        settle(future, [reply(count) for count in counts])
-        return await future
-
-    assert asyncio.run(resolved(7, 7)).layers[2].changed == 7
+    assert agreed([reply(7), reply(7)]).layers[2].changed == 7
     with pytest.raises(ReceiptError, match="workers disagree"):
-        asyncio.run(resolved(7, second))
+        agreed([reply(7), reply(second)])
 
 
 #: Blocks of vLLM that add the residual themselves, and blocks that leave it to the next norm.

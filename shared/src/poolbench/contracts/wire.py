@@ -5,6 +5,8 @@ from enum import IntEnum
 from poolbench.statuses import Code
 
 #: Every service. Its queue, its HTTP route and its Ray resource carry the same name.
+#: Where the console is served; it asks its readers for the token itself.
+CONSOLE_PATH = "/console"
 SERVICES = ("extractor", "pooler", "prober", "scorer", "steerer")
 
 

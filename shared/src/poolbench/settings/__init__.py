@@ -14,6 +14,7 @@ from poolbench.settings.cluster import (
     ScalingSettings,
 )
 from poolbench.settings.services import (
+    ConsoleSettings,
     ExtractorSettings,
     GateSettings,
     LogSettings,

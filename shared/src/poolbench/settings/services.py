@@ -92,6 +92,19 @@ class GateSettings(Settings):
     )
 
 
+class ConsoleSettings(Settings):
+    """The console."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}CONSOLE_")
+
+    hosts: str = setting(
+        "",
+        "names under which browsers may ask for [the console](../console.md), with `,` between them, beside "
+        "`localhost` and addresses in numbers",
+        unset="none",
+    )
+
+
 class LogSettings(Settings):
     """Logs of services and driver."""
 

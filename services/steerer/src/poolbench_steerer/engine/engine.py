@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from math import isfinite
+from operator import add
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from poolbench.config import ModelRef
-from poolbench.errors import InputError
+from poolbench.errors import InputError, ReceiptError
 from poolbench.settings import SteererSettings
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench.telemetry.ids import engine_request_id
@@ -26,7 +29,6 @@ from poolbench_steerer.engine.requests import (
     check_counts,
     check_logprobs,
     sampling_params,
-    unsteered_wire,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
 from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
@@ -125,7 +127,7 @@ class SteeringEngine:
         """
         for index, request in enumerate(requests):
             self.limits.check(request, index)
-        ids = [edit.vector_id for r in requests if r.steering for edit in r.steering.edits]
+        ids = [vector_id for request in requests for vector_id in request.vector_ids]
         with self.bank.in_use(ids, confidential=confidential) as slots:
             for request in requests:
                 self._check_change(request)
@@ -177,7 +179,11 @@ class SteeringEngine:
         receipt = await self._follow(request, slots, take, in_steps=False)
         text = pieces[-1]
         return Generation(
-            text.token_ids, text.finish_reason or "", receipt, text.logprobs[0] if text.logprobs else None
+            text.token_ids,
+            text.finish_reason or "",
+            receipt,
+            text.logprobs[0] if text.logprobs else None,
+            text.scores,
         )
 
     async def _follow(
@@ -187,10 +193,9 @@ class SteeringEngine:
         async with AsyncExitStack() as place, AsyncExitStack() as lent:
             await place.enter_async_context(self._places.place(of_task=request.of_task))
             row = await lent.enter_async_context(self._rows.lent())
-            wire = unsteered_wire(row) if steering is None else steering.wire(row, slots, num_prompt)
             salt = None if steering is None else steering.cache_salt(num_prompt)
-            params = sampling_params(request, wire, in_steps=in_steps)
-            num_new, cut = await self._run(request.prompt_ids, params, salt, take)
+            params = sampling_params(request, request.wire(row, slots), in_steps=in_steps)
+            num_new, cut = await self._run(request, params, salt, row, take)
             await place.aclose()  # the next text of a task begins
             count = await self._rows.count(row)
             if cut and steering is not None:
@@ -203,19 +208,34 @@ class SteeringEngine:
         return check(steering, count, num_prompt, num_new)
 
     async def _run(
-        self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None, take: Take
+        self, request: GenerationRequest, params: SamplingParams, salt: str | None, row: int, take: Take
     ) -> tuple[int, bool]:
         """Return the number of tokens passed on, and whether `take` ended the text."""
         num_new = 0
-        async with aclosing(self._outputs(prompt_ids, params, salt)) as outputs:
+        async with aclosing(self._outputs(request.prompt_ids, params, salt)) as outputs:
             async for output in outputs:
                 piece = Piece.of(output)
+                if request.readings:
+                    piece = await self._with_scores(piece, request, row, num_new)
                 for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
                     check_logprobs(logprobs.values() if logprobs else (), self.dtype)
                 num_new += len(piece.token_ids)
                 if take(piece) and not output.finished:
                     return num_new, True
         return num_new, False
+
+    async def _with_scores(self, piece: Piece, request: GenerationRequest, row: int, num_before: int) -> Piece:
+        """Return a piece with the scores of its tokens; `num_before` tokens came before it."""
+        begin = len(request.prompt_ids) - 1 + num_before
+        first = begin if num_before else request.first_read
+        scores = await self._rows.scores(row, first, begin + len(piece.token_ids), len(request.readings))
+        if not all(isfinite(value) for values in scores for value in values):
+            check_counts(await self._rows.count(row), self.dtype)
+            raise ReceiptError(f"a direction was not read at each position from {first} on; the text is discarded")
+        offsets = [reading.offset for reading in request.readings]
+        shifted = [tuple(map(add, values, offsets)) for values in scores]
+        of_prompt = (None, *shifted[: begin - first]) if request.read_prompt and not num_before else ()
+        return replace(piece, scores=tuple(shifted[begin - first :]), prompt_scores=of_prompt)
 
     async def _outputs(
         self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None

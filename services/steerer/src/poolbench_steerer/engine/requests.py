@@ -11,7 +11,7 @@ from poolbench.errors import InputError, LayerError
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.receipts import Receipt, RowCount
-from poolbench_steerer.plugin.spec import Steering
+from poolbench_steerer.plugin.spec import MAX_READINGS, Reading, Steering
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 
 Step = dict[int, float]  # at one position, log-probabilities by token
+Scores = tuple[float, ...]  # at one position, the score of each reading
 
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One text to generate."""
+    """One text to generate.
+
+    Attributes:
+        readings: Directions that are read along, for each token at the position that it is sampled from.
+        read_prompt: Whether prompt tokens except the first are read too.
+    """
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -36,6 +42,29 @@ class GenerationRequest:
     logprobs: int | None = None  # of every new token, the log-probabilities of this many best ones
     prompt_logprobs: int | None = None  # the same for every prompt token except the first
     of_task: bool = False  # whether texts that clients wait for go first
+    readings: tuple[Reading, ...] = ()
+    read_prompt: bool = False
+
+    @property
+    def vector_ids(self) -> list[str]:
+        """Return the vectors that must be in the bank."""
+        edits = self.steering.edits if self.steering is not None else ()
+        return [*(edit.vector_id for edit in edits), *(reading.vector_id for reading in self.readings)]
+
+    @property
+    def first_read(self) -> int:
+        """Return the first position that is read."""
+        return 0 if self.read_prompt else len(self.prompt_ids) - 1
+
+    def wire(self, row: int, slots: dict[str, int]) -> dict[str, Any]:
+        """Return the instructions for the worker in `SamplingParams.extra_args`."""
+        wire: dict[str, Any] = {"row": row, "start": None, "stop": None, "edits": []}  # counts broken states
+        if self.steering is not None:
+            wire = self.steering.wire(row, slots, len(self.prompt_ids))
+        if self.readings:
+            wire["readings"] = [(reading.layer, slots[reading.vector_id]) for reading in self.readings]
+            wire["read_from"] = self.first_read
+        return wire
 
 
 @dataclass(frozen=True)
@@ -46,6 +75,7 @@ class Generation:
     finish_reason: str
     receipt: Receipt | None
     first_logprobs: dict[int, float] | None = None
+    scores: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,12 +86,16 @@ class Piece:
         logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless requested.
         finish_reason: `stop` or `length` at the end of the text.
         prompt_logprobs: The same for the prompt's tokens, with None for the first; only in the first piece.
+        scores: Of every token, the scores of the readings.
+        prompt_scores: The same for the prompt's tokens, with None for the first; only in the first piece, if requested.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[Step, ...] | None
     finish_reason: str | None
     prompt_logprobs: tuple[Step | None, ...] | None = None
+    scores: tuple[Scores, ...] = ()
+    prompt_scores: tuple[Scores | None, ...] = ()
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:
@@ -77,9 +111,9 @@ class Piece:
 
     def without_tokens(self) -> Piece:
         """Return the piece of a request for no tokens: vLLM generates at least one."""
-        return Piece(
-            (), () if self.logprobs is not None else None, self.finish_reason and "length", self.prompt_logprobs
-        )
+        logprobs = () if self.logprobs is not None else None
+        reason = self.finish_reason and "length"
+        return Piece((), logprobs, reason, self.prompt_logprobs, prompt_scores=self.prompt_scores)
 
 
 def _values(step: dict[int, Logprob]) -> Step:
@@ -87,11 +121,6 @@ def _values(step: dict[int, Logprob]) -> Step:
 
 
 Take = Callable[[Piece], bool]  # called with every piece; True ends the text there
-
-
-def unsteered_wire(row: int) -> dict[str, Any]:
-    """Return the instructions of an unsteered request: a row to count broken states in, and no edits."""
-    return {"row": row, "start": None, "stop": None, "edits": []}
 
 
 def sampling_params(
@@ -113,8 +142,8 @@ def sampling_params(
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY,
         extra_args={WIRE_KEY: wire} if wire is not None else None,
-        # Cached prompt positions were steered for another request: this one could not count them.
-        skip_reading_prefix_cache=True if steers_prompt else None,
+        # Cached prompt positions were steered for another request: this one could not count them, nor read along.
+        skip_reading_prefix_cache=True if steers_prompt or request.read_prompt else None,
         skip_clone=True,  # made for this request alone; a deep copy costs a percent of the throughput
     )
 
@@ -137,6 +166,10 @@ class Limits:
         self.check_room(len(request.prompt_ids), request.max_tokens, f"prompt {index}", spare=spare)
         if request.steering is not None:
             self._check_steering(request.steering, len(request.prompt_ids), request.max_tokens, index)
+        for reading in request.readings:
+            self.check_layer(reading.layer)
+        if len(request.readings) > MAX_READINGS:
+            raise InputError(f"prompt {index}: {len(request.readings)} readings, at most {MAX_READINGS} are taken")
 
     def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str, *, spare: int = 1) -> None:
         """Raise PromptTooLongError when the tokens do not fit. One `spare` token lets the whole text be scored."""

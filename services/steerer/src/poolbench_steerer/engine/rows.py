@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ReceiptError
+from poolbench_steerer.engine.requests import Scores
 from poolbench_steerer.plugin.receipts import RowCount
+from poolbench_steerer.plugin.spec import MAX_READINGS
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -102,8 +104,8 @@ class Rows:
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for row in range(1, num_rows):  # row 0 means: not steered
             self._free.put_nowait(row)
-        self._unread: list[tuple[int, asyncio.Future[RowCount]]] = []
-        self._reader: asyncio.Task[None] | None = None
+        self._counts = _Calls(llm, "steering_counts")
+        self._scores = _Calls(llm, "steering_scores")
 
     @property
     def in_use(self) -> int:
@@ -123,23 +125,44 @@ class Rows:
 
     async def count(self, row: int) -> RowCount:
         """Return the worker's counts for the request of `row`; raise ReceiptError if parallel workers disagree."""
-        future: asyncio.Future[RowCount] = asyncio.get_running_loop().create_future()
-        self._unread.append((row, future))
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read())
-        return await future
+        return agreed(await self._counts.result(row))
+
+    async def scores(self, row: int, first: int, stop: int, num_readings: int) -> list[Scores]:
+        """Return the scores of the request of `row` at positions `first` to `stop` - 1."""
+        flat = (await self._scores.result((row, first, stop)))[0]
+        return [tuple(flat[at : at + num_readings]) for at in range(0, len(flat), MAX_READINGS)]
 
     async def reached(self, row: int) -> int:
         """Return the first position that was not computed for the request that holds `row`."""
         replies = await self._llm.collective_rpc("steering_reached", args=(row,))
         return int(replies[0])
 
-    async def _read(self) -> None:
-        # Requests that finish during one call are read by the next: about one call per step.
-        while self._unread:
-            batch, self._unread = self._unread, []
+
+class _Calls:
+    """Call a method of the workers for several requests at once. Belongs to the engine's event loop.
+
+    The method takes a list of questions and returns one answer to each.
+    """
+
+    def __init__(self, llm: "AsyncLLM", method: str) -> None:
+        self._llm, self._method = llm, method
+        self._waiting: list[tuple[Any, asyncio.Future[list[Any]]]] = []
+        self._caller: asyncio.Task[None] | None = None
+
+    async def result(self, question: Any) -> list[Any]:
+        """Return the answer of each tensor-parallel worker."""
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        if self._caller is None or self._caller.done():
+            self._caller = asyncio.create_task(self._call())
+        return await future
+
+    async def _call(self) -> None:
+        # Questions that come during one call are asked by the next: about one call per step.
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
             try:
-                replies = await self._llm.collective_rpc("steering_counts", args=([row for row, _ in batch],))
+                replies = await self._llm.collective_rpc(self._method, args=([question for question, _ in batch],))
             except Exception as error:
                 for _, future in batch:
                     if not future.done():
@@ -147,12 +170,11 @@ class Rows:
                 continue
             for index, (_, future) in enumerate(batch):
                 if not future.done():
-                    settle(future, [reply[index] for reply in replies])
+                    future.set_result([reply[index] for reply in replies])
 
 
-def settle(future: asyncio.Future[RowCount], replies: Sequence[dict[str, Any]]) -> None:
-    """Set the count that all tensor-parallel workers agree on, or an error if they do not."""
+def agreed(replies: Sequence[dict[str, Any]]) -> RowCount:
+    """Return the count that all tensor-parallel workers agree on; raise ReceiptError if they do not."""
     if any(reply != replies[0] for reply in replies):
-        future.set_exception(ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}"))
-    else:
-        future.set_result(RowCount.from_wire(replies[0]))
+        raise ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}")
+    return RowCount.from_wire(replies[0])

@@ -8,12 +8,11 @@ from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.plugin.bank import max_change
-from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.spec import Edit, Reading, Steering
 from poolbench_steerer.plugin.state import NUM_WATCHED
 
 _PROMPT = tuple(range(1, NUM_WATCHED + 1))  # any tokens do; the last one's stream is the last that the worker keeps
 _NUM_LOGPROBS = 5
-_ROUNDINGS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 async def self_test(engine: SteeringEngine) -> dict[str, float]:
@@ -29,7 +28,7 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     Raises:
         ReceiptError: When the hook does not run, or does not do what was requested.
     """
-    plain, stream = await _run(engine, None)
+    plain, stream, _ = await _run(engine, None)
     size = float(np.linalg.norm(stream))
     if not 0 < size < np.inf:
         raise _failed(engine, f"the residual stream after the last block was seen with norm {size:g}")
@@ -37,11 +36,13 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     layer, alpha = engine.num_layers - 1, _coefficient(engine, list(vectors), size)
     random_id, halfway_id = vectors
     ways = _ways(random_id, halfway_id, layer, engine.limits.num_edits, alpha)
-    unchanged, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
+    unchanged, _, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
     gaps, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
     for way, steering in ways.items():
-        steered, met = await _run(engine, steering)
-        logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
+        steered, met, score = await _run(engine, steering, halfway_id)
+        left = edited(met, steering.applied if steering else (), vectors)
+        _judge_score(engine, score, left, vectors[halfway_id])
+        logits = await engine.head_logits(left)
         gaps[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
         largest = max(largest, *(abs(float(logits[token])) for token in steered or ()))
         moved = min(moved, _gap(steered, plain)) if steering else moved
@@ -92,11 +93,17 @@ def _ways(random_id: str, halfway_id: str, layer: int, num_edits: int, alpha: fl
     return {"unsteered": None} | {way: Steering(edits) for way, edits in ways.items() if len(edits) <= num_edits}
 
 
-async def _run(engine: SteeringEngine, steering: Steering | None) -> tuple[dict[int, float] | None, np.ndarray]:
-    """Return the likeliest next tokens of the prompt, and the stream that the edits met, float64 [D]."""
-    request = GenerationRequest(_PROMPT, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True)
+async def _run(
+    engine: SteeringEngine, steering: Steering | None, read_id: str | None = None
+) -> tuple[dict[int, float] | None, np.ndarray, float]:
+    """Return the likeliest next tokens of the prompt, the stream that the edits met, float64 [D], and its score."""
+    readings = (Reading(read_id, engine.num_layers - 1),) if read_id is not None else ()
+    request = GenerationRequest(
+        _PROMPT, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True, readings=readings
+    )
     (generation,) = await engine.generate([request])
-    return generation.first_logprobs, (await engine.watched_streams())[-1].astype(np.float64)
+    score = generation.scores[0][0] if readings else 0.0
+    return generation.first_logprobs, (await engine.watched_streams())[-1].astype(np.float64), score
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -111,10 +118,14 @@ def _gap(logprobs: dict[int, float] | None, reference: dict[int, float] | None) 
     return float(max(abs(value - reference.get(token, float("inf"))) for token, value in logprobs.items()))
 
 
+def _rounding(dtype: str) -> float:
+    return {"float32": 2.0**-23, "float16": 2.0**-10}.get(dtype, 2.0**-7)
+
+
 def _allowed(dtype: str, largest_logit: float) -> float:
     """Return the difference that rounding explains; logits are rounded in the model's type, so it grows with them."""
     floor = 0.01 if dtype == "float32" else 0.25
-    return max(floor, (2 * _ROUNDINGS.get(dtype, 2.0**-7) + 1e-5) * largest_logit)
+    return max(floor, (2 * _rounding(dtype) + 1e-5) * largest_logit)
 
 
 def _judge(engine: SteeringEngine, gap_by_check: dict[str, float], moved: float, allowed: float) -> None:
@@ -131,6 +142,13 @@ def _judge(engine: SteeringEngine, gap_by_check: dict[str, float], moved: float,
         f"log-probabilities differ from what they must be by {gaps} (allowed {allowed:.3g}) and from unsteered ones "
         f"by {moved:.3g} (must be above {needed:.3g})",
     )
+
+
+def _judge_score(engine: SteeringEngine, score: float, stream: np.ndarray, vector: np.ndarray) -> None:
+    """Raise ReceiptError if a score is not the projection of the edited stream, up to the rounding of the states."""
+    by_hand, allowed = stream @ vector / np.linalg.norm(vector), 8 * _rounding(engine.dtype) * np.linalg.norm(stream)
+    if not abs(score - by_hand) <= allowed + 1e-5 * np.linalg.norm(stream):
+        raise _failed(engine, f"a direction was read as {score:.6g}, not as {by_hand:.6g}")
 
 
 def _failed(engine: SteeringEngine, measured: str) -> ReceiptError:

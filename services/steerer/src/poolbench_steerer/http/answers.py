@@ -43,6 +43,18 @@ class ReceiptAnswer(StrictModel):
     edits: list[ReceiptEdit]
 
 
+class ReadingAnswer(StrictModel):
+    """What was read along: the projection of the residual stream on a direction, plus the offset.
+
+    There is one score per token, read at the position that the token is sampled from. With `echo`, the
+    prompt's tokens come first, and the first of all has none.
+    """
+
+    scores: list[float | None]
+    layer: int | None = Field(default=None, description="only at the end of a choice, as `direction`")
+    direction: MeantDirection | None = Field(default=None, description="of a reading that named a concept")
+
+
 class GeneratedText(StrictModel):
     """The continuation of one prompt."""
 

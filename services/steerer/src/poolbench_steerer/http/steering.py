@@ -1,13 +1,13 @@
-"""The part of a request about steering, and the steering that it means."""
+"""The parts of a request about steering and reading along, and what they mean."""
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench.model_folders.folders import requested_model
@@ -18,7 +18,7 @@ from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name, RequestBody, Vector
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.plugin.spec import MAX_ALPHA, Edit, Operation, Steering
+from poolbench_steerer.plugin.spec import MAX_ALPHA, MAX_READINGS, Edit, Operation, Reading, Steering
 
 MAX_LAYERS = 1024
 MAX_EDITS = 64
@@ -26,14 +26,11 @@ PositionsBody = Literal["generated", "all", "prompt"] | Annotated[int, Field(ge=
 Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
 
 
-class EditBody(RequestBody):
-    """One edit: a vector at a layer, given by its numbers, by its id, or by the concept that a run measured.
+class DirectionBody(RequestBody):
+    """A vector at a layer, given by its numbers, by its id, or by the concept that a run measured.
 
     `concept` means the direction of that concept from the latest run of the model, or from `run`: of
     `strategy` and `layer` if they are given, and else the one that steered best.
-    `alpha` is the coefficient itself; `strength` is in median residual norms of the layer, which are
-    measured on the calibration texts unless `residual_norm` is given. `erase` needs neither: there
-    `alpha` is the share of the projection that goes, 1 if it is left out.
     """
 
     vector: Vector | None = None
@@ -42,10 +39,6 @@ class EditBody(RequestBody):
     strategy: Name | None = None
     run: Name | None = None
     layer: int | None = Field(default=None, ge=0, lt=MAX_LAYERS)
-    alpha: Coefficient | None = None
-    strength: Coefficient | None = None
-    residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
-    operation: Operation = "add"
     _named: NamedDirection | None = PrivateAttr(default=None)
 
     @property
@@ -53,11 +46,11 @@ class EditBody(RequestBody):
         """Return the direction that `concept` means, once it is found."""
         return self._named
 
-    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> "EditBody":
-        """Return the edit with the vector and the layer of a direction."""
-        edit = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
-        edit._named = named
-        return edit
+    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> Self:
+        """Return the body with the vector and the layer of a direction."""
+        body = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
+        body._named = named
+        return body
 
     @property
     def at(self) -> int:
@@ -73,6 +66,24 @@ class EditBody(RequestBody):
             raise ValueError("strategy and run belong to a concept")
         if self.concept is None and self.layer is None:
             raise ValueError("give the layer of the vector")
+        return self
+
+
+class EditBody(DirectionBody):
+    """One edit along a direction.
+
+    `alpha` is the coefficient itself; `strength` is in median residual norms of the layer, which are
+    measured on the calibration texts unless `residual_norm` is given. `erase` needs neither: there
+    `alpha` is the share of the projection that goes, 1 if it is left out.
+    """
+
+    alpha: Coefficient | None = None
+    strength: Coefficient | None = None
+    residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
+    operation: Operation = "add"
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
         if self.alpha is not None and self.strength is not None:
             raise ValueError("give exactly one of alpha and strength")
         if self.alpha is None and self.strength is None and self.operation != "erase":
@@ -101,6 +112,26 @@ class SteeringBody(RequestBody):
         return {"edits": [edit], **({"positions": value["positions"]} if "positions" in value else {})}
 
 
+class ReadingBody(DirectionBody):
+    """A direction that is read along: of every new token the projection h.v / |v| + `offset`.
+
+    h is the residual stream after the block `layer` and its edits, at the position that the token is
+    sampled from. With `echo`, the prompt's tokens are read too, except the first.
+    """
+
+    offset: Coefficient = 0.0
+
+
+Readings = Annotated[
+    Annotated[ReadingBody, Tag("one")]
+    | Annotated[list[ReadingBody], Field(min_length=1, max_length=MAX_READINGS), Tag("several")],
+    Discriminator(lambda reading: "several" if isinstance(reading, list) else "one"),
+]
+
+
+_Body = TypeVar("_Body", bound=DirectionBody)
+
+
 class Directions:
     """The directions of the object store's runs. The store is opened by the first request that names a concept."""
 
@@ -109,17 +140,22 @@ class Directions:
 
     async def fill(self, model: ModelRef, body: SteeringBody | None) -> SteeringBody | None:
         """Return the body with the vectors and layers that its concepts mean; raise NotFoundError, RestrictedError."""
-        if body is None or all(edit.concept is None for edit in body.edits):
+        if body is None:
             return body
-        edits = await asyncio.to_thread(lambda: [self._filled(model, edit) for edit in body.edits])
-        return body.model_copy(update={"edits": edits})
+        return body.model_copy(update={"edits": await self.filled(model, body.edits)})
 
-    def _filled(self, model: ModelRef, edit: EditBody) -> EditBody:
-        if edit.concept is None:
-            return edit
+    async def filled(self, model: ModelRef, bodies: Sequence[_Body]) -> list[_Body]:
+        """Return bodies with the vectors and layers that their concepts mean; errors as in `fill`."""
+        if all(body.concept is None for body in bodies):
+            return list(bodies)
+        return await asyncio.to_thread(lambda: [self._filled(model, body) for body in bodies])
+
+    def _filled(self, model: ModelRef, body: _Body) -> _Body:
+        if body.concept is None:
+            return body
         directions = self._known()
-        direction = directions.find(model, edit.concept, edit.strategy, edit.layer, edit.run)
-        return edit.with_direction(direction, directions.vector(direction))
+        direction = directions.find(model, body.concept, body.strategy, body.layer, body.run)
+        return body.with_direction(direction, directions.vector(direction))
 
 
 async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None) -> list[float]:
@@ -138,11 +174,23 @@ async def resolve(engine: SteeringEngine, body: SteeringBody | None, units: list
     for edit in body.edits:
         engine.limits.check_layer(edit.at)
     alphas = [_alpha(edit, unit) for edit, unit in zip(body.edits, units, strict=True)]
-    sent = [np.asarray(edit.vector, dtype=np.float32) for edit in body.edits if edit.vector is not None]
-    new_ids = iter(await engine.register(sent) if sent else [])
-    ids = [edit.vector_id if edit.vector_id is not None else next(new_ids) for edit in body.edits]
-    edits = zip(ids, body.edits, alphas, strict=True)
+    edits = zip(await _registered(engine, body.edits), body.edits, alphas, strict=True)
     return Steering(tuple(Edit(key, edit.at, alpha, edit.operation) for key, edit, alpha in edits), body.positions)
+
+
+async def resolve_readings(engine: SteeringEngine, bodies: Sequence[ReadingBody]) -> tuple[Reading, ...]:
+    """Return the readings that bodies mean; register their vectors. Errors as in `resolve`."""
+    for body in bodies:
+        engine.limits.check_layer(body.at)
+    ids = await _registered(engine, bodies)
+    return tuple(Reading(key, body.at, body.offset) for key, body in zip(ids, bodies, strict=True))
+
+
+async def _registered(engine: SteeringEngine, bodies: Sequence[DirectionBody]) -> list[str]:
+    """Return the ids of all vectors; those given by their numbers are registered."""
+    sent = [np.asarray(body.vector, dtype=np.float32) for body in bodies if body.vector is not None]
+    new_ids = iter(await engine.register(sent) if sent else [])
+    return [body.vector_id if body.vector_id is not None else next(new_ids) for body in bodies]
 
 
 def _unit(edit: EditBody, measured: list[float]) -> float:

@@ -1,25 +1,27 @@
 """Steering on GPUs: one kernel per layer, captured once in a CUDA graph for all requests.
 
 There is one program per token. It reads the token's row and returns at once where there is none, so that a layer
-without edits costs one launch; otherwise it applies the row's edits in registers, exactly as `arithmetic` does, and
-writes and counts the result. Behind the last block it checks every token that a request owns: a state that broke is
-counted and set to zero, as after each edit. The host is not involved.
+without edits and readings costs one launch; otherwise it applies the row's edits in registers, exactly as `arithmetic`
+does, writes and counts the result, and projects it on the directions that the row reads along. Behind the last block
+it checks every token that a request owns: a state that broke is counted and set to zero, as after each edit. The host
+is not involved.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from poolbench_steerer.plugin.spec import OPERATION_CODES
+from poolbench_steerer.plugin.spec import MAX_READINGS, OPERATION_CODES
 from poolbench_steerer.plugin.state import SteeringState, state_limit
 
 _PRESERVING = tl.constexpr(OPERATION_CODES["add_preserving_norm"])
 _CLAMP = tl.constexpr(OPERATION_CODES["clamp"])
+_READINGS = tl.constexpr(MAX_READINGS)
 _TINY = tl.constexpr(float(torch.finfo(torch.float32).tiny))
 
 
 def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steer all tokens at `layer` in place, and count those that changed and those that all edits met."""
+    """Steer all tokens at `layer` in place, count those that changed and those that all edits met, and read along."""
     num_tokens, width = hidden_TD.shape
     if num_tokens == 0:
         return
@@ -32,6 +34,7 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
         hidden_TD, other, state.token_rows_T, state.table_SD,
         state.slots_LER[layer], state.operations_LER[layer], state.coefficients_LER[layer],
         state.changed_LR[layer], state.applied_LR[layer], state.broken_LR[layer],
+        state.readings_LKR[layer], state.scores_TK,
         width, num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
         FUSED=fused, LAST=layer == state.last_layer, NUM_EDITS=num_edits, BLOCK=block,
         num_warps=min(max(block // 512, 1), 16),
@@ -41,13 +44,15 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
 @triton.jit
 def _steer_token(  # type: ignore[no-untyped-def]
     hidden, residual, token_rows, table, slots, operations, coefficients, changed, applied, broken,
+    readings, scores,
     width, num_rows, hidden_stride, residual_stride, limit,
     FUSED: tl.constexpr, LAST: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     row = tl.load(token_rows + token)
     first = tl.load(operations + row)  # edits fill a row from its front: 0 if this token has none at this layer
-    concerned = row if LAST else first
+    reads = tl.load(readings + row)  # likewise
+    concerned = row if LAST else first + reads
     if concerned == 0:
         return
     columns = tl.arange(0, BLOCK)
@@ -61,7 +66,7 @@ def _steer_token(  # type: ignore[no-untyped-def]
     delta, met = _change(stream, row, table, slots, operations, coefficients, width, num_rows, NUM_EDITS, BLOCK)
     after = (before.to(tl.float32) + delta).to(before.dtype)
     gap = tl.abs(after.to(tl.float32) - before.to(tl.float32))
-    overdone = _any_not(gap <= limit)
+    overdone = tl.where(first != 0, _any_not(gap <= limit), 0)
     unsound = overdone
     if LAST:
         unsound = tl.maximum(overdone, _any_not(tl.abs(after.to(tl.float32) + other) <= limit))
@@ -73,6 +78,21 @@ def _steer_token(  # type: ignore[no-untyped-def]
     if first != 0:
         tl.atomic_add(changed + row, tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0))
         tl.atomic_add(applied + row, tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0))
+    if reads != 0:
+        _read(after.to(tl.float32) + other, row, token, table, readings, scores, width, num_rows, BLOCK)
+
+
+@triton.jit
+def _read(  # type: ignore[no-untyped-def]
+    stream, row, token, table, readings, scores, width, num_rows, BLOCK: tl.constexpr
+):
+    columns = tl.arange(0, BLOCK)
+    for place in tl.static_range(_READINGS):
+        code = tl.load(readings + place * num_rows + row)
+        if code != 0:
+            vector = tl.load(table + (code // _READINGS) * width + columns, mask=columns < width, other=0.0)
+            norm = tl.sqrt(tl.maximum(tl.sum(vector * vector, axis=0), _TINY))
+            tl.store(scores + token * _READINGS + code % _READINGS, tl.sum(stream * vector, axis=0) / norm)
 
 
 @triton.jit

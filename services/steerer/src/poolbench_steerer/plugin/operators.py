@@ -1,4 +1,4 @@
-"""The custom op that steers hidden states in place and counts, per request and layer, what it changed.
+"""The custom op that steers hidden states in place, counts per request and layer what it changed, and reads along.
 
 All state lies in buffers that are allocated once, so the op can be captured in a CUDA graph: a step only
 rewrites `token_rows`. The counts compare the hidden states before and after, so they reveal a hook that was
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from poolbench_steerer.plugin.spec import OPERATION_CODES
-from poolbench_steerer.plugin.state import LayerWork, SteeringState, state_limit
+from poolbench_steerer.plugin.state import LayerReads, LayerWork, SteeringState, state_limit
 
 
 def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steer the tokens of a batch at `layer` in place, and count those that changed.
+    """Steer the tokens of a batch at `layer` in place, count those that changed, and read the directions read along.
 
     Args:
         hidden: Output of the block, [T, D], or [1, T, D] from models that vLLM runs with Transformers' own
@@ -37,6 +37,9 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
         _add(hidden_TD, state, layer, work)
     if work is not None and work.general_N is not None:
         _edit(hidden_TD, residual_TD, state, layer, work)
+    reads = state.reads_at(layer)
+    if reads is not None:
+        _read(hidden_TD, residual_TD, state, reads)
     if layer == state.last_layer:
         guard(hidden_TD, residual_TD, state)
 
@@ -88,6 +91,14 @@ def _edit(
     )
     after_ND = (before_ND.float() + delta_ND).to(hidden_TD.dtype)
     _write(hidden_TD, state, layer, (work.general_N, rows_N), before_ND, after_ND, met_N.to(torch.int32))
+
+
+def _read(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, reads: LayerReads) -> None:
+    """Write the projection of the residual stream, in float32, on each direction that is read along."""
+    stream_ND = hidden_TD.index_select(0, reads.tokens_N).float()
+    if residual_TD is not None:
+        stream_ND += residual_TD.index_select(0, reads.tokens_N)
+    state.scores_TK.view(-1).index_copy_(0, reads.places_N, torch.linalg.vecdot(stream_ND, reads.units_ND))
 
 
 def _write(

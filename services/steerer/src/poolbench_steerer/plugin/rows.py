@@ -17,7 +17,8 @@ import numpy as np
 
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 
-_NEVER = np.iinfo(np.int64).max
+#: A position that no token has.
+NEVER = np.iinfo(np.int64).max
 #: How often each row exists, and which of these copies carries tokens that are not steered.
 NUM_COPIES, UNSTEERED = 3, 2
 #: What a row does at a layer: nothing, one addition, anything else.
@@ -49,8 +50,8 @@ class RowTable:
         )
         self._kinds = self.kinds.reshape(num_layers, NUM_COPIES, num_rows)
         self.positions = np.zeros(0, dtype=np.int64)
-        self._start = np.full(num_rows, _NEVER, dtype=np.int64)
-        self._stop = np.full(num_rows, _NEVER, dtype=np.int64)
+        self._start = np.full(num_rows, NEVER, dtype=np.int64)
+        self._stop = np.full(num_rows, NEVER, dtype=np.int64)
         self._frontier = np.zeros(num_rows, dtype=np.int64)  # first position not steered yet
         self._repeated = np.zeros(num_rows, dtype=np.int64)  # steered again after a preemption
         self._skipped = np.zeros(num_rows, dtype=np.int64)  # taken from a cache instead
@@ -68,8 +69,8 @@ class RowTable:
         self._kinds[:, :, row] = NOTHING
         for layer, slot, operation, alpha in wire["edits"]:
             self._add_edit(layer, row, (slot, operation, alpha))
-        self._start[row] = self._frontier[row] = _NEVER if wire["start"] is None else int(wire["start"])
-        self._stop[row] = _NEVER if wire["stop"] is None else int(wire["stop"])
+        self._start[row] = self._frontier[row] = NEVER if wire["start"] is None else int(wire["start"])
+        self._stop[row] = NEVER if wire["stop"] is None else int(wire["stop"])
         self._repeated[row] = self._skipped[row] = 0
         self._batch = ([], self._batch[1])
         return row

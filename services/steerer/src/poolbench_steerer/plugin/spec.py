@@ -9,6 +9,7 @@ from poolbench.errors import InputError
 
 Operation = Literal["add", "add_preserving_norm", "clamp", "erase"]
 Positions = Literal["generated", "all", "prompt"] | int
+MAX_READINGS = 4  # directions that one request reads along at once
 MAX_ALPHA = 1e8  # far beyond any use; `bounds` limits coefficient times vector
 
 #: Codes of the operations on the device; 0 means no edit.
@@ -50,6 +51,15 @@ class Edit:
     def additive(self) -> bool:
         """Return whether it changes every position it meets; a projection may be at its target already."""
         return _STAGES[self.operation] == 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A direction that is read along: v.h / |v| + offset, h the residual stream after block `layer` and its edits."""
+
+    vector_id: str
+    layer: int
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from poolbench_steerer.plugin.readings import BatchReadings, ReadingTable
 from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, ONE_ADDITION, RowTable
+from poolbench_steerer.plugin.spec import MAX_READINGS
 
 #: Tokens at the front of a batch whose stream after the last block is kept.
 NUM_WATCHED = 4
@@ -25,6 +27,8 @@ class SteeringState:
         token_rows_T: row of every token of the running batch; 0 has no owner.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
+        readings_LKR: the readings of every row at every layer, as codes (`ReadingTable`).
+        scores_TK: score of every reading at every token of the running batch; NaN until it is read.
         watched_WD: stream of a batch's first tokens after the last block, before its edits, for the self-test.
         broken_LR: positions whose state was not finite, or too large for the model's norms, after an edit or behind
             the last block.
@@ -33,9 +37,10 @@ class SteeringState:
 
     def __init__(
         self, *, num_layers: int, width: int, num_slots: int, num_rows: int, num_tokens: int,
-        device: torch.device, num_edits: int = 1, kernel: Kernel | None = None,
+        device: torch.device, num_edits: int = 1, window: int = 0, kernel: Kernel | None = None,
     ) -> None:  # fmt: skip
         self.rows = RowTable(num_layers, num_rows, num_edits)
+        self.readings = ReadingTable(num_layers, num_rows, window)
         self.kernel = kernel
         self.device = device
         self.table_SD = torch.zeros(num_slots + 1, width, device=device)
@@ -44,6 +49,8 @@ class SteeringState:
         self.slots_LER = torch.zeros(shape, dtype=torch.int64, device=device)
         self.operations_LER = torch.zeros(shape, dtype=torch.int64, device=device)
         self.coefficients_LER = torch.zeros(shape, device=device)
+        self.readings_LKR = torch.zeros(self.readings.codes.shape, dtype=torch.int64, device=device)
+        self.scores_TK = torch.full((num_tokens, MAX_READINGS), torch.nan, device=device)
         counts = (num_layers, NUM_COPIES * num_rows)
         self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
@@ -54,11 +61,15 @@ class SteeringState:
         self._num_filled = 0
         self._admitted: list[int] = []
         self._works: list[LayerWork | None] = [None] * num_layers
+        self._reads: list[LayerReads | None] = [None] * num_layers
+        self._unkept: BatchReadings | None = None  # scores of the running batch that are on the device only
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
         """Fill the row of a request that is scheduled for the first time."""
         row = self.rows.admit(request_id, wire)
         if row is not None:
+            self.keep_scores()  # of the row's last request
+            self.readings.admit(row, wire)
             self._admitted += [row + copy * self.rows.num_rows for copy in range(NUM_COPIES)]
 
     def fill(self, slots: list[int], vectors_ND: torch.Tensor) -> None:
@@ -68,8 +79,10 @@ class SteeringState:
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
         """Set the row of every token of the next pass, 0 for padding; a batch like the last one is not copied."""
+        self.keep_scores()
         if self._admitted:
             self._copy_admitted()
+        self._unkept = self.readings.of_batch(token_rows, self.rows.positions)
         filled = len(token_rows)
         if filled == self._num_filled and np.array_equal(token_rows, self._token_rows):
             return
@@ -80,6 +93,19 @@ class SteeringState:
         if self.kernel is None:
             kinds = self.rows.kinds[:, token_rows]
             self._works = [LayerWork.of(kinds[layer], token_rows, self.device) for layer in range(len(kinds))]
+            self._reads = [None] * len(kinds)
+            if self.readings.in_use:
+                codes_LKT = self.readings.codes[:, :, token_rows]
+                self._reads = [LayerReads.of(codes_KT, self) for codes_KT in codes_LKT]
+
+    def keep_scores(self) -> None:
+        """Copy the scores of the last pass to the host, if any were read."""
+        if self._unkept is None:
+            return
+        scores_TK = self.scores_TK[: self._num_filled]
+        self.readings.keep(self._unkept, scores_TK.cpu().numpy())
+        scores_TK.fill_(torch.nan)  # a reading that does not run must not leave an old score
+        self._unkept = None
 
     def watch(self, hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None) -> None:
         """Keep the residual stream of the first tokens; captured graphs do it too, unlike Python hooks."""
@@ -92,6 +118,10 @@ class SteeringState:
         """Return the running batch's work at a layer, or None."""
         return self._works[layer]
 
+    def reads_at(self, layer: int) -> LayerReads | None:
+        """Return what is read along at a layer in the running batch, or None."""
+        return self._reads[layer]
+
     def _copy_admitted(self) -> None:
         """Copy the rows of all requests admitted since the last batch, in a few transfers."""
         rows_A = self._on_device(np.array(self._admitted))
@@ -100,6 +130,9 @@ class SteeringState:
             (self.operations_LER, self.rows.operations),
             (self.coefficients_LER, self.rows.coefficients),
         ]
+        if self.readings.changed:
+            tables.append((self.readings_LKR, self.readings.codes))
+            self.readings.changed = False
         for on_device, on_host in tables:
             on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
         for counts_LR in (self.changed_LR, self.applied_LR, self.broken_LR):
@@ -142,6 +175,29 @@ class LayerWork:
             self.met_N = vectors_ND.any(dim=1).to(torch.int32)  # before a tiny coefficient makes all of it zero
             self._delta_ND = vectors_ND.mul_(alphas_N.unsqueeze(1))
         return self._delta_ND
+
+
+class LayerReads:
+    """The readings of one batch at one layer; kept while batches stay the same.
+
+    Attributes:
+        tokens_N: Token of each reading.
+        places_N: Place of its score in the flat `scores_TK`.
+        units_ND: Its direction, of length 1, float32.
+    """
+
+    def __init__(self, codes_KT: np.ndarray, state: SteeringState) -> None:
+        tokens = np.nonzero(codes_KT)[1]
+        slots, numbers = np.divmod(codes_KT[codes_KT != 0], MAX_READINGS)
+        self.tokens_N = torch.from_numpy(tokens)
+        self.places_N = torch.from_numpy(tokens * MAX_READINGS + numbers)
+        vectors_ND = state.table_SD.index_select(0, torch.from_numpy(slots))
+        self.units_ND = torch.nn.functional.normalize(vectors_ND, eps=torch.finfo(torch.float32).tiny)
+
+    @classmethod
+    def of(cls, codes_KT: np.ndarray, state: SteeringState) -> LayerReads | None:
+        """Return none when nothing is read."""
+        return cls(codes_KT, state) if codes_KT.any() else None
 
 
 def _chosen(

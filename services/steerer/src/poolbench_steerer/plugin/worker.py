@@ -103,6 +103,11 @@ class SteeringWorkerMixin:
         """Return what was changed for the requests that own `rows`."""
         return counts_of(self.steering, rows)
 
+    def steering_scores(self, spans: list[tuple[int, int, int]]) -> list[list[float]]:
+        """Return the scores of rows, each from a position up to another: at each position one per reading."""
+        self.steering.keep_scores()
+        return [self.steering.readings.scores(*span).ravel().tolist() for span in spans]
+
     def steering_reached(self, row: int) -> int:
         """Return how many positions of a row's request were computed, for a text that was ended early."""
         return self.steering.rows.reached(row)
@@ -139,6 +144,7 @@ def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringSt
         num_slots=settings["num_slots"],
         num_rows=settings["num_rows"],
         num_edits=settings["num_edits"],
+        window=config.model_config.max_model_len,
         num_tokens=max(config.scheduler_config.max_num_batched_tokens, captured) + 512,
         device=device,
         kernel=_kernel(device),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poolbench.contracts.wire import HEALTH_PATH, HTTP_CODES, JSON_TYPE, SERVICES
+from poolbench.contracts.wire import CONSOLE_PATH, HEALTH_PATH, HTTP_CODES, JSON_TYPE, SERVICES
 from poolbench.http.error_form import error_json, json_headers
 from poolbench.http.gate.health import HealthDesk
 from poolbench.http.tokens import Tokens
@@ -48,7 +48,12 @@ def health_of(scope: Scope) -> str | None:
 
 
 def is_open_page(scope: Scope, open_documentation: bool) -> bool:
-    """Return whether a request needs no token: the health of Serve's proxy, and documentation if it is open."""
+    """Return whether the gate lets a request pass without a token.
+
+    These are the health of Serve's proxy, documentation if it is open, and the console, which has a guard of its own.
+    """
+    if f"{scope['path']}/".startswith(f"{CONSOLE_PATH}/"):
+        return True
     service, _, page = scope["path"].removeprefix("/").partition("/")
     is_documentation = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] == _ROUTES_OF_SERVE
     is_open = scope["path"] == _HEALTH_OF_SERVE or (open_documentation and is_documentation)

@@ -14,9 +14,9 @@ from poolbench.config import StrictModel
 from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
 from poolbench.http.openapi import Responses, errors
 from poolbench_steerer.engine.requests import Step
-from poolbench_steerer.http.answers import ReceiptAnswer
+from poolbench_steerer.http.answers import ReadingAnswer, ReceiptAnswer
 from poolbench_steerer.http.completions.run import Part
-from poolbench_steerer.http.steering import SteeringBody, receipt_body
+from poolbench_steerer.http.steering import ReadingBody, SteeringBody, receipt_body
 from poolbench_steerer.tokens import Tokens
 
 DONE = "data: [DONE]\n\n"
@@ -33,6 +33,7 @@ class Answer:
     tokens: Tokens
     with_logprobs: bool  # whether choices have log-probabilities
     steering: SteeringBody | None = None  # how they are steered
+    reading: ReadingBody | list[ReadingBody] | None = None  # what is read along
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
@@ -55,21 +56,19 @@ class Answer:
         }
         if part.finish_reason is not None:
             choice["steering_receipt"] = receipt_body(part.receipt, self.steering)
+        if isinstance(self.reading, list):
+            choice["reading"] = [_scored(part, number, body) for number, body in enumerate(self.reading)]
+        elif self.reading is not None:
+            choice["reading"] = _scored(part, 0, self.reading)
         return choice
 
     def whole(self, parts: Sequence[Part]) -> dict[str, Any]:
         """Return the answer of a call that is not streamed."""
-        choices: dict[int, dict[str, Any]] = {}
+        parts_by_index: dict[int, list[Part]] = {}
         for part in parts:
-            added = self.choice(part)
-            if part.index in choices:
-                first = choices[part.index]
-                logprobs = added["logprobs"]
-                if first["logprobs"] is not None:
-                    logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
-                added = {**added, "text": first["text"] + added["text"], "logprobs": logprobs}
-            choices[part.index] = added
-        written = [self.written(choices[index]) for index in sorted(choices)]
+            parts_by_index.setdefault(part.index, []).append(part)
+        joined = [Part.joined(of_choice) for _, of_choice in sorted(parts_by_index.items())]
+        written = [self.written(self.choice(part)) for part in joined]
         return {**self._head(self.OBJECT), "choices": written, "usage": self.usage()}
 
     def chunk(self, part: Part) -> str:
@@ -149,6 +148,14 @@ class ChatAnswer(Answer):
         return {"token": name, "logprob": value, "bytes": list(self.tokens.bytes_of(token))}
 
 
+def _scored(part: Part, number: int, body: ReadingBody) -> dict[str, Any]:
+    """Return the scores of a part's tokens by one of the readings; the last part says what was read."""
+    scores = [values and values[number] for values in (*part.prompt_scores, *part.scores)]
+    if part.finish_reason is None:
+        return {"scores": scores}
+    return {"scores": scores, "layer": body.at, "direction": body.named and body.named.facts()}
+
+
 class _Place:
     """Where the next token of a text begins, in characters; tokens may hold parts of one."""
 
@@ -196,13 +203,14 @@ class Logprobs(StrictModel):
 
 
 class CompletionChoice(StrictModel):
-    """One text; `steering_receipt` proves that it was steered."""
+    """One text; `steering_receipt` proves that it was steered, `reading` has what was read along."""
 
     index: int
     text: str
     logprobs: Logprobs | None
     finish_reason: str | None
     steering_receipt: ReceiptAnswer | None = None
+    reading: ReadingAnswer | list[ReadingAnswer] | None = None
 
 
 class Usage(StrictModel):
@@ -270,10 +278,11 @@ class _ChatPart(StrictModel):
     logprobs: ChatLogprobs | None
     finish_reason: str | None
     steering_receipt: ReceiptAnswer | None = None
+    reading: ReadingAnswer | list[ReadingAnswer] | None = None
 
 
 class ChatChoice(_ChatPart):
-    """One message; `steering_receipt` proves that it was steered."""
+    """One message; `steering_receipt` proves that it was steered, `reading` has what was read along."""
 
     message: ChatMessage
 

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from poolbench.errors import InputError
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.bounds import shortened
-from poolbench_steerer.http.steering import SteeringBody
+from poolbench_steerer.http.steering import ReadingBody, Readings, SteeringBody
 
 
 class Only:
@@ -90,8 +90,8 @@ MAX_TOTAL_TOKENS = 2**20
 TokenIds = Annotated[list[bounds.TokenId], Field(min_length=1, max_length=bounds.MAX_PROMPT_TOKENS, fail_fast=True)]
 
 
-#: Forms of a prompt or stop, which the errors of pydantic name.
-FORMS = ("text", "texts", "ids", "id_lists")
+#: Forms of a prompt, stop or reading, which the errors of pydantic name.
+FORMS = ("text", "texts", "ids", "id_lists", "one", "several")
 
 
 def _form(prompt: Any) -> str:
@@ -155,6 +155,7 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     safety_identifier: bounds.Name | None = Field(default=None, description=RECORDS)
     ignore_eos: bool = False
     steering: SteeringBody | None = None
+    reading: Readings | None = None
 
     @classmethod
     def _optional(cls) -> set[str]:
@@ -182,6 +183,13 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is for stream: true only")
         return self
+
+    @property
+    def readings(self) -> list[ReadingBody]:
+        """Return what is read along."""
+        if self.reading is None:
+            return []
+        return self.reading if isinstance(self.reading, list) else [self.reading]
 
     @property
     def stops(self) -> tuple[str, ...]:

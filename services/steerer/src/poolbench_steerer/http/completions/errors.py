@@ -58,7 +58,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
-    # The field that an issue is about, without "body" and without the form of a prompt or stop.
+    # The field that an issue is about, without "body" and without the form of a prompt, stop or reading.
     paths = [".".join(str(part) for part in issue["loc"][1:] if part not in FORMS) for issue in issues[:_MAX_ISSUES]]
     issues_by_field = [(path[:_MAX_NAME_CHARS] or None, issue) for path, issue in zip(paths, issues, strict=False)]
     unknown = [name for name, issue in issues_by_field if name is not None and issue["type"] == "extra_forbidden"]

@@ -1,18 +1,19 @@
 """One completion call on the engine: its choices, and how much of them was sent."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from poolbench.errors import InputError, TooLargeError
 from poolbench_steerer.concurrency import run_all
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
-from poolbench_steerer.engine.requests import Step
+from poolbench_steerer.engine.requests import Scores, Step
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.bounds import MAX_SEED
 from poolbench_steerer.http.completions.body import CompletionBody
-from poolbench_steerer.http.steering import resolve
+from poolbench_steerer.http.steering import resolve, resolve_readings
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.plugin.spec import Steering
+from poolbench_steerer.plugin.spec import Reading, Steering
 from poolbench_steerer.tokens import Tokens
 
 _REPLACEMENT = "�"  # what a decoder writes for bytes that do not make a whole character yet
@@ -85,7 +86,7 @@ class Part:
     """The next part of a choice.
 
     The last part of each choice has a finish reason, and a receipt if it was steered. The first part has the prompt's
-    tokens and their log-probabilities, if requested.
+    tokens and their log-probabilities, if requested, and those of its scores.
     """
 
     index: int
@@ -96,6 +97,25 @@ class Part:
     receipt: Receipt | None = None
     prompt_ids: tuple[int, ...] = ()
     prompt_logprobs: tuple[Step | None, ...] = ()
+    scores: tuple[Scores, ...] = ()
+    prompt_scores: tuple[Scores | None, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence["Part"]) -> "Part":
+        """Return the parts of a choice as one."""
+        first, last = parts[0], parts[-1]
+        return cls(
+            first.index,
+            "".join(part.text for part in parts),
+            tuple(chain.from_iterable(part.token_ids for part in parts)),
+            tuple(chain.from_iterable(part.logprobs for part in parts)),
+            last.finish_reason,
+            last.receipt,
+            first.prompt_ids,
+            first.prompt_logprobs,
+            tuple(chain.from_iterable(part.scores for part in parts)),
+            first.prompt_scores,
+        )
 
 
 @dataclass
@@ -127,13 +147,14 @@ class Completion:
             engine.limits.check_room(len(choice.prompt_ids), self._num_new, f"choice {choice.index}", spare=0)
         check_vocabulary(self.choices[:: self.body.n], engine.llm.model_config.get_vocab_size())
         steering = await resolve(engine, self.body.steering, self._units)
-        ids = [edit.vector_id for edit in steering.edits] if steering is not None else []
+        readings = await resolve_readings(engine, self.body.readings)
+        requests = [(choice, self._request(choice, steering, readings)) for choice in self.choices if not choice.done]
+        ids = {vector_id for _, request in requests for vector_id in request.vector_ids}
         with engine.bank.in_use(ids) as slots:
-            open_choices = [choice for choice in self.choices if not choice.done]
-            await run_all([self._follow(engine, choice, steering, slots, emit) for choice in open_choices])
+            await run_all([self._follow(engine, choice, request, slots, emit) for choice, request in requests])
 
     async def _follow(
-        self, engine: SteeringEngine, choice: Choice, steering: Steering | None, slots: dict[str, int],
+        self, engine: SteeringEngine, choice: Choice, request: GenerationRequest, slots: dict[str, int],
         emit: Callable[[Part], None],
     ) -> None:  # fmt: skip
         writer = _Writer(choice, TextStream(self._tokens.decode, self.body.stops), emit)
@@ -142,10 +163,9 @@ class Completion:
         def take(piece: Piece) -> bool:
             return writer.take(piece if self.body.max_tokens else piece.without_tokens())
 
-        receipt = await engine.follow(self._request(choice, steering), slots, take, in_steps=in_steps)
-        writer.finish(receipt)
+        writer.finish(await engine.follow(request, slots, take, in_steps=in_steps))
 
-    def _request(self, choice: Choice, steering: Steering | None) -> GenerationRequest:
+    def _request(self, choice: Choice, steering: Steering | None, readings: tuple[Reading, ...]) -> GenerationRequest:
         return GenerationRequest(
             choice.prompt_ids,
             self._num_new,
@@ -156,6 +176,8 @@ class Completion:
             ignore_eos=self.body.ignore_eos,
             logprobs=self.body.logprobs,
             prompt_logprobs=self.body.logprobs if self.body.echo else None,
+            readings=readings,
+            read_prompt=self.body.echo,
         )
 
 
@@ -194,18 +216,24 @@ class _Writer:
                 f"the engine died after {len(self._choice.given_ids)} tokens of choice {self._choice.index}, and the "
                 "new one does not repeat them (sums in another order); send the request again"
             )
-        logprobs = piece.logprobs[len(repeated_ids) :] if piece.logprobs is not None else None
-        return Piece(piece.token_ids[len(repeated_ids) :], logprobs, piece.finish_reason, piece.prompt_logprobs)
+        num_sent = len(repeated_ids)
+        logprobs = piece.logprobs[num_sent:] if piece.logprobs is not None else None
+        return replace(piece, token_ids=piece.token_ids[num_sent:], logprobs=logprobs, scores=piece.scores[num_sent:])
 
     def _part(self, piece: Piece, reason: str | None = None, receipt: Receipt | None = None) -> Part:
         choice, text = self._choice, self._text.text[len(self._choice.given_text) :]
         choice.given_ids += piece.token_ids
         choice.given_text += text
         prompt: tuple[Step | None, ...] = ()
-        if piece.prompt_logprobs is not None and not choice.given_prompt:
-            prompt, choice.given_prompt = piece.prompt_logprobs, True
+        prompt_scores: tuple[Scores | None, ...] = ()
+        if not choice.given_prompt:
+            prompt, prompt_scores = piece.prompt_logprobs or (), piece.prompt_scores
+            choice.given_prompt = bool(prompt or prompt_scores)
         prompt_ids = choice.prompt_ids if prompt else ()
-        return Part(choice.index, text, piece.token_ids, piece.logprobs or (), reason, receipt, prompt_ids, prompt)
+        return Part(
+            choice.index, text, piece.token_ids, piece.logprobs or (), reason, receipt, prompt_ids, prompt,
+            piece.scores, prompt_scores,
+        )  # fmt: skip
 
 
 def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Choice]:

@@ -76,11 +76,11 @@ class CompletionVerbs:
         router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
-        """Complete prompts as the OpenAI API does; `steering` steers them, `steering_receipt` proves it."""
+        """Complete prompts as the OpenAI API does; `steering` steers them, and `reading` reads a direction along."""
         return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
-        """Answer the last message as the OpenAI API does, by the model's own chat template; `steering` as above."""
+        """Answer the last message as the OpenAI API does, by the model's own chat template; fields as above."""
         return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
 
     async def models(self) -> dict[str, Any]:
@@ -99,7 +99,10 @@ class CompletionVerbs:
             tokens = await self.host.tokens(model)
             body, prompts = await asyncio.to_thread(_encode, request_body, tokens)
             check_logprobs(body, prompts)
-            body = body.model_copy(update={"steering": await self.directions.fill(model, body.steering)})
+            steering = await self.directions.fill(model, body.steering)
+            filled = await self.directions.filled(model, body.readings)
+            reading = filled if isinstance(body.reading, list) else next(iter(filled), None)
+            body = body.model_copy(update={"steering": steering, "reading": reading})
             # A text without a seed is sampled with a random one, which the response contains.
             seed = body.seed if body.seed is not None else random.getrandbits(31)
             completion = Completion(
@@ -112,7 +115,7 @@ class CompletionVerbs:
                 texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]
                 echoes = [text for text in texts for _ in range(body.n)]
             answer_fields = echoes, num_prompt_tokens, tokens, body.logprobs is not None
-            answer = kind(model.id, seed, *answer_fields, body.steering)
+            answer = kind(model.id, seed, *answer_fields, steering, reading)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part

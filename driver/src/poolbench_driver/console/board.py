@@ -1,0 +1,438 @@
+"""The board over runs and suites: one line for each entrant of each run at each layer, ordered and filtered here.
+
+A page holds some lines at a time, so that a hundred runs cost a browser no more than one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import numpy as np
+
+from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
+from poolbench.statistics.multiple import benjamini_hochberg
+from poolbench_driver.console.source import RunSource
+from poolbench_driver.contract.metrics import is_higher_better, metric_info
+from poolbench_driver.contract.page import Answer, Cell, Column, Field, Form, Line, Page, Part, Span, Table
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.pages.text import interval
+from poolbench_driver.records import RunFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Lines of a page.
+NUM_LINES = 100
+#: Figures that differ in one of these are different quantities, and share no board.
+QUANTITY = ("suite", "protocol", "budget", "dataset", "dataset_revision")
+#: What a line is of.
+LINE = ("run", "model", "entrant", "layer")
+_FIGURE = ("metric", "value", "ci_low", "ci_high", "status", "reason")
+#: Sign patterns of the test that tells lines apart, and their seed.
+_NUM_PATTERNS, _SEED = 999, 0
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Figures that can be compared, of L lines, B blocks (such as concepts) and some metrics."""
+
+    names: tuple[str, ...]  # values of `QUANTITY`
+    lines: Sequence[tuple[str, ...]]  # values of `LINE`, L of them
+    blocks: Sequence[str]  # B of them
+    values: Mapping[str, np.ndarray]  # by metric: mean [L, B], NaN where there is none
+    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]  # by metric: ends of the intervals [L, B] each
+    reasons: Mapping[tuple[str, int], str]  # by metric and line: why a figure is null
+
+    @property
+    def suite(self) -> str:
+        """Return the id of the suite."""
+        return self.names[0]
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """Return the ids of the runs."""
+        return sorted({line[0] for line in self.lines})
+
+    @property
+    def label(self) -> str:
+        """Return the quantity in words, with how many runs measured it."""
+        suite, protocol, budget, dataset, _ = self.names
+        parts = [
+            suite,
+            *([dataset] if dataset != suite else []),
+            budget,
+            *([protocol] if protocol != "corrected" else []),
+        ]
+        return f"{', '.join(parts)} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
+
+class BoardView:
+    """The boards of runs, whose figures are read once."""
+
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._tables: dict[tuple[str, int], pa.Table | str] = {}  # by run and time of its change; why it has none
+        self._quantities: list[Quantity] = []
+
+    def page(self, query: Mapping[str, str]) -> Page:
+        """Return the board that a query asks for.
+
+        Args:
+            query: `of` (place of the quantity among those that there are), `model`, `layer`, `block`, `words`, `sort`
+                (column, with `-` before it for the highest first), `start` (first line) and `lines` (how many).
+
+        Raises:
+            ConfigError: A value that cannot be.
+        """
+        quantities, unread = self._read()
+        if not quantities:
+            answer = Answer([Span("No run has results yet.")], ["`poolbench-driver run` makes one."])
+            return Page("Board", "all runs", answer, Table.of([], []), parts=_apart(unread))
+        return _board(quantities, query, unread)
+
+    def _read(self) -> tuple[list[Quantity], list[Line]]:
+        """Return the figures of all runs, and those that cannot be read; only what changed is read again."""
+        with self._lock:
+            finished, unread = self._source.finished()
+            folders = {(folder.id, folder.file("results.parquet").stat().st_mtime_ns): folder for folder in finished}
+            if folders.keys() != self._tables.keys():
+                self._tables = {key: self._tables.get(key) or _shown(folder) for key, folder in folders.items()}
+                self._quantities = _quantities([table for table in self._tables.values() if not isinstance(table, str)])
+            unread |= {run: reason for (run, _), reason in self._tables.items() if isinstance(reason, str)}
+            return self._quantities, [Line.of(*run_and_reason) for run_and_reason in unread.items()]
+
+
+def _shown(folder: RunFolder) -> pa.Table | str:
+    """Return the figures of a run that its board shows, with what is compared and over what it is averaged.
+
+    Of a run that is damaged, of another version or of a suite that is not installed here, return what is wrong.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        (suite,) = folder.read_table("results", ["suite"])["suite"].unique().to_pylist() or ("",)
+        board = SUITES.get(suite).board if suite else None
+        names = {*QUANTITY, "model", "layer", *_FIGURE, "strategy", "concept"}
+        names |= {board.entrant, board.block, *filter(None, [board.apart])} if board else set()
+        table = folder.read_table("results", sorted(names))
+    except PoolbenchError as error:
+        return str(error)
+    if board is not None:
+        table = table.filter(pc.is_in(table["metric"], pa.array(board.shown)))
+        if board.apart is not None:
+            table = table.filter(pc.is_null(table[board.apart]))
+    columns = {name: table[name] for name in (*QUANTITY, "model", "layer", *_FIGURE)}
+    columns["run"] = pa.array([folder.id]).take(pa.array(np.zeros(table.num_rows, np.int64)))
+    columns |= {
+        "entrant": table[board.entrant if board else "strategy"],
+        "block": table[board.block if board else "concept"],
+    }
+    texts = {name: pc.fill_null(pc.cast(columns[name], pa.string()), "") for name in columns if name not in _NUMBERS}
+    return pa.table(columns | texts)
+
+
+_NUMBERS = ("value", "ci_low", "ci_high")
+
+
+def _quantities(tables: Sequence[pa.Table]) -> list[Quantity]:
+    """Return what some runs measured, by quantity; the one of most runs first."""
+    import pyarrow as pa
+
+    if not tables:
+        return []
+    table = pa.concat_tables(tables)
+    codes, names = _encoded(table, QUANTITY)
+    quantities = [_quantity(name, table.filter(pa.array(codes == code))) for code, name in enumerate(names)]
+    return sorted(quantities, key=lambda quantity: (-len(quantity.runs), quantity.names))
+
+
+def _encoded(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """Return which combination of some columns each row has, and the combinations."""
+    import pyarrow.compute as pc
+
+    joined = pc.binary_join_element_wise(*(table[name] for name in columns), "\x1f").combine_chunks()
+    encoded = joined.dictionary_encode()
+    return encoded.indices.to_numpy(), [tuple(key.split("\x1f")) for key in encoded.dictionary.to_pylist()]
+
+
+def _quantity(names: tuple[str, ...], table: pa.Table) -> Quantity:
+    line_codes, lines = _encoded(table, LINE)
+    block_codes, blocks = _encoded(table, ("block",))
+    metric_codes, metrics = _encoded(table, ("metric",))
+    numbers = {name: table[name].to_numpy().astype(float) for name in _NUMBERS}
+    size = len(lines) * len(blocks)
+    means: dict[str, dict[str, np.ndarray]] = {}
+    for code, (metric,) in enumerate(metrics):
+        is_metric = metric_codes == code
+        places = line_codes[is_metric].astype(np.int64) * len(blocks) + block_codes[is_metric]
+        means[metric] = {name: _means(places, values[is_metric], size) for name, values in numbers.items()}
+    shape = (len(lines), len(blocks))
+    nulls = table.append_column("line", [line_codes]).filter(np.isnan(numbers["value"]))
+    reasons: dict[tuple[str, int], str] = {}
+    for row in nulls.select(["metric", "line", "status", "reason"]).to_pylist():
+        reason = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+        reasons.setdefault((row["metric"], row["line"]), reason)
+    shown = SUITES.get(names[0]).board.shown
+    return Quantity(
+        names,
+        lines,
+        [block for (block,) in blocks],
+        {metric: means[metric]["value"].reshape(shape) for metric in shown if metric in means},
+        {
+            metric: (by_name["ci_low"].reshape(shape), by_name["ci_high"].reshape(shape))
+            for metric, by_name in means.items()
+        },
+        reasons,
+    )
+
+
+def _means(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Return the mean of the finite values of each place [size]; NaN for none."""
+    is_finite = np.isfinite(values)
+    counts = np.bincount(places[is_finite], minlength=size)
+    sums = np.bincount(places[is_finite], values[is_finite], minlength=size)
+    return np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+
+
+def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
+    """Return which lines the best one does not beat [L], itself among them.
+
+    Each line is compared with the best over the blocks that both have, by a sign-flip test of the mean difference with
+    the same 999 sign patterns for all, and p-values are corrected for the number of lines (Benjamini and Hochberg
+    1995). With five blocks or fewer no p-value falls below .05, so that all lines are tied.
+
+    Args:
+        values: Figures by line and block [L, B]; NaN for none.
+        best: Place of the best line.
+    """
+    differences = values - values[best]
+    is_shared = np.isfinite(differences)
+    differences = np.where(is_shared, differences, 0.0)
+    signs = np.random.default_rng(_SEED).choice(np.array([-1, 1], np.float32), (values.shape[1], _NUM_PATTERNS))
+    observed = np.abs(differences.sum(axis=1))
+    extreme = np.zeros(len(values))
+    for start in range(0, len(values), 2048):  # 8 MB at a time
+        part = slice(start, start + 2048)
+        sums = np.abs(differences[part].astype(np.float32) @ signs)
+        extreme[part] = np.count_nonzero(sums >= observed[part, None].astype(np.float32) * (1 - 1e-5), axis=1)
+    # As many blocks allow 2^n patterns, half of which are as extreme as their opposites.
+    least = 2.0 ** (1 - is_shared.sum(axis=1))
+    p_values = np.maximum((extreme + 1) / (_NUM_PATTERNS + 1), least)
+    p_values[(observed == 0) | ~is_shared.any(axis=1)] = 1.0
+    return benjamini_hochberg(np.minimum(p_values, 1.0)) > LEVEL
+
+
+def _board(quantities: Sequence[Quantity], query: Mapping[str, str], unread: Sequence[Line]) -> Page:
+    """Return the board that a query asks for."""
+    place, start, most = (
+        _number(query, name, default) for name, default in (("of", 0), ("start", 0), ("lines", NUM_LINES))
+    )
+    if place >= len(quantities):
+        raise ConfigError(f"of is {place}, and there are {len(quantities)} boards, from 0")
+    quantity, board = quantities[place], SUITES.get(quantities[place].suite).board
+    wanted = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
+    lines = [number for number, line in enumerate(quantity.lines) if _is_wanted(line, wanted)]
+    blocks = [number for number, name in enumerate(quantity.blocks) if wanted["block"] in ("", name)]
+    column, is_descending = _order(quantity, query)
+    values = {metric: table[np.ix_(lines, blocks)] for metric, table in quantity.values.items()}
+    order = _ordered(quantity, lines, values, column, is_descending)
+    tied = _tied(values.get(column), order, column) if column in values and len(lines) > 1 else None
+    shown = order[start : start + most]
+    means = {metric: _mean_over_blocks(table) for metric, table in values.items()}
+    ends = {
+        metric: [_mean_over_blocks(end[np.ix_(lines, blocks)]) for end in quantity.ends[metric]] for metric in values
+    }
+
+    def cell(metric: str, line: int) -> Cell:
+        value = means[metric][line]
+        if np.isnan(value):
+            reason = quantity.reasons.get((metric, lines[line]), "")
+            return Cell(reason.partition(":")[0], note=reason)
+        low, high = (float(end[line]) for end in ends[metric])
+        if np.isnan(low) or np.isnan(high):
+            return Cell(f"{value:z.3f}", float(value))
+        return Cell(f"{value:z.3f}", float(value), low, high, interval((low, high), ".3f"))
+
+    def line_of(line: int) -> Line:
+        run, model, entrant, layer = quantity.lines[lines[line]]
+        count = int(np.isfinite(values[column if column in values else board.primary][line]).sum())
+        names = [Cell(entrant), Cell(model), Cell(layer), Cell(run, opens=f"runs/{run}/"), Cell(str(count))]
+        is_tied = tied is not None and bool(tied[line])
+        return Line([*names, *(cell(metric, line) for metric in values)], is_tied)
+
+    heads = [
+        _head(name, label, query, column, is_descending, is_text=True)
+        for name, label in ((board.entrant, board.entrant), ("model", "model"), ("layer", "layer"), ("run", "run"))
+    ]
+    heads.append(Column(f"{board.unit}s"))
+    heads += [_head(metric, metric, query, column, is_descending) for metric in values]
+    note = (
+        f"The mean over {board.unit}s, with the mean ends of the intervals. The edge marks the best line on `{column}` "
+        f"and those that it does not beat over the same {board.unit}s (paired sign-flip test, "
+        "Benjamini-Hochberg at .05). A word in place of a number is why there is none."
+    )
+    answer = Answer(
+        _headline(quantity, lines, order, tied, column, board.unit, len(blocks)),
+        _sentences(quantity, lines, order, start, most),
+    )
+    parts = _apart([*_others(quantities, quantity), *unread])
+    more = start + most
+    if more < len(order):
+        hidden = [(name, value) for name, value in query.items() if name != "start"] + [("start", str(more))]
+        parts.insert(0, Part("more", "Further lines", [Form([], hidden, button=f"Lines {more + 1} and on")]))
+    table = Table(heads, [line_of(line) for line in shown], note=note)
+    return Page(
+        "Board", quantity.label, answer, table, parts=parts, form=_choices(quantities, place, query, board.unit)
+    )
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise ConfigError(f"{name} is {text[:50]!r}; use a whole number")
+    return int(text)
+
+
+def _is_wanted(line: tuple[str, ...], wanted: Mapping[str, str]) -> bool:
+    _, model, _, layer = line
+    words = wanted["words"].lower().split()
+    return (
+        wanted["model"] in ("", model)
+        and wanted["layer"] in ("", layer)
+        and (not words or all(word in " ".join(line).lower() for word in words))
+    )
+
+
+def _order(quantity: Quantity, query: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the column that lines are ordered by, and whether its highest values come first."""
+    primary = next(iter(quantity.values), "")
+    text = query.get("sort") or (f"-{primary}" if primary and is_higher_better(primary) else primary)
+    column = text.removeprefix("-")
+    columns = (*quantity.values, SUITES.get(quantity.suite).board.entrant, "model", "layer", "run")
+    if column not in columns:
+        raise UnknownNameError("column", column, columns)
+    return column, text.startswith("-")
+
+
+def _ordered(
+    quantity: Quantity, lines: Sequence[int], values: Mapping[str, np.ndarray], column: str, is_descending: bool
+) -> list[int]:
+    """Return the lines in their order; those without a value come last either way."""
+    if column in values:
+        means = _mean_over_blocks(values[column])
+        keys = np.where(np.isnan(means), np.inf, -means if is_descending else means)
+        return [int(line) for line in np.argsort(keys, kind="stable")]
+    place = LINE.index(column if column in LINE else "entrant")
+    texts = [quantity.lines[line][place] for line in lines]
+    keyed = [(int(text), "") if text.isdigit() else (-1, text) for text in texts]
+    return sorted(range(len(lines)), key=lambda line: keyed[line], reverse=is_descending)
+
+
+def _mean_over_blocks(values: np.ndarray) -> np.ndarray:
+    counts = np.isfinite(values).sum(axis=1)
+    return np.divide(np.nansum(values, axis=1), counts, out=np.full(len(values), np.nan), where=counts > 0)
+
+
+def _tied(values: np.ndarray | None, order: Sequence[int], metric: str) -> np.ndarray | None:
+    """Return which lines the best on a metric does not beat; None where no line has a value."""
+    assert values is not None
+    means = _mean_over_blocks(values)
+    if np.isnan(means).all():
+        return None
+    best = int(np.nanargmax(means if is_higher_better(metric) else -means))
+    return tied_with_best(values, best) & ~np.isnan(means)
+
+
+def _head(
+    name: str, label: str, query: Mapping[str, str], column: str, is_descending: bool, *, is_text: bool = False
+) -> Column:
+    """Return a column whose head orders the lines by it, or the other way round."""
+    is_ordered = column == name
+    first = "" if is_text or not is_higher_better(name) else "-"
+    other = ("" if is_descending else "-") if is_ordered else first
+    link = "?" + urlencode({**{key: value for key, value in query.items() if key != "start"}, "sort": other + name})
+    definition = "" if is_text else metric_info(name).summary
+    order = ("descending" if is_descending else "ascending") if is_ordered else ""
+    return Column(label, is_text, not is_text, definition=definition, link=link, order=order)  # type: ignore[arg-type]
+
+
+def _choices(quantities: Sequence[Quantity], place: int, query: Mapping[str, str], unit: str) -> Form:
+    quantity = quantities[place]
+    models, layers = (sorted({line[LINE.index(name)] for line in quantity.lines}) for name in ("model", "layer"))
+    layers = sorted(filter(None, layers), key=int)
+
+    def choice(name: str, label: str, values: Sequence[str]) -> Field:
+        return Field(name, label, query.get(name, ""), [("", "all"), *((value, value) for value in values)])
+
+    fields = [
+        Field("of", "figures of", str(place), [(str(number), one.label) for number, one in enumerate(quantities)]),
+        *([choice("model", "model", models)] if len(models) > 1 else []),
+        *([choice("layer", "layer", layers)] if len(layers) > 1 else []),
+        *([choice("block", unit, sorted(quantity.blocks))] if len(quantity.blocks) > 1 else []),
+        Field("words", "lines with the words", query.get("words", "")),
+    ]
+    return Form(fields, [("sort", query["sort"])] if query.get("sort") else [])
+
+
+def _headline(
+    quantity: Quantity,
+    lines: Sequence[int],
+    order: Sequence[int],
+    tied: np.ndarray | None,
+    column: str,
+    unit: str,
+    num_blocks: int,
+) -> list[Span]:
+    if not order:
+        return [Span("No line is left; choose less.")]
+    if tied is None:
+        return [Span(f"{len(order)} lines.")]
+    best = next(line for line in order if tied[line])
+    others = int(tied.sum()) - 1
+    _, model, entrant, layer = quantity.lines[lines[best]]
+    where = f" ({model}{f', layer {layer}' if layer else ''})"
+    if num_blocks < 6:
+        rest = f" comes first on {column}. {num_blocks} {unit}{'s' if num_blocks > 1 else ''} cannot tell lines apart."
+    elif others:
+        rest = (
+            f" comes first on {column}; the data do not tell it apart from {others} other{'s' if others > 1 else ''}."
+        )
+    else:
+        rest = f" comes first on {column}, and beats every other line."
+    return [Span(entrant, named=True), Span(where + rest)]
+
+
+def _sentences(quantity: Quantity, lines: Sequence[int], order: Sequence[int], start: int, most: int) -> list[str]:
+    runs = len({quantity.lines[line][0] for line in lines})
+    shown = f"Lines {start + 1} to {min(start + most, len(order))} of {len(order)}" if order else "No line"
+    unit = SUITES.get(quantity.suite).board.unit
+    return [f"{shown}, of {runs} run{'' if runs == 1 else 's'} and {len(quantity.blocks)} {unit}s."]
+
+
+def _others(quantities: Sequence[Quantity], shown: Quantity) -> Iterator[Line]:
+    """Yield the quantities that share no board with the one that is shown, and in what they differ."""
+    for number, quantity in enumerate(quantities):
+        if quantity is not shown:
+            differing = [
+                f"{name} {theirs or 'none'} instead of {ours or 'none'}"
+                for name, theirs, ours in zip(QUANTITY, quantity.names, shown.names, strict=True)
+                if theirs != ours
+            ]
+            yield Line.of(Cell(quantity.label, opens=f"board?of={number}"), "; ".join(differing))
+
+
+def _apart(lines: Sequence[Line]) -> list[Part]:
+    """Return what stands apart from a board, and why."""
+    if not lines:
+        return []
+    note = "Figures that differ in these are different quantities and are never ranked together."
+    table = Table.of([Column("figures", is_text=True), Column("why they stand apart", is_text=True)], lines)
+    return [Part("apart", "What stands apart", [table], note=note)]

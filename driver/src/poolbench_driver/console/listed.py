@@ -1,0 +1,68 @@
+"""All runs: what each is, and how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from poolbench.errors import PoolbenchError
+from poolbench.statuses import RunState
+from poolbench_driver.console.source import RunSource
+from poolbench_driver.contract.page import Answer, Cell, Column, Field, Form, Line, Page, Part, Span, Table
+from poolbench_driver.records import Run
+
+
+def runs_page(source: RunSource) -> Page:
+    """Return all runs, newest first; those that have ended open their page."""
+    runs = source.all()
+    states = [run.state for run in runs]
+    finished = [run.id for run, state in zip(runs, states, strict=True) if state.get("state") == RunState.DONE]
+    headline = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    sentences = [f"{len(finished)} finished."] if runs else ["`poolbench-driver run` makes one."]
+    text = (Column(head, is_text=True) for head in ("state", "settings", "updated", "machine"))
+    state, settings, updated, machine = text
+    columns = [
+        Column("run"),
+        state,
+        Column("tasks done"),
+        Column("tasks"),
+        Column("failures"),
+        settings,
+        updated,
+        machine,
+    ]
+    lines = [_line(run, fields, source) for run, fields in zip(runs, states, strict=True)]
+    parts = []
+    if len(finished) > 1:
+        choices = [(name, name) for name in finished]
+        fields = [
+            Field("first", "first run", finished[1], choices),
+            Field("second", "second run", finished[0], choices),
+        ]
+        parts = [
+            Part("two", "Two runs side by side", [Form(fields, action="compare", button="Compare")], "Compare two")
+        ]
+    return Page(
+        "Runs",
+        "of the cluster" if source.records else source.output.name,
+        Answer([Span(headline)], sentences),
+        Table.of(columns, lines),
+        parts=parts,
+    )
+
+
+def _line(run: Run, state: dict[str, Any], source: RunSource) -> Line:
+    numbers = [str(state.get(name, "")) for name in ("tasks_done", "tasks", "failures")]
+    settings = _settings(run, source)
+    texts = [settings, str(state.get("updated_at", "")).replace("T", " ")[:16], str(state.get("host", ""))]
+    return Line.of(Cell(run.id, opens=f"runs/{run.id}/"), str(state.get("state", "")), *numbers, *texts)
+
+
+def _settings(run: Run, source: RunSource) -> str:
+    """Return suite and model of a run, or what is wrong with its settings."""
+    if run.folder is None:
+        return source.records.config(run.id).model if source.records else ""
+    try:
+        config = run.folder.config()
+    except PoolbenchError as error:
+        return str(error)
+    return f"{config.suite}, {config.model}"

@@ -1,0 +1,218 @@
+"""The console: its pages read and work in a browser, and answer only whom they should."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from driver.tests.console.conftest import SCREENS, check_reading, serving
+
+from poolbench.http.tokens import Tokens
+from poolbench_driver.assemble import assemble
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.board import tied_with_best
+from poolbench_driver.console.guard import COOKIE, is_valid, session_of
+from poolbench_driver.console.source import RunSource, source_of
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import write_report
+
+TOKEN = "a-token-of-a-test"
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, steered_in: Callable[..., Any]) -> Path:
+    """Three runs: two of one quantity, and one of another budget."""
+    output = tmp_path_factory.mktemp("console")
+    for number, settings in enumerate(({}, {"seed": 1}, {"budget": {"name": "few"}})):
+        made = steered_in(output / f"store{number}", **settings)
+        made.write(lambda key, opening, strength, scorer, by=number: 0.3 + 0.1 * strength * (1 + by))
+        folder = RunFolder.create(output / "runs", made.plan.scope.config)
+        for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
+            folder.write_table(name, table)
+        folder.write_failures([])
+        folder.write_state("done", tasks=3, tasks_done=3, failures=0)
+        write_report(folder)
+    return output / "runs"
+
+
+@pytest.fixture(scope="module")
+def site(runs: Path) -> Iterator[str]:
+    """The console of these runs, without a cluster."""
+    with serving(Console(RunSource(runs)).application()) as address:
+        yield address
+
+
+def paths_of(runs: Path) -> list[str]:
+    """Every page of the console of some runs."""
+    first, second, _ = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
+    return ["/", "/board", "/compare", f"/compare?first={first}&second={second}&across=versions", f"/runs/{first}/"]
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_every_page_reads_on_every_screen(site: str, runs: Path, opened: Any, scheme: str, width: int) -> None:
+    for path in paths_of(runs):
+        check_reading(opened(site + path, scheme, width))
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_the_file_reads_alone(runs: Path, opened: Any, scheme: str, width: int) -> None:
+    page = opened((runs / "latest" / "report" / "index.html").resolve().as_uri(), scheme, width)
+    check_reading(page)
+
+
+def test_a_page_says_all_without_scripts(site: str, runs: Path, opened: Any) -> None:
+    page = opened(site + paths_of(runs)[-1], java_script_enabled=False)
+    assert page.locator("h1").inner_text() and page.locator("table.board tbody tr").count() == 2
+
+
+def test_a_column_sorts_by_keyboard_and_the_address_keeps_it(runs: Path, opened: Any) -> None:
+    address = (runs / "latest" / "report" / "index.html").resolve().as_uri()
+    page = opened(address)
+    head = page.locator("table.board thead th", has_text="strategy")
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    names = page.locator("table.board tbody tr th").all_inner_texts()
+    assert [name.split("\n")[0] for name in names] == sorted((name.split("\n")[0] for name in names), reverse=True)
+    again = opened(page.url)
+    assert again.locator("table.board thead th", has_text="strategy").get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize(
+    ("form", "start"), [("CSV", "strategy,"), ("Markdown", "| strategy |"), ("LaTeX", "\\begin{tabular}{lr")]
+)
+def test_the_board_is_copied_as_it_is_filtered(runs: Path, opened: Any, form: str, start: str) -> None:
+    page = opened((runs / "latest" / "report" / "index.html").resolve().as_uri())
+    page.get_by_label("Lines with the words").fill("mean")
+    page.get_by_role("button", name=form, exact=True).click()
+    text = page.locator("dialog textarea").input_value()
+    assert text.startswith(start) and "mean" in text and "keyword" not in text
+    page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="detached")
+
+
+def test_the_board_orders_filters_and_sets_apart(site: str, opened: Any) -> None:
+    page = opened(f"{site}/board")
+    assert "What stands apart" in page.locator("main").inner_text()
+    page.get_by_role("link", name="strategy").click()
+    assert "sort=strategy" in page.url
+    page.get_by_label("lines with the words").fill("keyword")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**words=keyword**")
+    names = page.locator("table.board tbody th").all_inner_texts()
+    assert names and all("L5_keyword" in name for name in names)
+    page.get_by_label("figures of").select_option(index=1)
+    page.wait_for_url("**of=1**")
+
+
+def test_every_view_is_json_too(site: str, runs: Path) -> None:
+    for path in paths_of(runs):
+        view = httpx.get(f"{site}/api{path}").raise_for_status().json()
+        assert view["version"] == 1 and view["answer"]["headline"]
+
+
+def test_what_is_not_there_is_said(site: str) -> None:
+    for path, status in (("/runs/none/", 404), ("/board?sort=nothing", 404), ("/board?of=9", 400), ("/nothing", 404)):
+        assert httpx.get(site + path).status_code == status
+        assert httpx.get(f"{site}/api{path}").json()["error"]["message"]
+
+
+def test_ties_are_those_of_a_count_of_all_signs() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(0.8, 0.02, (6, 10)) - np.array([0, 0.001, 0.01, 0.02, 0.05, 0.3])[:, None]
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 10)).reshape(10, -1)
+    differences = values - values[0]
+    exact = (np.abs(differences @ signs) >= np.abs(differences.sum(axis=1))[:, None] * (1 - 1e-12)).mean(axis=1)
+    order = np.argsort(exact)
+    adjusted = np.minimum.accumulate((exact[order] * 6 / np.arange(1, 7))[::-1])[::-1]
+    tied = np.empty(6, bool)
+    tied[order] = adjusted > 0.05
+    assert tied_with_best(values, 0).tolist() == tied.tolist() and tied[0] and not tied[5]
+
+
+def test_five_blocks_tell_nothing_apart() -> None:
+    assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()
+    assert not tied_with_best(np.array([[1.0] * 12, [0.0] * 12, [np.nan] * 12]), 0)[1]
+
+
+# --- the guard -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(runs: Path) -> Iterator[str]:
+    """The console as a cluster serves it, behind its token."""
+    with serving(Console(RunSource(runs), None, Tokens.fixed(TOKEN)).application(["console.example"])) as address:
+        yield address
+
+
+def test_a_token_is_exchanged_for_a_cookie(guarded: str, opened: Any) -> None:
+    page = opened(f"{guarded}/board")
+    assert page.url == f"{guarded}/login"
+    check_reading(page)
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{guarded}/")
+    (cookie,) = page.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (COOKIE, True, "Strict")
+    assert TOKEN not in cookie["value"] and page.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+    assert page.evaluate("document.cookie") == ""
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": f"Bearer {TOKEN}"}, 200),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Cookie": f"{COOKIE}={session_of(TOKEN, int(time.time()) + 60)}"}, 200),
+        ({"Cookie": f"{COOKIE}={session_of(TOKEN, int(time.time()) - 1)}"}, 401),
+        ({"Cookie": f"{COOKIE}={session_of('another', int(time.time()) + 60)}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "console.example"}, 200),
+    ],
+)
+def test_who_is_answered(guarded: str, headers: dict[str, str], status: int) -> None:
+    answer = httpx.get(f"{guarded}/api/", headers=headers)
+    assert answer.status_code == status and answer.headers["x-frame-options"] == "DENY"
+    assert TOKEN not in answer.text
+
+
+@pytest.mark.parametrize(("origin", "status"), [("", 403), ("http://evil.example", 403), ("null", 403), ("here", 401)])
+def test_only_its_own_pages_send(guarded: str, origin: str, status: int) -> None:
+    headers = {"Origin": guarded if origin == "here" else origin} if origin else {}
+    assert httpx.post(f"{guarded}/login", headers=headers, data={"token": "wrong"}).status_code == status
+
+
+def test_damaged_cookies_are_refused() -> None:
+    for session in ("", ".", "1", "99999999999999.x", "²³.x", f"{int(time.time()) + 9}.", "9999999999.\u20ac"):
+        assert not is_valid(session, [TOKEN])
+
+
+# --- what runs hold --------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_cannot_be_read_stand_apart(runs: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "runs" / MARKUP.replace("/", "")
+    damaged.mkdir(parents=True)
+    (damaged / "config.resolved.yaml").write_text("{}")
+    (damaged / "results.parquet").write_bytes(b"no parquet")
+    with serving(Console(RunSource(tmp_path / "runs")).application()) as address:
+        view = httpx.get(f"{address}/api/board").json()
+        page = httpx.get(f"{address}/").text
+    assert "damaged" in json.dumps(view["parts"]) and "<img" not in page
+
+
+def test_the_runs_of_a_command_line(runs: Path) -> None:
+    names = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
+    assert {run.id for run in source_of(runs).all()} == set(names)
+    assert [run.id for run in source_of(runs, [names[0]]).all()] == [names[0]]
+    assert {run.id for run in source_of(Path("elsewhere"), [str(runs)]).all()} == set(names)
+    assert [run.id for run in source_of(Path("elsewhere"), [str(runs / names[1])]).all()] == [names[1]]

@@ -1,0 +1,79 @@
+"""Worker side: the directions that requests read along, and the scores that were read.
+
+The op writes the score of every token of a pass into a small buffer on the device. Before the next pass, or when a
+score is requested, the host copies them into a table by row and position. A preempted request writes its positions
+again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poolbench_steerer.plugin.rows import NEVER, NUM_COPIES
+from poolbench_steerer.plugin.spec import MAX_READINGS
+
+
+@dataclass(frozen=True)
+class BatchReadings:
+    """The tokens of a batch whose scores are kept, all int64 [tokens]: their places in it, rows and positions."""
+
+    tokens: np.ndarray
+    rows: np.ndarray
+    positions: np.ndarray
+
+
+class ReadingTable:
+    """The readings of every row, and their scores.
+
+    Attributes:
+        codes: int64 [layers, readings, 3 * rows]. The readings of a row at a layer fill its column from the front. A
+            code is bank slot * MAX_READINGS + number of the reading in its request, and 0 means none.
+        changed: Whether codes have changed since this was last set to False.
+    """
+
+    def __init__(self, num_layers: int, num_rows: int, window: int) -> None:
+        self.codes = np.zeros((num_layers, MAX_READINGS, NUM_COPIES * num_rows), dtype=np.int64)
+        self.changed = False
+        self._codes = self.codes.reshape(num_layers, MAX_READINGS, NUM_COPIES, num_rows)
+        self._num_rows = num_rows
+        self._reading_rows = set[int]()
+        self._first = np.full(num_rows, NEVER, dtype=np.int64)
+        # The system provides the memory of a row when it is first written to.
+        self._scores_RPK = np.zeros((num_rows, window, MAX_READINGS), dtype=np.float32)
+
+    def admit(self, row: int, wire: dict[str, Any]) -> None:
+        """Fill the row of a new request."""
+        readings: Sequence[tuple[int, int]] = wire.get("readings", ())
+        if not readings and row not in self._reading_rows:
+            return
+        self.changed = True
+        self._codes[..., row] = 0
+        for number, (layer, slot) in enumerate(readings):
+            place = int(np.count_nonzero(self._codes[layer, :, 0, row]))
+            self._codes[layer, place, :, row] = slot * MAX_READINGS + number
+        self._first[row] = int(wire["read_from"]) if readings else NEVER
+        (self._reading_rows.add if readings else self._reading_rows.discard)(row)
+        self._scores_RPK[row] = np.nan
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether any row reads."""
+        return bool(self._reading_rows)
+
+    def of_batch(self, token_rows: np.ndarray, positions: np.ndarray) -> BatchReadings | None:
+        """Return the tokens of a batch whose scores are to be kept, or None."""
+        if not self.in_use:
+            return None
+        rows = token_rows % self._num_rows
+        tokens = np.flatnonzero(positions >= self._first[rows])
+        return BatchReadings(tokens, rows[tokens], positions[tokens]) if len(tokens) else None
+
+    def keep(self, batch: BatchReadings, scores_TK: np.ndarray) -> None:
+        """Keep the scores of a batch."""
+        self._scores_RPK[batch.rows, batch.positions] = scores_TK[batch.tokens]
+
+    def scores(self, row: int, first: int, stop: int) -> np.ndarray:
+        """Return the scores of a row at positions `first` to `stop` - 1, [positions, readings]; NaN where not read."""
+        return self._scores_RPK[row, first:stop]
