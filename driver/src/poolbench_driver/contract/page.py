@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, computed_field
+import pydantic
 
 from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
 
@@ -127,11 +127,13 @@ class Table:
 class Picture:
     """A figure."""
 
-    spec: Annotated[Spec, Field(description="Vega-Lite specification with its data, in the colours of light pages")]
+    spec: Annotated[
+        Spec, pydantic.Field(description="Vega-Lite specification with its data, in light colours")
+    ]
     captions: Sequence[Cell] = ()
     kind: Literal["picture"] = "picture"
 
-    @computed_field  # type: ignore[prop-decorator]
+    @pydantic.computed_field  # type: ignore[prop-decorator]
     @cached_property
     def svg(self) -> str:
         """The specification drawn as SVG, in colours that are variables of the page."""
