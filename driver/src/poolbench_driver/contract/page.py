@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
 #: Shades of a cell: as many blue ones, and as many orange ones below 0.
 NUM_SHADES = 8
+
+
+T = TypeVar("T")
+#: A field that the JSON of a page has only where it says something.
+Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Passage:
 
     text: str
     marks: Sequence[tuple[int, int]] = ()  # start and end
+    shades: Sparse[Sequence[int]] = ()  # one for each mark, as those of a cell; none: marks are set as such
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Cell:
     sign: str = ""  # stands before the text
     colour: str = ""  # that of the sign, such as `c1`
     passages: Sequence[Passage] = ()  # in place of the text
+    opens: Sparse[str] = ""  # what stands behind it: `cells/<cell_id>` of a figure, `entrants/<name>` of a mean
 
 
 @dataclass(frozen=True)
