@@ -18,7 +18,7 @@ from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench.statistics.multiple import benjamini_hochberg
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.metrics import is_higher_better, metric_info
-from poolbench_driver.contract.page import Answer, Cell, Column, Field, Form, Line, Page, Part, Span, Table
+from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.pages.text import interval
@@ -118,11 +118,11 @@ def _shown(folder: RunFolder) -> pa.Table | str:
     import pyarrow.compute as pc
 
     try:
-        (suite,) = folder.read_table("results", ["suite"])["suite"].unique().to_pylist() or ("",)
+        (suite,) = folder.read_table("results", columns=["suite"])["suite"].unique().to_pylist() or ("",)
         board = SUITES.get(suite).board if suite else None
         names = {*QUANTITY, "model", "layer", *_FIGURE, "strategy", "concept"}
         names |= {board.entrant, board.block, *filter(None, [board.apart])} if board else set()
-        table = folder.read_table("results", sorted(names))
+        table = folder.read_table("results", columns=sorted(names))
     except PoolbenchError as error:
         return str(error)
     if board is not None:
@@ -369,15 +369,15 @@ def _choices(quantities: Sequence[Quantity], place: int, query: Mapping[str, str
     models, layers = (sorted({line[LINE.index(name)] for line in quantity.lines}) for name in ("model", "layer"))
     layers = sorted(filter(None, layers), key=int)
 
-    def choice(name: str, label: str, values: Sequence[str]) -> Field:
-        return Field(name, label, query.get(name, ""), [("", "all"), *((value, value) for value in values)])
+    def choice(name: str, label: str, values: Sequence[str]) -> FormField:
+        return FormField(name, label, query.get(name, ""), [("", "all"), *((value, value) for value in values)])
 
     fields = [
-        Field("of", "figures of", str(place), [(str(number), one.label) for number, one in enumerate(quantities)]),
+        FormField("of", "figures of", str(place), [(str(number), one.label) for number, one in enumerate(quantities)]),
         *([choice("model", "model", models)] if len(models) > 1 else []),
         *([choice("layer", "layer", layers)] if len(layers) > 1 else []),
         *([choice("block", unit, sorted(quantity.blocks))] if len(quantity.blocks) > 1 else []),
-        Field("words", "lines with the words", query.get("words", "")),
+        FormField("words", "lines with the words", query.get("words", "")),
     ]
     return Form(fields, [("sort", query["sort"])] if query.get("sort") else [])
 

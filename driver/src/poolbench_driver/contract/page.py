@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-import pydantic
+from pydantic import Field, computed_field
 
 from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
 
@@ -19,6 +19,11 @@ VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
 #: Shades of a cell: as many blue ones, and as many orange ones below 0.
 NUM_SHADES = 8
+
+
+T = TypeVar("T")
+#: A field that the JSON of a page has only where it says something.
+Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Passage:
 
     text: str
     marks: Sequence[tuple[int, int]] = ()  # start and end
+    shades: Sparse[Sequence[int]] = ()  # one for each mark, as those of a cell; none: marks are set as such
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,8 @@ class Cell:
     shade: int = 0  # -8 (orange) to 8 (blue)
     sign: str = ""  # stands before the text
     colour: str = ""  # that of the sign, such as `c1`
-    opens: str = ""  # address of what stands behind it, relative to the page
     passages: Sequence[Passage] = ()  # in place of the text
+    opens: Sparse[str] = ""  # what stands behind it: `cells/<cell_id>` of a figure, `entrants/<name>` of a mean
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,8 @@ class Column:
     has_intervals: bool = False  # whether intervals are drawn beside its numbers, on a common scale
     group: str = ""  # head over this column and its neighbours
     definition: str = ""
-    link: str = ""  # address that orders the lines by it
-    order: Literal["", "ascending", "descending"] = ""  # how the lines are ordered by it
+    link: Sparse[str] = ""  # address that orders the lines by it
+    order: Sparse[Literal["", "ascending", "descending"]] = ""  # how the lines are ordered by it
 
 
 #: Columns of a table; a text is the head of a column of numbers.
@@ -127,13 +133,11 @@ class Table:
 class Picture:
     """A figure."""
 
-    spec: Annotated[
-        Spec, pydantic.Field(description="Vega-Lite specification with its data, in light colours")
-    ]
+    spec: Annotated[Spec, Field(description="Vega-Lite specification with its data, in light colours")]
     captions: Sequence[Cell] = ()
     kind: Literal["picture"] = "picture"
 
-    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def svg(self) -> str:
         """The specification drawn as SVG, in colours that are variables of the page."""
@@ -173,7 +177,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
-class Field:
+class FormField:
     """A choice of the reader: one of some values, or words to look for."""
 
     name: str  # in the query of the address
@@ -186,7 +190,7 @@ class Field:
 class Form:
     """Choices that become the query of the page's address, or of another one."""
 
-    fields: Sequence[Field]
+    fields: Sequence[FormField]
     hidden: Sequence[tuple[str, str]] = ()  # further names and values of the query
     action: str = ""
     button: str = "Show"
@@ -236,7 +240,7 @@ class Page:
     problems: Sequence[Problem] = ()
     picture: Picture | None = None
     parts: Sequence[Part] = field(default_factory=tuple)
-    form: Form | None = None  # what chooses the lines of the board
+    form: Sparse[Form | None] = None  # what chooses the lines of the board
     version: Literal[1] = VERSION
 
     def with_parts(self, *parts: Part) -> Page:

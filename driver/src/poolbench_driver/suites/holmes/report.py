@@ -24,7 +24,7 @@ from poolbench_driver.contract.page import (
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.vega import COLOURS, GREY
 from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
-from poolbench_driver.pages.plain import figure, number, spans
+from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _board(view: View) -> Table:
     ]  # fmt: skip
     lines = [
         Line.of(
-            entrant.name,
+            entrant_cell(entrant.name),
             entrant.rate(),
             *map(entrant.rate, view.types),
             entrant.score(),
@@ -218,7 +218,7 @@ def _score(row: Row | None) -> Cell:
     cell = figure(row)
     if row is None or row["value"] is None or not row["reason"]:
         return cell
-    return Cell(f"({cell.text})", cell.value, note=row["reason"])
+    return Cell(f"({cell.text})", cell.value, note=row["reason"], opens=cell.opens)
 
 
 def _published(entrants: Sequence[Entrant]) -> Iterator[Part]:
