@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
 
@@ -19,6 +21,7 @@ from poolbench_driver.console.app import Console
 from poolbench_driver.console.board import tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
 from poolbench_driver.console.source import RunSource, source_of
+from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
 
@@ -141,6 +144,22 @@ def test_ties_are_those_of_a_count_of_all_signs() -> None:
 def test_five_blocks_tell_nothing_apart() -> None:
     assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()
     assert not tied_with_best(np.array([[1.0] * 12, [0.0] * 12, [np.nan] * 12]), 0)[1]
+
+
+def test_texts_that_changed_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(paths_of(runs)[3].partition("?")[2].split("&")[:2]):
+        folder = RunFolder(Path(shutil.copytree(runs / name.partition("=")[2], tmp_path / name.partition("=")[2])))
+        text = {"block": "contrast", "origin": "A1_mean", "prompt": "", "texts": [{"text": "", "spans": None}]}
+        texts = [("same", "as it was"), ("changed", f"{MARKUP} {number}"), (f"only {number}", "alone")]
+        rows = [{**text, "text_id": name, "texts": [{"text": words, "spans": None}]} for name, words in texts]
+        folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    with serving(Console(RunSource(tmp_path)).application()) as address:
+        path = paths_of(runs)[3]
+        (part,) = (p for p in httpx.get(f"{address}/api{path}").json()["parts"] if p["anchor"] == "texts")
+        page = httpx.get(address + path).text
+    assert part["note"].startswith("1 of 2 texts") and len(part["blocks"]) == 1
+    assert [text["text"] for _, text in part["blocks"][0]["texts"]] == [f"{MARKUP} 0", f"{MARKUP} 1"]
+    assert "&lt;img src=x" in page and "<img" not in page
 
 
 # --- the guard -------------------------------------------------------------------------------------------------------
