@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+import pydantic
+
+from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
 
 VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
@@ -20,7 +23,7 @@ NUM_SHADES = 8
 
 T = TypeVar("T")
 #: A field that the JSON of a page has only where it says something.
-Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
+Sparse = Annotated[T, pydantic.Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,15 @@ class Table:
 class Picture:
     """A figure."""
 
-    svg: str
+    spec: Annotated[Spec, pydantic.Field(description="Vega-Lite specification with its data, in light colours")]
     captions: Sequence[Cell] = ()
     kind: Literal["picture"] = "picture"
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def svg(self) -> str:
+        """The specification drawn as SVG, in colours that are variables of the page."""
+        return drawn(self.spec, VARIABLES)
 
 
 @dataclass(frozen=True)
