@@ -55,7 +55,10 @@ def site(runs: Path) -> Iterator[str]:
 def paths_of(runs: Path) -> list[str]:
     """Every page of the console of some runs."""
     first, second, _ = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
-    return ["/", "/board", "/compare", f"/compare?first={first}&second={second}&across=versions", f"/runs/{first}/"]
+    (row,) = RunFolder(runs / first).rows("results", metric="d2.best_gain", strategy="A1_mean")
+    behind = [f"/runs/{first}/{path}" for path in (f"cells/{row['cell_id']}", "entrants/A1_mean")]
+    compared = f"/compare?first={first}&second={second}&across=versions"
+    return ["/", "/board", "/compare", compared, *behind, f"/runs/{first}/"]
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
@@ -122,8 +125,25 @@ def test_every_view_is_json_too(site: str, runs: Path) -> None:
         assert view["version"] == 1 and view["answer"]["headline"]
 
 
-def test_what_is_not_there_is_said(site: str) -> None:
-    for path, status in (("/runs/none/", 404), ("/board?sort=nothing", 404), ("/board?of=9", 400), ("/nothing", 404)):
+def test_what_stands_behind_an_entrant_and_a_figure_opens_in_turn(site: str, runs: Path, opened: Any) -> None:
+    """In dialogs of the run's page, and as pages of their own, whose links lead on."""
+    page = opened(site + paths_of(runs)[-1])
+    page.locator("table.board").get_by_role("link", name="A1_mean").click()
+    entrant = page.locator("dialog")
+    entrant.get_by_role("row", name="contrast").locator("td a").first.click()
+    assert "out-of-fold AUROC" in page.locator("dialog").last.locator("dl").inner_text()
+    address = site + paths_of(runs)[-2]
+    link = opened(address).locator("main td a").first
+    assert link.get_attribute("href").startswith("cells/")
+    assert "/entrants/" not in link.evaluate("node => node.href")
+
+
+def test_what_is_not_there_is_said(site: str, runs: Path) -> None:
+    behind = paths_of(runs)[-1]
+    for path, status in (
+        (f"{behind}cells/none", 404), (f"{behind}entrants/none", 404),
+        ("/runs/none/", 404), ("/board?sort=nothing", 404), ("/board?of=9", 400), ("/nothing", 404),
+    ):  # fmt: skip
         assert httpx.get(site + path).status_code == status
         assert httpx.get(f"{site}/api{path}").json()["error"]["message"]
 

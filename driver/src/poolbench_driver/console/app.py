@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Page, Span, Table
+from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
+from poolbench_driver.evidence import entrant_of, evidence_of
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
@@ -57,7 +58,13 @@ class Console:
             "/": lambda request: runs_page(self.source),
             "/board": lambda request: board.page(request.query_params),
             "/compare": lambda request: comparison_page(self.source, request.query_params),
-            "/runs/{run}/": lambda request: _run_page(self.source.folder(request.path_params["run"])),
+            "/runs/{run}/": lambda request: _run_page(self._folder(request)),
+            "/runs/{run}/cells/{cell}": lambda request: _parts_page(
+                self._folder(request), request.path_params["cell"], evidence_of
+            ),
+            "/runs/{run}/entrants/{entrant:path}": lambda request: _parts_page(
+                self._folder(request), request.path_params["entrant"], entrant_of
+            ),
         }
         routes: list[BaseRoute] = [Route(LOGIN, self._login, methods=["GET", "POST"])]
         for path, view in views.items():
@@ -67,6 +74,9 @@ class Console:
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
 
+    def _folder(self, request: Request) -> RunFolder:
+        return self.source.folder(request.path_params["run"])
+
     async def _answer(self, view: View, request: Request) -> Response:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
@@ -74,8 +84,10 @@ class Console:
         return HTMLResponse(html_of(page, around=self._around(request)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
-        root = request.scope.get("root_path", "")
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
+        root, run = request.scope.get("root_path", ""), request.path_params.get("run")
+        # What a cell of a run opens is relative to the run's own page.
+        base = f"{root}/runs/{run}/" if run and not request.url.path.endswith("/") else ""
+        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], base, scripts)
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
@@ -109,6 +121,13 @@ def _run_page(folder: RunFolder) -> Page:
 def _page_at(path: Path, changed_ns: int) -> Page:
     """Return the page of a run, which is made once."""
     return page_of(RunFolder(path))
+
+
+def _parts_page(folder: RunFolder, name: str, parts_of: Callable[[RunFolder, str], Sequence[Part]]) -> Page:
+    """Return what stands behind a figure or an entrant of a run, as a page of its own."""
+    first, *further = parts_of(folder, name)
+    answer = Answer([Span(first.heading)], [first.note] if first.note else [])
+    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=[first, *further])
 
 
 def _described(error: Exception) -> tuple[int, str, str]:
