@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -23,8 +24,10 @@ from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
+from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Page, Span, Table
+from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
+from poolbench_driver.evidence import entrant_of, evidence_of
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
@@ -32,8 +35,10 @@ from poolbench_driver.report import page_of
 
 #: Makes the page of a request.
 View = Callable[[Request], Page]
+#: Returns facts from the parameters of a path.
+Act = Callable[..., dict[str, Any]]
 
-_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"))
+_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"), ("live", "Live"))
 
 
 @dataclass(frozen=True)
@@ -57,25 +62,52 @@ class Console:
             "/": lambda request: runs_page(self.source),
             "/board": lambda request: board.page(request.query_params),
             "/compare": lambda request: comparison_page(self.source, request.query_params),
-            "/runs/{run}/": lambda request: _run_page(self.source.folder(request.path_params["run"])),
+            "/runs/{run}/": lambda request: _run_page(self._folder(request)),
+            "/runs/{run}/cells/{cell}": lambda request: _parts_page(
+                self._folder(request), request.path_params["cell"], evidence_of
+            ),
+            "/runs/{run}/entrants/{entrant:path}": lambda request: _parts_page(
+                self._folder(request), request.path_params["entrant"], entrant_of
+            ),
         }
         routes: list[BaseRoute] = [Route(LOGIN, self._login, methods=["GET", "POST"])]
         for path, view in views.items():
             routes.append(Route(path, partial(self._answer, view)))
             routes.append(Route(f"/api{path}", partial(_json, view)))
+        routes += self._live_routes()
         handlers = {PoolbenchError: self._refused, HTTPException: self._refused}
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
 
-    async def _answer(self, view: View, request: Request) -> Response:
+    def _live_routes(self) -> Iterator[Route]:
+        """Yield what happens now: pages that renew themselves, the facts behind them, and actions on dead letters."""
+        live = Live(self.source, self.services)
+        subject = self.services.settings.http_address if self.services else "this machine"
+        views: dict[str, tuple[Act, Callable[[dict[str, Any]], Page]]] = {
+            "/live": (live.state, partial(live_page, subject=subject)),
+            "/runs/{run}/progress": (live.progress, progress_page),
+            "/dead-letters/{letter}": (live.letter, letter_page),
+        }
+        for path, (act, page) in views.items():
+            yield Route(path, partial(self._answer, _page_from(act, page), scripts=["live.js"]))
+            yield Route(f"/api{path}", partial(_facts, act))
+        for verb, act in (("retry", live.retry), ("drop", live.drop)):
+            yield Route(f"/api/dead-letters/{{letter}}/{verb}", partial(_facts, act), methods=["POST"])
+
+    def _folder(self, request: Request) -> RunFolder:
+        return self.source.folder(request.path_params["run"])
+
+    async def _answer(self, view: View, request: Request, scripts: Sequence[str] = ()) -> Response:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
             return HTMLResponse(parts_html(page.parts))
-        return HTMLResponse(html_of(page, around=self._around(request)))
+        return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
-        root = request.scope.get("root_path", "")
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
+        root, run = request.scope.get("root_path", ""), request.path_params.get("run")
+        # What a cell of a run opens is relative to the run's own page.
+        base = f"{root}/runs/{run}/" if run and not request.url.path.endswith("/") else ""
+        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], base, scripts)
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
@@ -111,11 +143,26 @@ def _page_at(path: Path, changed_ns: int) -> Page:
     return page_of(RunFolder(path))
 
 
+def _parts_page(folder: RunFolder, name: str, parts_of: Callable[[RunFolder, str], Sequence[Part]]) -> Page:
+    """Return what stands behind a figure or an entrant of a run, as a page of its own."""
+    first, *further = parts_of(folder, name)
+    answer = Answer([Span(first.heading)], [first.note] if first.note else [])
+    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=[first, *further])
+
+
 def _described(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, HTTPException):
         return error.status_code, "http", "there is no such view" if error.status_code == 404 else str(error.detail)
     assert isinstance(error, PoolbenchError)
     return error.http_status, str(error.code), str(error)
+
+
+def _page_from(act: Act, page: Callable[[dict[str, Any]], Page]) -> View:
+    return lambda request: page(act(**request.path_params))
+
+
+async def _facts(act: Act, request: Request) -> Response:
+    return JSONResponse(await run_in_threadpool(act, **request.path_params))
 
 
 async def _json(view: View, request: Request) -> Response:

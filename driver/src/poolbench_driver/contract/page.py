@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, computed_field
+import pydantic
 
 from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
 
@@ -23,7 +23,7 @@ NUM_SHADES = 8
 
 T = TypeVar("T")
 #: A field that the JSON of a page has only where it says something.
-Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
+Sparse = Annotated[T, pydantic.Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class Table:
 class Picture:
     """A figure."""
 
-    spec: Annotated[Spec, Field(description="Vega-Lite specification with its data, in light colours")]
+    spec: Annotated[Spec, pydantic.Field(description="Vega-Lite specification with its data, in light colours")]
     captions: Sequence[Cell] = ()
     kind: Literal["picture"] = "picture"
 
-    @computed_field  # type: ignore[prop-decorator]
+    @pydantic.computed_field  # type: ignore[prop-decorator]
     @cached_property
     def svg(self) -> str:
         """The specification drawn as SVG, in colours that are variables of the page."""
