@@ -58,7 +58,9 @@ def paths_of(runs: Path) -> list[str]:
     (row,) = RunFolder(runs / first).rows("results", metric="d2.best_gain", strategy="A1_mean")
     behind = [f"/runs/{first}/{path}" for path in (f"cells/{row['cell_id']}", "entrants/A1_mean")]
     compared = f"/compare?first={first}&second={second}&across=versions"
-    return ["/", "/board", "/compare", compared, *behind, f"/runs/{first}/"]
+    cell = RunFolder(runs / first).read_table("results")["cell_id"][0].as_py()
+    behind = [f"/runs/{first}/cells/{cell}", f"/runs/{first}/entrants/A1_mean"]
+    return [*behind, "/", "/board", "/compare", compared, *behind, f"/runs/{first}/"]
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
@@ -76,6 +78,20 @@ def test_the_file_reads_alone(runs: Path, opened: Any, scheme: str, width: int) 
 def test_a_page_says_all_without_scripts(site: str, runs: Path, opened: Any) -> None:
     page = opened(site + paths_of(runs)[-1], java_script_enabled=False)
     assert page.locator("h1").inner_text() and page.locator("table.board tbody tr").count() == 2
+
+
+def test_a_figure_opens_what_stands_behind_it(site: str, runs: Path, opened: Any) -> None:
+    page = opened(site + paths_of(runs)[-1])
+    page.get_by_role("link", name="A1_mean").first.focus()
+    page.keyboard.press("Enter")
+    dialog = page.locator("dialog")
+    dialog.get_by_role("heading", name="A1_mean").wait_for()
+    check_reading(page)
+    dialog.locator("td a").first.click()
+    page.locator("dialog").last.get_by_text("definition").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    dialog.first.wait_for(state="detached")
 
 
 def test_a_column_sorts_by_keyboard_and_the_address_keeps_it(runs: Path, opened: Any) -> None:
@@ -167,14 +183,14 @@ def test_five_blocks_tell_nothing_apart() -> None:
 
 
 def test_texts_that_changed_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
-    for number, name in enumerate(paths_of(runs)[3].partition("?")[2].split("&")[:2]):
+    for number, name in enumerate(paths_of(runs)[5].partition("?")[2].split("&")[:2]):
         folder = RunFolder(Path(shutil.copytree(runs / name.partition("=")[2], tmp_path / name.partition("=")[2])))
         text = {"block": "contrast", "origin": "A1_mean", "prompt": "", "texts": [{"text": "", "spans": None}]}
         texts = [("same", "as it was"), ("changed", f"{MARKUP} {number}"), (f"only {number}", "alone")]
         rows = [{**text, "text_id": name, "texts": [{"text": words, "spans": None}]} for name, words in texts]
         folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
     with serving(Console(RunSource(tmp_path)).application()) as address:
-        path = paths_of(runs)[3]
+        path = paths_of(runs)[5]
         (part,) = (p for p in httpx.get(f"{address}/api{path}").json()["parts"] if p["anchor"] == "texts")
         page = httpx.get(address + path).text
     assert part["note"].startswith("1 of 2 texts") and len(part["blocks"]) == 1

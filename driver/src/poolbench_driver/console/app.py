@@ -107,7 +107,8 @@ class Console:
         root, run = request.scope.get("root_path", ""), request.path_params.get("run")
         # What a cell of a run opens is relative to the run's own page.
         base = f"{root}/runs/{run}/" if run and not request.url.path.endswith("/") else ""
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], base, scripts)
+        links = [(f"{root}/{path}", name) for path, name in _LINKS]
+        return Surroundings(links, base, request.url.path if base else "", scripts)
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""

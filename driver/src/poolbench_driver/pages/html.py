@@ -49,7 +49,8 @@ class Surroundings:
     """What stands around a page: nothing for a file, the rest of the console where it is served."""
 
     links: Sequence[tuple[str, str]] = ()  # address and name of the other views
-    base: str = ""  # address that relative links start from
+    base: str = ""  # address that relative links start from, where it is not the page's own
+    here: str = ""  # the page's own address, which links within the page then need
     scripts: Sequence[str] = ()  # further files of `front`, which may use Preact
     fragments: Mapping[str, Sequence[Part]] = field(default_factory=dict)  # what a file itself opens, by address
 
@@ -81,7 +82,7 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
     folded = element("details", element("summary", "config.resolved.yaml"), element("pre", config_yaml))
     body = element(
         "body",
-        element("a", "To the content", href="#content", class_="skip"),
+        element("a", "To the content", href=f"{around.here}#content", class_="skip"),
         _header(page, around),
         element("main", _main(page, contents), folded if config_yaml else None, id="content"),
         *(element("template", parts_html(parts), data_opens=path) for path, parts in around.fragments.items()),
@@ -260,7 +261,9 @@ def _group_head(name: str, columns: int) -> Html:
 
 
 def _head(column: Column) -> Html:
-    words = [(part, element("wbr")) for part in re.split(r"(?<=_)", column.head)]
+    if not column.head:  # an empty cell is no head
+        return element("td")
+    words = [(element("wbr") if place else None, part) for place, part in enumerate(re.split(r"(?<=_)", column.head))]
     text = element("a", words, href=column.link) if column.link else words
     is_left = column.is_text or column.has_intervals
     return element(
