@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -81,13 +81,13 @@ class Console:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
             return HTMLResponse(parts_html(page.parts))
+        if request.path_params and not request.url.path.endswith("/"):  # below the page of its run
+            page = page.with_cells(lambda cell: replace(cell, opens=f"../{cell.opens}" if cell.opens else ""))
         return HTMLResponse(html_of(page, around=self._around(request)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
-        root, run = request.scope.get("root_path", ""), request.path_params.get("run")
-        # What a cell of a run opens is relative to the run's own page.
-        base = f"{root}/runs/{run}/" if run and not request.url.path.endswith("/") else ""
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], base, scripts)
+        root = request.scope.get("root_path", "")
+        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
