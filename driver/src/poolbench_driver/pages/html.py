@@ -258,7 +258,9 @@ def _group_head(name: str, columns: int) -> Html:
 
 
 def _head(column: Column) -> Html:
-    words = [(part, element("wbr")) for part in re.split(r"(?<=_)", column.head)]
+    if not column.head:  # an empty cell is no head
+        return element("td")
+    words = [(element("wbr") if place else None, part) for place, part in enumerate(re.split(r"(?<=_)", column.head))]
     text = element("a", words, href=column.link) if column.link else words
     is_left = column.is_text or column.has_intervals
     return element(
