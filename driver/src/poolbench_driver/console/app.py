@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from poolbench.contracts import Row
 from poolbench.errors import PoolbenchError
 from poolbench.http.tokens import Tokens
 from poolbench_driver.cluster.services import Services
@@ -26,8 +27,9 @@ from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.source import RunSource
+from poolbench_driver.contract.evidence import TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
-from poolbench_driver.evidence import entrant_of, evidence_of
+from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
@@ -63,12 +65,8 @@ class Console:
             "/board": lambda request: board.page(request.query_params),
             "/compare": lambda request: comparison_page(self.source, request.query_params),
             "/runs/{run}/": lambda request: _run_page(self._folder(request)),
-            "/runs/{run}/cells/{cell}": lambda request: _parts_page(
-                self._folder(request), request.path_params["cell"], evidence_of
-            ),
-            "/runs/{run}/entrants/{entrant:path}": lambda request: _parts_page(
-                self._folder(request), request.path_params["entrant"], entrant_of
-            ),
+            "/runs/{run}/cells/{cell}": self._cell_page,
+            "/runs/{run}/entrants/{entrant:path}": self._entrant_page,
         }
         routes: list[BaseRoute] = [Route(LOGIN, self._login, methods=["GET", "POST"])]
         for path, view in views.items():
@@ -97,18 +95,26 @@ class Console:
     def _folder(self, request: Request) -> RunFolder:
         return self.source.folder(request.path_params["run"])
 
+    def _cell_page(self, request: Request) -> Page:
+        folder = self._folder(request)
+        read_store = partial(_read_store, folder.path) if self.services is not None else None
+        return _parts_page(folder, evidence_of(folder, request.path_params["cell"], read_store))
+
+    def _entrant_page(self, request: Request) -> Page:
+        folder = self._folder(request)
+        return _parts_page(folder, entrant_of(folder, request.path_params["entrant"]))
+
     async def _answer(self, view: View, request: Request, scripts: Sequence[str] = ()) -> Response:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
             return HTMLResponse(parts_html(page.parts))
+        if request.path_params and not request.url.path.endswith("/"):  # below the page of its run
+            page = page.with_cells(lambda cell: replace(cell, opens=f"../{cell.opens}" if cell.opens else ""))
         return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
-        root, run = request.scope.get("root_path", ""), request.path_params.get("run")
-        # What a cell of a run opens is relative to the run's own page.
-        base = f"{root}/runs/{run}/" if run and not request.url.path.endswith("/") else ""
-        links = [(f"{root}/{path}", name) for path, name in _LINKS]
-        return Surroundings(links, base, request.url.path if base else "", scripts)
+        root = request.scope.get("root_path", "")
+        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
@@ -144,11 +150,29 @@ def _page_at(path: Path, changed_ns: int) -> Page:
     return page_of(RunFolder(path))
 
 
-def _parts_page(folder: RunFolder, name: str, parts_of: Callable[[RunFolder, str], Sequence[Part]]) -> Page:
+def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:
     """Return what stands behind a figure or an entrant of a run, as a page of its own."""
-    first, *further = parts_of(folder, name)
-    answer = Answer([Span(first.heading)], [first.note] if first.note else [])
-    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=[first, *further])
+    answer = Answer([Span(parts[0].heading)], [parts[0].note] if parts[0].note else [])
+    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=parts)
+
+
+def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]:
+    """Return texts of a run from the object store; none where this machine cannot read that."""
+    read = _store_reader(path)
+    return [] if read is None else read(group, ids)
+
+
+@lru_cache(maxsize=4)
+def _store_reader(path: Path) -> ReadStore | None:
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.job import prepare
+
+    folder = RunFolder(path)
+    try:
+        session = open_session()
+        return store_reader(prepare(folder.config(), session, folder.model()).plan, session.artifacts)
+    except PoolbenchError:
+        return None
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

@@ -83,7 +83,11 @@ class Live:
         records = self._source.records
         followed = Runs(self._source.output, records).find(run)
         progress = records.progress(followed.id) if records else None
-        return {"run": followed.id, **followed.state, "progress": progress.model_dump(mode="json") if progress else None}
+        return {
+            "run": followed.id,
+            **followed.state,
+            "progress": progress.model_dump(mode="json") if progress else None,
+        }
 
     @cached_property
     def _letters(self) -> DeadLetters | ListedLetters | None:

@@ -6,10 +6,10 @@ same. Texts are plain; words between backticks are set as code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
@@ -217,6 +217,20 @@ class Details:
 Block = Table | Picture | Prose | Items | Facts | SideBySide | Form | Group | Details
 
 
+def with_cells(blocks: Iterable[Any], change: Callable[[Cell], Cell]) -> list[Any]:
+    """Return blocks with other cells in their tables."""
+    changed = list[Any]()
+    for block in blocks:
+        if isinstance(block, Table):
+            lines = [replace(line, cells=[change(cell) for cell in line.cells]) for line in block.lines]
+            changed.append(replace(block, lines=lines))
+        elif isinstance(block, Group | Details):
+            changed.append(replace(block, blocks=with_cells(block.blocks, change)))
+        else:
+            changed.append(block)
+    return changed
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of the page below the board."""
@@ -227,6 +241,10 @@ class Part:
     label: str = ""  # its name among the links at the top; empty for none
     note: str = ""  # how it is read
     is_folded: bool = False  # whether a page shows its heading alone until a reader opens it
+
+    def with_cells(self, change: Callable[[Cell], Cell]) -> Part:
+        """Return the part with other cells."""
+        return replace(self, blocks=with_cells(self.blocks, change))
 
 
 @dataclass(frozen=True)
@@ -246,3 +264,8 @@ class Page:
     def with_parts(self, *parts: Part) -> Page:
         """Return the page with further parts at its end."""
         return replace(self, parts=[*self.parts, *parts])
+
+    def with_cells(self, change: Callable[[Cell], Cell]) -> Page:
+        """Return the page with other cells."""
+        (board,) = with_cells([self.board], change)
+        return replace(self, board=board, parts=[part.with_cells(change) for part in self.parts])

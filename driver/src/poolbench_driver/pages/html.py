@@ -49,8 +49,6 @@ class Surroundings:
     """What stands around a page: nothing for a file, the rest of the console where it is served."""
 
     links: Sequence[tuple[str, str]] = ()  # address and name of the other views
-    base: str = ""  # address that relative links start from, where it is not the page's own
-    here: str = ""  # the page's own address, which links within the page then need
     scripts: Sequence[str] = ()  # further files of `front`, which may use Preact
     fragments: Mapping[str, Sequence[Part]] = field(default_factory=dict)  # what a file itself opens, by address
 
@@ -75,14 +73,13 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("base", href=around.base) if around.base else None,
         element("title", f"{page.title}: {page.subject}"),
         element("style", Html(css)),
     )
     folded = element("details", element("summary", "config.resolved.yaml"), element("pre", config_yaml))
     body = element(
         "body",
-        element("a", "To the content", href=f"{around.here}#content", class_="skip"),
+        element("a", "To the content", href="#content", class_="skip"),
         _header(page, around),
         element("main", _main(page, contents), folded if config_yaml else None, id="content"),
         *(element("template", parts_html(parts), data_opens=path) for path, parts in around.fragments.items()),

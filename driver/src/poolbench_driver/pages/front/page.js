@@ -140,7 +140,7 @@
 
   const addSorting = (table, isBoard) => {
     if (!table.tHead || rowsOf(table).length < 2 || table.tHead.querySelector("a, button")) return;
-    for (const column of heads(table)) {
+    for (const column of heads(table).filter(({ head }) => head.textContent)) {
       const button = make("button", { type: "button" }, ...column.head.childNodes);
       column.head.replaceChildren(button);
       button.addEventListener("click", () => {
