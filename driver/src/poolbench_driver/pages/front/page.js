@@ -214,5 +214,5 @@
     form.addEventListener("change", (event) => { if (event.target.tagName === "SELECT") form.requestSubmit(); });
 
   addTables(document);
-  globalThis.poolbench = { make, showDialog };
+  globalThis.poolbench = { make, showDialog, addTables };
 })();
