@@ -23,6 +23,8 @@ from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
+from poolbench_driver.console.playground import PATH as PLAYGROUND
+from poolbench_driver.console.playground import Playground, playground_page
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Answer, Page, Span, Table
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
@@ -63,6 +65,8 @@ class Console:
         for path, view in views.items():
             routes.append(Route(path, partial(self._answer, view)))
             routes.append(Route(f"/api{path}", partial(_json, view)))
+        if self.services is not None:
+            routes += [Route(PLAYGROUND, self._playground), *Playground(self.services).routes()]
         handlers = {PoolbenchError: self._refused, HTTPException: self._refused}
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
@@ -75,7 +79,12 @@ class Console:
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
         root = request.scope.get("root_path", "")
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
+        links = [*_LINKS, *([(PLAYGROUND[1:], "Playground")] if self.services is not None else [])]
+        return Surroundings([(f"{root}/{path}", name) for path, name in links], scripts=scripts)
+
+    async def _playground(self, request: Request) -> Response:
+        page, contents = playground_page()
+        return HTMLResponse(html_of(page, around=self._around(request, "playground.js"), contents=contents))
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
