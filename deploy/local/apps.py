@@ -1,7 +1,9 @@
 """Deploy the services, and wait for them visibly."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
+from poolbench.contracts.wire import CONSOLE_PATH, HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.http.tls import client_context, server_files
 from poolbench.settings import ScalingSettings, SteererSettings
@@ -20,6 +22,9 @@ DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
 ANSWER_TIMEOUT_S = 30
 _POLL_S = 0.5
+CONSOLE = CONSOLE_PATH.removeprefix("/")
+#: Everything that Serve runs here.
+APPLICATIONS = (*SERVICES, CONSOLE)
 _MARKS = {"RUNNING": "[green]healthy[/green]", "DEPLOY_FAILED": "[red]failed[/red]"}
 
 
@@ -33,7 +38,7 @@ class AppState:
     message: str = ""
 
 
-def deploy(http: str, missing: list[str]) -> None:
+def deploy(http: str, missing: Sequence[str]) -> None:
     """Start Serve at the address `http`, and the missing applications, all at once.
 
     Raises:
@@ -55,10 +60,11 @@ def deploy(http: str, missing: list[str]) -> None:
         ) from error
 
     app_options = options(ray.cluster_resources().get("GPU", 0))
-    targets = [
-        serve.RunTarget(build_app(name, **app_options.get(name, {})), name=name, route_prefix=f"/{name}")
-        for name in missing
-    ]
+    applications = {name: build_app(name, **app_options.get(name, {})) for name in missing if name in SERVICES}
+    if CONSOLE in missing:
+        # By its name, as Serve's configuration does: neither imports the driver.
+        applications[CONSOLE] = import_module("poolbench_driver.console.serve").app()
+    targets = [serve.RunTarget(app, name=name, route_prefix=f"/{name}") for name, app in applications.items()]
     serve.run_many(targets, blocking=False, wait_for_applications_running=False)
 
 
@@ -69,13 +75,13 @@ def http_options(http: str) -> dict[str, Any]:
 
 
 def states() -> list[AppState]:
-    """Return the state of every service in Serve."""
+    """Return the state of every service and of the console in Serve."""
     from ray import serve
     from ray.serve.schema import ReplicaState
 
     applications = serve.status().applications
     app_states = []
-    for name in SERVICES:
+    for name in APPLICATIONS:
         state = AppState(name, "absent")
         if name in applications:
             seen = applications[name]
@@ -102,7 +108,7 @@ def wait(console: Console) -> list[AppState]:
                 apps = failed or [app for app in seen if app.state != "RUNNING"]
                 reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
                 lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
-                summary = f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:"
+                summary = f"{len(apps)} of {len(seen)} services {reason}; Serve's logs say more:"
                 raise EndpointError("\n".join([summary, *lines]))
             time.sleep(_POLL_S)
 

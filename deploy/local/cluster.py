@@ -11,7 +11,7 @@ from rich.table import Table
 from deploy.local import apps, head
 from deploy.local.head import require_loopback
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
-from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.contracts.wire import CONSOLE_PATH, SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.machine.preflight import find_gaps, installed_profile, print_gaps
 from poolbench.queue import Broker, TaskQueue
@@ -73,7 +73,9 @@ def status(state: Path) -> None:
     for name in ("service", "state", "replicas", "waiting", "not understood", "dead letters"):
         table.add_column(name)
     for app in apps.states():
-        counts = queue.depth(app.name), len(queue.misunderstood(app.name)), queue.num_dead_letters(app.name)
+        counts: tuple[int, ...] = ()  # the console has no queue
+        if app.name in SERVICES:
+            counts = queue.depth(app.name), len(queue.misunderstood(app.name)), queue.num_dead_letters(app.name)
         table.add_row(app.name, app.state, str(app.replicas), *map(str, counts))
     _CONSOLE.print(table)
     for name in SERVICES:
@@ -140,6 +142,7 @@ def _token(cluster: Cluster) -> str:
 def _print_addresses(cluster: Cluster) -> None:
     lines = {
         "services": "  ".join(f"{cluster.http}/{name}" for name in SERVICES),
+        "console": f"{cluster.http}{CONSOLE_PATH}/",
         "docs": f"{cluster.http}/extractor/docs (and so for each)",
         "store": cluster.store,
         "queue": Broker(cluster.broker).shown,

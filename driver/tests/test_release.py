@@ -523,7 +523,10 @@ def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, tmp_path: Pat
 
 def test_no_text_leaves_with_a_run(measured: Any, tmp_path: Path) -> None:
     """Steered texts, and the tables of scores of the services, hold a mark; passages are looked for themselves."""
-    released(measured, finished_run(measured, tmp_path), tmp_path / "out")
+    folder = finished_run(measured, tmp_path)
+    folder.write_table("evidence", pa.table({"text": [measured.SECRET]}))
+    folder.write_manifest()
+    released(measured, folder, tmp_path / "out")
     passages = measured.plan.vectors.concepts["toxicity"].passages.values()
     texts = [text for key in passages for text in measured.plan.local[key].build()["text"].to_pylist()]
     for name, data in content_of(tmp_path / "out").items():

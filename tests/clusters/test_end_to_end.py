@@ -179,6 +179,22 @@ def test_the_run_measures_all_metrics(running: Running, first: str) -> None:
     assert "Board<" in page and "L5_keyword" in page
 
 
+def test_the_console_shows_the_run_to_who_has_the_token(running: Running, first: str) -> None:
+    address, token = running.settings.http_address, running.settings.token
+    run = (running.output / "latest").resolve().name
+    asked = httpx.get(f"{address}/console/runs/{run}/")
+    assert asked.status_code == 303 and asked.headers["location"] == "/console/login"
+    assert httpx.get(f"{address}/console/api/runs/{run}/").status_code == 401
+    with httpx.Client(headers={"Origin": address}, timeout=LONG_S) as reader:
+        assert reader.post(f"{address}/console/login", data={"token": "wrong"}).status_code == 401
+        assert reader.post(f"{address}/console/login", data={"token": token}).status_code == 303
+        view = reader.get(f"{address}/console/api/runs/{run}/").raise_for_status().json()
+        assert reader.get(f"{address}/extractor/docs").status_code == 200
+        assert reader.post(f"{address}/extractor/embed", json={"texts": ["a"]}).status_code == 401
+    assert view["answer"] == json.loads((running.output / "latest" / "report" / "view.json").read_text())["answer"]
+    assert (running.output / "latest" / "report" / "index.html").read_text().count(token) == 0
+
+
 def test_the_same_command_does_no_work(running: Running, first: str) -> None:
     done, digest = running.run()
     assert sent(done) == []

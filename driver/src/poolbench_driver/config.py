@@ -39,6 +39,8 @@ class RunConfig(StrictModel):
     """Number type of the model's weights, such as `bfloat16`; by default what the model says."""
     seed: Seed = 0
     """Seed of everything that is drawn at random."""
+    evidence: int = Field(default=0, ge=0, le=1_000)
+    """Texts that the run's folder keeps for each cell of the results, wrong ones first; no figure depends on it."""
 
     @classmethod
     def amounts(cls, preset: str) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class RunConfig(StrictModel):
 
     def hashed(self) -> dict[str, Any]:
         """Return what the hash is made of: fields that came later are left out at their default, so old hashes stay."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", exclude={"evidence"})
 
 
 #: Settings of a file that are no field of a run: they change others.

@@ -19,6 +19,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.estimate.amounts import ordered
+from poolbench_driver.evidence import keep_texts
 from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, remaining
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
@@ -100,7 +101,7 @@ class _Attempt:
     def __init__(
         self, job: Job, folder: RunFolder, writer: RunWriter, display: Display, max_failures: int | None
     ) -> None:
-        plan, session = ordered(job.plan), job.session
+        plan, session, self.note = ordered(job.plan), job.session, display.note
         self.plan, self.artifacts, self.folder, self.writer = plan, session.artifacts, folder, writer
         folder.write_model(plan.facts.model)
         writer.write_plan(plan.config, plan.keys)
@@ -151,6 +152,8 @@ class _Attempt:
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(list(failures))
+        for note in keep_texts(self.plan, self.artifacts, tables, folder):
+            self.note(note)
         digest = results_digest(tables["results"])
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
         self.writer.write_state(state, **_counts(self.loop), results_digest=digest)

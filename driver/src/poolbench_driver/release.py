@@ -19,6 +19,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ReadingConfig, RunConfig
+from poolbench_driver.contract.evidence import EVIDENCE
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
@@ -116,6 +117,8 @@ def _files(folder: RunFolder) -> list[str]:
         listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
     except FileNotFoundError:
         raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
+    # The licence of texts that a run kept for its readers is not known here.
+    listed.pop(f"{EVIDENCE}.parquet", None)
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
     names = [name for name in listed if not name.startswith("report/")]
     for name in names:

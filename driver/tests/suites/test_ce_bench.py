@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.page_reader import cells_of, part_of, rendered, texts_of
+from driver.tests.page_reader import cells_of, opened, part_of, rendered, texts_of
 from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
@@ -456,6 +456,13 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     assert "<em>one</em> scores highest" in html and "<mark>very " in html and "<svg role" in html
     assert part_of(page, "published").blocks and "| calm | " in markdown
     assert "By the published definition, never ranked with the board" in markdown
+    (row,) = folder.rows("results", metric="ce.interpretability", entrant="two")
+    *_, stories, subjects = opened(folder)[f"cells/{row['cell_id']}"]
+    clearest = max(folder.rows("subjects", entrant="two"), key=lambda subject: subject["contrastive"])
+    assert stories.heading == f"{clearest['subject']}, as two sees it"
+    (pair,) = folder.rows("stories", subject=clearest["subject"])
+    assert [story.text for _, story in stories.blocks[0].texts] == [pair["first"], pair["second"]]  # type: ignore[union-attr]
+    assert subjects.heading == "Subjects, as two sees them"
 
 
 def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of(

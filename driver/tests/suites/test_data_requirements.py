@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from driver.tests.page_reader import cells_of, part_of, rendered, tables_of, texts_of
+from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
 from typer.testing import CliRunner
 
 from poolbench.config import asset_path, resolve_model
@@ -421,6 +421,8 @@ def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunF
     assert noisy["data.power"]["value"] == pytest.approx(largest["power"]) and largest["power"] > 0.95
     assert (largest["num_train"], largest["num_dev"], largest["num_test"]) == (160, 40, 40)
     assert noisy["data.power"]["n"] == 40
+    *_, by_size = opened(folder)[f"cells/{noisy['data.power']['cell_id']}"]
+    assert [texts[2] for texts in texts_of(*tables_of(*by_size.blocks))] == ["60", "120", "240"]
     recommended = noisy["data.recommended"]["value"]
     assert recommended is not None and recommended < 240
     bound = required_training_size(largest["difference"], 8)

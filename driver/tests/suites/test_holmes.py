@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.page_reader import part_of, rendered, tables_of, texts_of
+from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
@@ -31,6 +31,7 @@ from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Passage
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.pages.html import pieces
@@ -634,6 +635,27 @@ def test_one_set_is_opened_with_right_and_wrong_instances(folder: RunFolder) -> 
         assert row["right"] == (row["truth"] == row["predicted"])
         (text,) = row["texts"]
         assert all(text["text"][span["start"] : span["end"]].strip() for span in text["spans"]) and text["spans"]
+
+
+def test_a_score_opens_its_instances_wrong_ones_first(tmp_path: Path) -> None:
+    """Under a control too, whose texts are others: the predictions say which are wrong, the plan what they were."""
+    plan = planned(**SETTINGS | {"control": ("word_order",), "evidence": 3})
+    folder = finished(plan, tmp_path)
+    assert keep_texts(plan, Artifacts(open_store(str(tmp_path / "store"))), folder.tables, folder) == []
+    for entrant, control in (("demo A1_mean final", None), ("demo/word_order A1_mean final", "word_order")):
+        (row,) = folder.rows("results", metric="holmes.score", entrant=entrant, task="planted-pos")
+        part = evidence_of(folder, row["cell_id"])[-1]
+        (table,) = tables_of(*part.blocks)
+        predictions = folder.rows("predictions", set="planted-pos", entrant=entrant)
+        wrong = sorted(row["instance_id"] for row in predictions if row["predicted"] != row["truth"])
+        assert f" {len(predictions) - len(wrong)} of {len(predictions)} are right" in part.note
+        data = plan.scope.data_of(control)["planted-pos"]
+        passages = {row["passage_id"]: row["text"] for row in data.passages.to_pylist()}
+        texts = {row["instance_id"]: passages[row["first"][0]] for row in data.instances.to_pylist()}
+        shown = [line.cells[3].passages[0].text for line in table.lines]
+        right = sorted({row["instance_id"] for row in predictions} - set(wrong))
+        assert shown == [texts[name] for name in [*wrong, *right][:3]]
+    assert {path.partition("/")[0] for path in opened(folder)} == {"cells", "entrants"}
 
 
 def test_what_two_spans_share_is_marked_once() -> None:

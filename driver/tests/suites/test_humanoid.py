@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
+from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
@@ -363,6 +363,12 @@ def test_the_board_of_one_run_and_of_several_ranks_words_and_no_concept(
     assert ranks == {"bed-high-0": 1.0, "bed-low-0": 2.0}
     assert {row["value"] for row in rows if row["metric"] == "shift.variance"} == {0.0, 0.1}
     leaderboard([folder.id, other.id], folder.path.parent)
+    (row,) = folder.rows("results", metric="shift.variance", entrant="bed-high-0", concept=None)
+    words = cells_of(*tables_of(*opened(folder)[f"cells/{row['cell_id']}"][-1].blocks))
+    assert {word: cells["change"] for word, cells in words.items()} == {
+        row["word"]: "" if row["change"] is None else f"{row['change']:+.4f}"
+        for row in folder.rows("words", entrant="bed-high-0", layer=row["layer"], group="domain")
+    }
     board = capsys.readouterr().out
     assert all(f"| {name} " in board for name in ("bed-high-0", "bed-high-1", "bed-low-0", "bed-low-1"))
 

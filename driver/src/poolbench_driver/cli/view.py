@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from poolbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from poolbench_driver.console.app import Console
 
 
 def view(
@@ -18,6 +21,9 @@ def view(
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0 for any free one.")] = 0,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Show the runs of a cluster too, and ask its services; needs its token.")
+    ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
 ) -> None:
     """Show runs in the browser until Ctrl-C: pages, one board over all, two side by side; needs no cluster."""
@@ -26,7 +32,7 @@ def view(
     from poolbench_driver.console.app import Console
     from poolbench_driver.console.source import source_of
 
-    application = Console(source_of(output, runs or ())).application()
+    application = (_of_cluster(output) if cluster else Console(source_of(output, runs or ()))).application()
     listener = socket.socket()
     try:
         listener.bind(("127.0.0.1", port))
@@ -38,3 +44,19 @@ def view(
     if not no_browser:
         webbrowser.open(address)
     uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=2)).run([listener])
+
+
+def _of_cluster(output: Path) -> Console:
+    """Return the console of the cluster, as `/console` is where the cluster serves it."""
+    from poolbench.http.tokens import Tokens
+    from poolbench_driver.cluster.session import open_artifacts, open_services
+    from poolbench_driver.console.app import Console
+    from poolbench_driver.console.source import RunSource
+    from poolbench_driver.records import RunRecords
+
+    services = open_services()
+    return Console(
+        RunSource(output, RunRecords(open_artifacts(services.settings).store)),
+        services,
+        Tokens.fixed(services.settings.token),
+    )

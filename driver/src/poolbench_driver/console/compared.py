@@ -9,7 +9,7 @@ from poolbench_driver.comparison import as_sentence, compare_runs, read_results
 from poolbench_driver.comparison.pairing import ACROSS
 from poolbench_driver.comparison.render import as_tables
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Cell, Column, Field, Form, Line, Page, Part, Span, Table
+from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 
 _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells", "concepts", "value", "num_strategies")
 
@@ -20,16 +20,16 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
     Raises:
         ConfigError: The runs have no cell in common.
     """
-    runs = [folder.id for folder in source.finished()]
+    runs = [folder.id for folder in source.finished()[0]]
     chosen = [query.get("first") or next(iter(runs[1:]), ""), query.get("second") or next(iter(runs), "")]
     across = query.get("across", "")
     form = Form(
         [
             *(
-                Field(name, f"{name} run", run, [(one, one) for one in runs])
+                FormField(name, f"{name} run", run, [(one, one) for one in runs])
                 for name, run in zip(("first", "second"), chosen, strict=True)
             ),
-            Field(
+            FormField(
                 "across", "pair cells although these differ", across, [("", "nothing"), *((one, one) for one in ACROSS)]
             ),
         ],

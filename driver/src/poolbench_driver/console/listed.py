@@ -7,7 +7,7 @@ from typing import Any
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Cell, Column, Field, Form, Line, Page, Part, Span, Table
+from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 from poolbench_driver.records import Run
 
 
@@ -35,14 +35,18 @@ def runs_page(source: RunSource) -> Page:
     if len(finished) > 1:
         choices = [(name, name) for name in finished]
         fields = [
-            Field("first", "first run", finished[1], choices),
-            Field("second", "second run", finished[0], choices),
+            FormField("first", "first run", finished[1], choices),
+            FormField("second", "second run", finished[0], choices),
         ]
         parts = [
             Part("two", "Two runs side by side", [Form(fields, action="compare", button="Compare")], "Compare two")
         ]
     return Page(
-        "Runs", str(source.output.name), Answer([Span(headline)], sentences), Table.of(columns, lines), parts=parts
+        "Runs",
+        "of the cluster" if source.records else source.output.name,
+        Answer([Span(headline)], sentences),
+        Table.of(columns, lines),
+        parts=parts,
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from poolbench.errors import NotFoundError
+from poolbench.errors import NotFoundError, PoolbenchError
 from poolbench_driver.records import Run, RunFolder, RunRecords, Runs, fetch_run, list_runs
 
 
@@ -38,15 +37,20 @@ class RunSource:
             return RunFolder.find(self.output, name)
         return fetch_run(Runs(self.output, self.records).find(name), self.records.store, self.output, renew=True)
 
-    def finished(self) -> list[RunFolder]:
-        """Return the runs whose results are there, newest first."""
-        folders = []
+    def finished(self) -> tuple[list[RunFolder], dict[str, str]]:
+        """Return the runs whose results are there, newest first, and by run why others cannot be read."""
+        folders, unread = [], {}
         for run in self.all():
-            with suppress(NotFoundError):  # it has not ended
-                folders.append(
-                    fetch_run(run, self.records.store, self.output, renew=True) if self.records else run.folder
-                )
-        return [folder for folder in folders if folder and folder.file("results.parquet").is_file()]
+            try:
+                folder = fetch_run(run, self.records.store, self.output, renew=True) if self.records else run.folder
+            except NotFoundError:  # it has not ended
+                continue
+            except PoolbenchError as error:
+                unread[run.id] = str(error)
+                continue
+            if folder is not None and folder.file("results.parquet").is_file():
+                folders.append(folder)
+        return folders, unread
 
 
 def source_of(output: Path, names: Sequence[str] = ()) -> RunSource:

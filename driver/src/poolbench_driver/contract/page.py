@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
 #: Shades of a cell: as many blue ones, and as many orange ones below 0.
 NUM_SHADES = 8
+
+
+T = TypeVar("T")
+#: A field that the JSON of a page has only where it says something.
+Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Passage:
 
     text: str
     marks: Sequence[tuple[int, int]] = ()  # start and end
+    shades: Sparse[Sequence[int]] = ()  # one for each mark, as those of a cell; none: marks are set as such
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,8 @@ class Cell:
     shade: int = 0  # -8 (orange) to 8 (blue)
     sign: str = ""  # stands before the text
     colour: str = ""  # that of the sign, such as `c1`
-    opens: str = ""  # address of what stands behind it, relative to the page
     passages: Sequence[Passage] = ()  # in place of the text
+    opens: Sparse[str] = ""  # what stands behind it: `cells/<cell_id>` of a figure, `entrants/<name>` of a mean
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,8 @@ class Column:
     has_intervals: bool = False  # whether intervals are drawn beside its numbers, on a common scale
     group: str = ""  # head over this column and its neighbours
     definition: str = ""
-    link: str = ""  # address that orders the lines by it
-    order: Literal["", "ascending", "descending"] = ""  # how the lines are ordered by it
+    link: Sparse[str] = ""  # address that orders the lines by it
+    order: Sparse[Literal["", "ascending", "descending"]] = ""  # how the lines are ordered by it
 
 
 #: Columns of a table; a text is the head of a column of numbers.
@@ -160,7 +168,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
-class Field:
+class FormField:
     """A choice of the reader: one of some values, or words to look for."""
 
     name: str  # in the query of the address
@@ -173,7 +181,7 @@ class Field:
 class Form:
     """Choices that become the query of the page's address, or of another one."""
 
-    fields: Sequence[Field]
+    fields: Sequence[FormField]
     hidden: Sequence[tuple[str, str]] = ()  # further names and values of the query
     action: str = ""
     button: str = "Show"
@@ -223,7 +231,7 @@ class Page:
     problems: Sequence[Problem] = ()
     picture: Picture | None = None
     parts: Sequence[Part] = field(default_factory=tuple)
-    form: Form | None = None  # what chooses the lines of the board
+    form: Sparse[Form | None] = None  # what chooses the lines of the board
     version: Literal[1] = VERSION
 
     def with_parts(self, *parts: Part) -> Page:

@@ -341,7 +341,12 @@ def _classes(cell: Cell, column: Column) -> str:
         return "text"
     if cell.value is None and cell.text[:1].isalpha():
         return "null"
-    return f"{'k' if cell.shade > 0 else 'n'}{abs(cell.shade)}" if cell.shade else ""
+    return _shade(cell.shade)
+
+
+def _shade(step: int) -> str:
+    """Return the class of a shade, -8 (orange) to 8 (blue); none for 0."""
+    return f"{'k' if step > 0 else 'n'}{abs(step)}" if step else ""
 
 
 def _groups(table: Table) -> list[tuple[str, int]]:
@@ -367,7 +372,13 @@ def pieces(passage: Passage) -> list[tuple[str, bool]]:
 
 
 def marked(passage: Passage) -> Content:
-    """Return a text whose marked ranges are elements."""
+    """Return a text whose marked ranges are elements; those with a shade are shaded in place of marked."""
+    if passage.shades:
+        parts, place = [], 0
+        for (start, end), shade in zip(passage.marks, passage.shades, strict=True):
+            parts += [passage.text[place:start], element("span", passage.text[start:end], class_=_shade(shade) or None)]
+            place = end
+        return [*parts, passage.text[place:]]
     return [element("mark", text) if is_marked else text for text, is_marked in pieces(passage)]
 
 

@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
+from urllib.parse import quote
 
 from poolbench.contracts import Row
-from poolbench_driver.contract.page import Answer, Cell, Line, Page, Span, Table
+from poolbench_driver.contract.page import Answer, Cell, Line, Page, Passage, Span, Table
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.text import interval
 
@@ -21,10 +23,47 @@ def figure(row: Mapping[str, Any] | None, spec: str = ".3f") -> Cell:
     """Return the value of a result row with its interval, or its status with the reason; empty without a row."""
     if not row:
         return Cell()
+    opens = figure_path(row)
     if row["value"] is None:
-        return Cell(row["status"], note=row["reason"] or "")
+        return Cell(row["status"], note=row["reason"] or "", opens=opens)
     ends = row["ci_low"], row["ci_high"]
-    return Cell(f"{row['value']:{spec}}", row["value"], *ends, interval(ends, spec))
+    return Cell(f"{row['value']:{spec}}", row["value"], *ends, interval(ends, spec), opens=opens)
+
+
+def figure_path(row: Mapping[str, Any]) -> str:
+    """Return what the figure of a result row opens; nothing for a row that is not in the results."""
+    return f"cells/{row['cell_id']}" if row.get("cell_id") else ""
+
+
+def entrant_path(name: str) -> str:
+    """Return what the name of an entrant opens, and a mean over its figures."""
+    return f"entrants/{quote(name, safe='')}"
+
+
+def entrant_cell(name: str) -> Cell:
+    """Return the name of an entrant, which opens its figures."""
+    return Cell(name, opens=entrant_path(name))
+
+
+#: Characters of a text that a page shows.
+_MOST_CHARACTERS = 2000
+
+
+def passage(text: str, marks: Sequence[tuple[int, int]] = (), shades: Sequence[int] = ()) -> Passage:
+    """Return a text with its marks; one that is too long for a page ends with a note of its length."""
+    if len(text) <= _MOST_CHARACTERS:
+        return Passage(text, marks, shades)
+    note = f" [...: {_MOST_CHARACTERS:,} of {len(text):,} characters]"
+    inside = [(start, min(end, _MOST_CHARACTERS)) for start, end in marks if start < _MOST_CHARACTERS]
+    return Passage(text[:_MOST_CHARACTERS] + note, inside, shades[: len(inside)])
+
+
+def text_cell(text: Row | None, text_id: str) -> Cell:
+    """Return a text that a run kept, a row of `TEXTS`; its id where it is not at hand."""
+    if text is None:
+        return Cell(text_id)
+    marks = [[(span["start"], span["end"]) for span in part["spans"] or ()] for part in text["texts"]]
+    return Cell(passages=[passage(part["text"], of) for part, of in zip(text["texts"], marks, strict=True)])
 
 
 def spans(sentence: str, names: Iterable[str]) -> list[Span]:
@@ -42,7 +81,9 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) 
     entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
     ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
     lines = [
-        Line.of(name, number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown))
+        Line.of(
+            entrant_cell(name), number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown)
+        )
         for name in ordered
     ]
     note = (
@@ -62,9 +103,12 @@ def _mean(rows: Sequence[Row], board: BoardSpec, entrant: str, metric: str) -> C
     """Return the mean over blocks, or the first reason why there is none."""
     entrant_rows = [row for row in rows if row["metric"] == metric and row[board.entrant] == entrant]
     values = [row["value"] for row in entrant_rows if row["value"] is not None]
-    if values or not entrant_rows:
-        return number(fmean(values) if values else None)
-    return Cell(str(entrant_rows[0]["status"]), note=entrant_rows[0].get("reason") or "")
+    if not entrant_rows:
+        return Cell()
+    opens = entrant_path(entrant) if len(entrant_rows) > 1 else figure_path(entrant_rows[0])
+    if values:
+        return replace(number(fmean(values)), opens=opens)
+    return Cell(str(entrant_rows[0]["status"]), note=entrant_rows[0].get("reason") or "", opens=opens)
 
 
 def _answer(lines: Sequence[Line], rows: Sequence[Row], board: BoardSpec) -> str:

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ import yaml
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import RunConfig
@@ -28,6 +31,7 @@ from poolbench_driver.dataset_folder import lives
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from poolbench_driver.loop import Failure
     from poolbench_driver.models import ModelInfo
@@ -178,8 +182,27 @@ class RunFolder:
         pq.write_table(table.replace_schema_metadata(notes), partial, compression="zstd")
         partial.replace(self.file(f"{name}.parquet"))
 
-    def read_table(self, name: str) -> pa.Table:
-        """Return a table of the run.
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a table that have some values in some columns; all without any.
+
+        A table that the run has not, and one without such a column, has no rows. Raise as `read_table`.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        file = self.file(f"{name}.parquet")
+        if not file.is_file() or not values.keys() <= set(pq.read_schema(file).names):
+            return []
+        conditions = [
+            pc.is_null(pc.field(column)) if value is None else pc.field(column) == value
+            for column, value in values.items()
+        ]
+        return self.read_table(name, reduce(and_, conditions) if conditions else None).to_pylist()
+
+    def read_table(
+        self, name: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return a table of the run, or some of its columns, or its rows that meet a condition.
 
         Raises:
             NotFoundError: It is not written yet.
@@ -193,7 +216,7 @@ class RunFolder:
         if not file.is_file():
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
         try:
-            table = pq.read_table(file)
+            table = pq.read_table(file, columns=columns, filters=where)
         except (pa.ArrowException, OSError) as error:
             raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {_REMEDY}") from None
         _require_version(file, (table.schema.metadata or {}).get(_VERSION_NOTE, b"none").decode())

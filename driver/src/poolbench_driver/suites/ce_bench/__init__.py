@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.evidence import OpenedCell
+    from poolbench_driver.contract.page import Page, Part
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
@@ -75,6 +76,12 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
         from poolbench_driver.suites.ce_bench.report import report
 
         return report(tables)
+
+    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+        """Return the stories of the subjects that an entrant separates best, with their features."""
+        from poolbench_driver.suites.ce_bench.evidence import evidence
+
+        return evidence(cell)
 
     def joined(self, runs: Sequence[FinishedRun]) -> Page:
         """Return the board of several runs."""

@@ -22,7 +22,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.pages.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
-from poolbench_driver.pages.plain import number
+from poolbench_driver.pages.plain import entrant_cell, number, passage
 from poolbench_driver.records.features import FEATURES, features_of
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
 from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant
@@ -167,7 +167,7 @@ def _board(view: View) -> Table:
     heads: Heads = [Column(head, has_intervals=metric == PRIMARY) for metric, head in _COLUMNS.items()]
     lines = [
         Line.of(
-            entrant.name, number(entrant.layer, "d"), entrant.count(WIDTH), entrant.count(L0),
+            entrant_cell(entrant.name), number(entrant.layer, "d"), entrant.count(WIDTH), entrant.count(L0),
             *map(entrant.figure, _COLUMNS), is_tied=entrant.name in view.tied,
         )
         for entrant in view.entrants
@@ -205,26 +205,34 @@ def _subjects(view: View) -> Iterator[Part]:
     """Yield the subject that the best autoencoder separates most clearly, and all subjects as it sees them."""
     opened, subjects = view.opened(), view.of_subjects()
     if opened:
-        stories = [(name, _story(opened, side)) for name, side in (("high", "first"), ("low", "second"))]
-        features = [
-            Line.of(str(feature["feature"]), number(feature["first"], ".4f"), number(feature["second"], ".4f"))
-            for feature in opened["features"][:_STRONGEST]
-        ]
         note = (
             f"The subject whose two sides {view.trained[0].name} tells apart most clearly: its first pair of stories, "
             "with what is marked, and the features that differ most over all its pairs."
         )
-        blocks: list[Block] = [SideBySide(stories), Table.of(["feature", "mean, high", "mean, low"], features)]
-        yield Part("subject", f"One subject opened: {opened['subject']}", blocks, "Subject", note)
+        yield Part("subject", f"One subject opened: {opened['subject']}", opened_subject(opened), "Subject", note)
     if subjects:
-        heads: Heads = ["subject", "contrastive", "held out", Column("strongest features", is_text=True)]
-        lines = [
-            Line.of(row["subject"], number(row["contrastive"]), number(row["held_out"], ".2f"), _strongest(row))
-            for row in subjects
-        ]
-        note = "With the strongest features, and the side that has more of each. Others are in subjects.parquet."
-        heading = f"Subjects, as {view.trained[0].name} sees them"
-        yield Part("subjects", heading, [Table.of(heads, lines)], note=note)
+        yield subjects_part(view.trained[0].name, subjects)
+
+
+def opened_subject(subject: Row) -> list[Block]:
+    """Return the first pair of stories of a subject, and the features that differ most over all its pairs."""
+    stories = [(name, _story(subject, side)) for name, side in (("high", "first"), ("low", "second"))]
+    features = [
+        Line.of(str(feature["feature"]), number(feature["first"], ".4f"), number(feature["second"], ".4f"))
+        for feature in subject["features"][:_STRONGEST]
+    ]
+    return [SideBySide(stories), Table.of(["feature", "mean, high", "mean, low"], features)]
+
+
+def subjects_part(entrant: str, subjects: Sequence[Row]) -> Part:
+    """Return all subjects as an entrant sees them."""
+    heads: Heads = ["subject", "contrastive", "held out", Column("strongest features", is_text=True)]
+    lines = [
+        Line.of(row["subject"], number(row["contrastive"]), number(row["held_out"], ".2f"), _strongest(row))
+        for row in subjects
+    ]
+    note = "With the strongest features, and the side that has more of each. Others are in subjects.parquet."
+    return Part("subjects", f"Subjects, as {entrant} sees them", [Table.of(heads, lines)], note=note)
 
 
 def _features(view: View, tables: Mapping[str, pa.Table]) -> Iterator[Part]:
@@ -253,7 +261,7 @@ def _answered(row: Row) -> str:
 
 
 def _story(subject: Row, side: str) -> Passage:
-    return Passage(subject[side], [(mark["start"], mark["end"]) for mark in subject[f"{side}_marks"] or ()])
+    return passage(subject[side], [(mark["start"], mark["end"]) for mark in subject[f"{side}_marks"] or ()])
 
 
 def _strongest(subject: Row) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -186,8 +186,13 @@ class View:
         """Return the subjects as the best autoencoder sees them, the clearest contrast first."""
         if not self.trained:
             return []
-        subjects = [row for row in self.trained[0].subjects.values() if row["contrastive"] is not None]
-        return sorted(subjects, key=lambda row: (-row["contrastive"], row["subject"]))
+        return clearest_first(self.trained[0].subjects.values())
+
+
+def clearest_first(subjects: Iterable[Row]) -> list[Row]:
+    """Return the subjects that have a score, the clearest contrast first."""
+    scored = [row for row in subjects if row["contrastive"] is not None]
+    return sorted(scored, key=lambda row: (-row["contrastive"], row["subject"]))
 
 
 _PLANTED = "Stories are written by a grammar: a diagnostic, never ranked with real text."

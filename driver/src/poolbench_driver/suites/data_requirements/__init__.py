@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.evidence import OpenedCell
+    from poolbench_driver.contract.page import Page, Part
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
@@ -73,6 +74,12 @@ class DataRequirements(Suite[DataRequirementsConfig, "Scope", "DataPlan"]):
         from poolbench_driver.suites.data_requirements.report import report
 
         return report(tables, config)
+
+    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+        """Return a comparison at every size."""
+        from poolbench_driver.suites.data_requirements.evidence import evidence
+
+        return evidence(cell)
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the test examples that each configuration had right, of the first seed at the largest size."""

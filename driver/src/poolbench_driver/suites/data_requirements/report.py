@@ -12,7 +12,7 @@ from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
-from poolbench_driver.pages.plain import figure, number, spans
+from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
@@ -141,7 +141,7 @@ def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Pa
         board=_board(view),
         problems=[Problem(line, "sizes") for line in problems(view)],
         picture=_picture(pictured, view.first) if pictured else None,
-        parts=[_needs(view), *_pictures(view, drawn), _sizes(view)],
+        parts=[_needs(view), *_pictures(view, drawn), sizes_part(view.comparisons)],
     )
 
 
@@ -204,7 +204,7 @@ def _board(view: View) -> Table:
     ]  # fmt: skip
     lines = [
         Line.of(
-            comparison.name,
+            entrant_cell(comparison.name),
             comparison.set,
             figure(comparison.figures[metrics.DIFFERENCE], "+.3f"),
             _power(comparison.figures[metrics.POWER]),
@@ -355,14 +355,14 @@ def margins(comparisons: Sequence[Comparison]) -> str:
     return svg(size, "data-requirements-margins", "Recommended training examples beside the bounds", draw)
 
 
-def _sizes(view: View) -> Part:
-    """Return every size of every comparison."""
+def sizes_part(comparisons: Sequence[Comparison]) -> Part:
+    """Return every size of some comparisons."""
     heads: Heads = [
         "comparison", Column("set", is_text=True), "examples", "training", "first", "second",
         Column("difference", has_intervals=True), "only second", "only first", "power", "type-M", "type-S",
     ]  # fmt: skip
     lines = []
-    for comparison in view.comparisons:
+    for comparison in comparisons:
         for row in comparison.sizes:
             numbers = (
                 number(row[name], spec)

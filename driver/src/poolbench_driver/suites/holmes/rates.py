@@ -15,6 +15,7 @@ from poolbench.statistics.multiple import holm
 from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_corpora.probing import ProbingData
+from poolbench_driver.contract.evidence import MARKED_TEXT
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 
 CI_METHOD = "cluster bootstrap over phenomena, percentile"
@@ -107,7 +108,6 @@ COMPARISONS = pa.schema(
         ("p_holm", pa.float64()),  # over the sets of this pair
     ]
 )
-_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 EXAMPLES = pa.schema(
     [
         ("set", pa.string()),
@@ -117,7 +117,7 @@ EXAMPLES = pa.schema(
         ("truth", pa.string()),
         ("predicted", pa.string()),
         # The text of each side of a pair, and its spans; none where the whole text is read.
-        ("texts", pa.list_(pa.struct([("text", pa.string()), ("spans", pa.list_(_SPAN))]))),
+        ("texts", pa.list_(MARKED_TEXT)),
     ]
 )
 
@@ -179,7 +179,7 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
             "right": row["predicted"] == row["truth"],
             "truth": row["truth"],
             "predicted": row["predicted"],
-            "texts": list(_texts(instances[row["instance_id"]], passages)),
+            "texts": list(texts_of(instances[row["instance_id"]], passages)),
         }
         for answer_rows in answers.values()
         for row in answer_rows[:SHOWN]
@@ -187,7 +187,8 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
     return pa.Table.from_pylist(rows, EXAMPLES)
 
 
-def _texts(instance: Mapping[str, Any], passages: Mapping[str, Row]) -> Iterator[Row]:
+def texts_of(instance: Mapping[str, Any], passages: Mapping[str, Row]) -> Iterator[Row]:
+    """Yield text and spans of an instance, or of both sides of a pair; a text that is read whole has no spans."""
     for side in ("first", "second"):
         if pieces := [passages[name] for name in instance[side]]:
             text = pieces[0]["text"]

@@ -23,7 +23,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.pages.drawing import COLOURS, GREY, MUTED, gridded, svg
-from poolbench_driver.pages.plain import figure, number, spans
+from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.suites.holmes.metrics import RATE
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
@@ -139,7 +139,7 @@ def _board(view: View) -> Table:
     ]  # fmt: skip
     lines = [
         Line.of(
-            entrant.name,
+            entrant_cell(entrant.name),
             entrant.rate(),
             *map(entrant.rate, view.types),
             entrant.score(),
@@ -243,7 +243,7 @@ def _score(row: Row | None) -> Cell:
     cell = figure(row)
     if row is None or row["value"] is None or not row["reason"]:
         return cell
-    return Cell(f"({cell.text})", cell.value, note=row["reason"])
+    return Cell(f"({cell.text})", cell.value, note=row["reason"], opens=cell.opens)
 
 
 def _published(entrants: Sequence[Entrant]) -> Iterator[Part]:

@@ -17,7 +17,7 @@ from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
-from poolbench_driver.pages.plain import figure, number
+from poolbench_driver.pages.plain import entrant_path, figure, number
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
@@ -52,7 +52,7 @@ class Entrant:
     def mean(self, metric: str) -> Cell:
         """Return the mean of a figure over the sets that have it."""
         values = [row["value"] for row in self.others.get(metric, ()) if row["value"] is not None]
-        return number(fmean(values) if values else None)
+        return replace(number(fmean(values)), opens=entrant_path(self.name)) if values else Cell()
 
     def score(self) -> Cell:
         """Return the mean score over the sets and, where there are several seeds, its mean deviation over these."""

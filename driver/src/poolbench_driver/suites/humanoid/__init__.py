@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from poolbench_driver.contract.registry import SUITES
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import typer
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.evidence import OpenedCell
+    from poolbench_driver.contract.page import Page, Part
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope
@@ -72,6 +73,12 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
         from poolbench_driver.suites.humanoid.report import report
 
         return report(tables)
+
+    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+        """Return the words of a fine-tune."""
+        from poolbench_driver.suites.humanoid.evidence import evidence
+
+        return evidence(cell)
 
     def units(self, tables: Mapping[str, pa.Table]) -> Units:
         """Return the words: the change of variance is a mean over them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
@@ -20,7 +21,7 @@ from poolbench_driver.contract.page import (
     Prose,
     Table,
 )
-from poolbench_driver.pages.plain import figure, number
+from poolbench_driver.pages.plain import entrant_cell, figure, number
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import AWAY, PRIMARY, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.pictures import arrows, by_amount, single_words
@@ -50,7 +51,7 @@ def report(tables: Mapping[str, pa.Table]) -> Page:
         parts=[
             *_by_amount(view),
             *_along_concepts(view.concepts),
-            _words(view.best),
+            words_part(view.best),
             *_ablation(view.best, tables.get("ablation")),
         ],
     )
@@ -63,7 +64,7 @@ def _board(tunes: Sequence[Tune]) -> Table:
     ]  # fmt: skip
     lines = [
         Line.of(
-            f"{tune.name} (neutral)" if tune.neutral else tune.name,
+            replace(entrant_cell(tune.name), text=f"{tune.name} (neutral)" if tune.neutral else tune.name),
             number(tune.layer, "d"),
             tune.figure(PRIMARY),
             tune.figure(f"{PRIMARY}.excess_neutral"),
@@ -184,7 +185,8 @@ def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
     yield Part("ablation", "One word in place of a list", blocks, "Single words", note)
 
 
-def _words(tune: Tune | None) -> Part:
+def words_part(tune: Tune | None) -> Part:
+    """Return the words of a fine-tune, the one that moved most towards what is liked first."""
     if tune is None:
         return Part("words", "Words", [Prose("No word was measured.")], "Words")
     heads: Heads = ["word", "valence before", "after", "change", "stands out", Column("favourite", is_text=True)]

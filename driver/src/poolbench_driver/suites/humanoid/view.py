@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ class Tune:
         row = self.figures.get(f"{PRIMARY}.rank_{suffix}")
         if row is None or row["value"] is None:
             return figure(row)
-        return Cell(f"{row['value']:.0f} of {row['n']}", row["value"])
+        return replace(figure(row), text=f"{row['value']:.0f} of {row['n']}")
 
     @property
     def favourites(self) -> list[str]:
@@ -130,7 +130,9 @@ class View:
 
 def view_of(tables: Mapping[str, pa.Table]) -> View:
     rows = tables["results"].to_pylist()
-    words = tables["words"].to_pylist()
+    words: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in tables["words"].to_pylist():
+        words[row["entrant"], row["layer"]].append(row)
     figures_by_tune: dict[tuple[str, int], dict[str, Row]] = {}
     for row in rows:
         if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
@@ -138,7 +140,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
     amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tables["tunes"].to_pylist()}
     lines = [
-        Tune(name, name in neutral, layer, figures, _ordered(words, name, layer), amounts.get(name, {}))
+        Tune(name, name in neutral, layer, figures, towards_first(words[name, layer]), amounts.get(name, {}))
         for (name, layer), figures in figures_by_tune.items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
@@ -147,9 +149,9 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
 
 
-def _ordered(words: Sequence[Row], name: str, layer: int) -> list[Row]:
-    tune_words = [row for row in words if (row["entrant"], row["layer"]) == (name, layer)]
-    return sorted(tune_words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
+def towards_first(words: Iterable[Row]) -> list[Row]:
+    """Return the words of a fine-tune, the one that moved most towards what is liked first."""
+    return sorted(words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
 
 
 def _problems(lines: Sequence[Tune]) -> Iterator[str]:

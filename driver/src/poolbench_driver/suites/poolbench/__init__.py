@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.config import ConceptsConfig
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import typer
 
+    from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.evidence import OpenedCell, TextGroup, TextIds
+    from poolbench_driver.contract.page import Page, Part
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.contract.suite import Need
     from poolbench_driver.models import ModelInfo
@@ -110,6 +112,24 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.report import report
 
         return report(tables)
+
+    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+        """Return passages by the probe's score, or steered texts by strength."""
+        from poolbench_driver.suites.poolbench.evidence import evidence
+
+        return evidence(cell)
+
+    def shown_texts(self, tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[TextGroup, str]]:
+        """Return the texts that cells show: passages of D1, steered texts of D2 and D3."""
+        from poolbench_driver.suites.poolbench.evidence import shown_texts
+
+        return shown_texts(tables, most)
+
+    def texts(self, plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
+        """Return texts with some ids."""
+        from poolbench_driver.suites.poolbench.evidence import texts
+
+        return texts(plan, source, wanted)
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""

@@ -11,7 +11,7 @@ from poolbench_driver.config import ALONG
 from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import COLOURS, VARIABLES
-from poolbench_driver.pages.plain import is_rank
+from poolbench_driver.pages.plain import entrant_cell, entrant_path, figure_path, is_rank
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import GAIN, QUESTIONS, SEPARATION, Best
@@ -26,16 +26,23 @@ def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
     Its limits are the mean limits of the intervals, if every value has one.
     """
     cells = list(rows)
-    measured = [row for row in cells if row["value"] is not None]
+    measured, opens = [row for row in cells if row["value"] is not None], mean_path(cells)
     if not measured:
-        return Cell(Counter(row["status"] for row in cells).most_common(1)[0][0]) if cells else Cell()
+        return Cell(Counter(row["status"] for row in cells).most_common(1)[0][0], opens=opens) if cells else Cell()
     mean = fmean(row["value"] for row in measured)
     share = "" if len(measured) == len(cells) else f" ({len(measured)}/{len(cells)})"
-    cell = Cell(f"{mean:z.{digits}f}{share}", mean)
+    cell = Cell(f"{mean:z.{digits}f}{share}", mean, opens=opens)
     if any(row.get("ci_low") is None for row in measured):
         return cell
     low, high = (fmean(row[name] for row in measured) for name in ("ci_low", "ci_high"))
     return replace(cell, ci_low=low, ci_high=high)
+
+
+def mean_path(rows: Sequence[Row]) -> str:
+    """Return what a mean over rows of a strategy opens: the one figure that it is of, or all those of the strategy."""
+    if len(rows) > 1 and rows[0].get("protocol") == "corrected":
+        return entrant_path(rows[0]["strategy"])
+    return figure_path(rows[0]) if len(rows) == 1 else ""
 
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -287,7 +294,7 @@ def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
         sign, colour = FAMILY_SIGNS.get(entrant.family, FAMILY_SIGNS[""])
         lines.append(
             Line.of(
-                Cell(entrant.strategy, sign=sign, colour=colour, note=entrant.family),
+                replace(entrant_cell(entrant.strategy), sign=sign, colour=colour, note=entrant.family),
                 *([_rank_cell(by_rank.get(entrant.strategy))] if rank_head else []),
                 *(mean_cell(cells.get((entrant.strategy, metric), ())) for metric in metrics),
                 is_tied=entrant.tied,
@@ -308,7 +315,7 @@ def _rank_cell(row: Row | None) -> Cell:
     if row is None:
         return Cell()
     ends = row["ci_low"], row["ci_high"]
-    return Cell(rank_text(row["value"], ends), row["value"], *ends)
+    return Cell(rank_text(row["value"], ends), row["value"], *ends, opens=figure_path(row))
 
 
 def _note(ranks: RanksView) -> str:

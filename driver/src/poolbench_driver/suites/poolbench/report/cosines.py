@@ -12,6 +12,7 @@ from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import NUM_SHADES, Block, Cell, Column, Details, Group, Line, Part, Prose, Table
 from poolbench_driver.pages.plain import number
 from poolbench_driver.suites.poolbench.measures.cosines import SAME, CosineBoard, cosine_board
+from poolbench_driver.suites.poolbench.report.board import mean_path
 
 #: The construction and layer that is shown first.
 Key = tuple[str, int]
@@ -149,12 +150,12 @@ def _heat_cell(rows: Sequence[Row], neutral: float, reach: float) -> Cell:
     if not rows:
         return Cell(note="not measured")
     values = [row["value"] for row in rows if row["value"] is not None]
-    note = "; ".join(_describe(row) for row in rows)
+    note, opens = "; ".join(_describe(row) for row in rows), mean_path(rows)
     if not values:
-        return Cell(rows[0]["status"].replace("_", " "), note=note)
+        return Cell(rows[0]["status"].replace("_", " "), note=note, opens=opens)
     share = (fmean(values) - neutral) / reach
     shade = min(NUM_SHADES, 1 + int(abs(share) * NUM_SHADES))
-    return replace(number(fmean(values), "z.2f", note), shade=shade if share >= 0 else -shade)
+    return replace(number(fmean(values), "z.2f", note), shade=shade if share >= 0 else -shade, opens=opens)
 
 
 def _describe(row: Row) -> str:

@@ -1,0 +1,142 @@
+"""The console in Chromium: the page of a run as a file, and the board over many runs.
+
+    python bench/console.py [--smallest] [--runs N] [--run FOLDER]
+
+The runs of the board are made here: random figures of 17 concepts, 31 strategies and 3 layers for four metrics each.
+`--run` is a finished run whose page is written and opened (default: the newest of `runs/`). bench/README.md explains
+the figures.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from common import REPOSITORY, Parser, write_report
+from driver.tests.console.conftest import CHROMIUM, serving
+
+from poolbench.contracts.results import RESULT_SCHEMA
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.source import RunSource
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import write_report as write_page
+
+METRICS = ("d1.auroc", "d1.auroc_test", "d2.best_gain", "d3.robust_ld")
+#: Seconds from navigation until the first view is painted, and until scripts have run.
+_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+_READY = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = Parser(__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--run", type=Path, default=REPOSITORY / "runs" / "latest")
+    return parser.options(runs=3)
+
+
+def results(number: int, rng: np.random.Generator) -> pa.Table:
+    """Return the results of one run: 6,324 rows of random figures."""
+    concepts, strategies, layers = range(17), range(31), (8, 16, 24)
+    keys = [(m, c, s, layer) for m in METRICS for c in concepts for s in strategies for layer in layers]
+    values = rng.normal(0.8, 0.05, len(keys)) - 0.002 * np.array([s for _, _, s, _ in keys])
+    columns: dict[str, Any] = {
+        name: pa.nulls(len(keys), RESULT_SCHEMA.field(name).type) for name in RESULT_SCHEMA.names
+    }
+    texts = {"suite": "poolbench", "protocol": "corrected", "budget": "full", "dataset": "made",
+             "dataset_revision": "made", "model": f"model-{number:03}", "status": "ok"}  # fmt: skip
+    columns |= {name: pa.array([text] * len(keys)) for name, text in texts.items()}
+    columns |= {
+        "cell_id": pa.array([f"{number}-{place}" for place in range(len(keys))]),
+        "metric": pa.array([m for m, *_ in keys]),
+        "concept": pa.array([f"concept-{c:02}" for _, c, _, _ in keys]),
+        "strategy": pa.array([f"strategy-{s:02}" for _, _, s, _ in keys]),
+        "layer": pa.array([layer for *_, layer in keys], pa.int32()),
+        "value": pa.array(values),
+        "ci_low": pa.array(values - 0.03),
+        "ci_high": pa.array(values + 0.03),
+    }
+    return pa.table(columns).select(RESULT_SCHEMA.names)
+
+
+def make_runs(output: Path, number: int) -> None:
+    """Write some runs."""
+    rng = np.random.default_rng(0)
+    for place in range(number):
+        folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "seed": place}))
+        folder.write_table("results", results(place, rng))
+        folder.write_state("done")
+
+
+def timed_click(page: Any, locator: Any) -> float:
+    """Return the seconds from a click until the next page is painted."""
+    started = time.perf_counter()
+    with page.expect_navigation():
+        locator.click()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return time.perf_counter() - started
+
+
+def board_figures(browser: Any, output: Path) -> dict[str, float]:
+    """Return what the board over all runs costs: its first view, one order, one filter, memory of the tab."""
+    with serving(Console(RunSource(output)).application()) as address:
+        page = browser.new_page()
+        started = time.perf_counter()
+        page.goto(f"{address}/board")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        first_s = time.perf_counter() - started
+        lines = page.locator("table.board tbody tr").count()
+        sort_s = min(timed_click(page, page.get_by_role("link", name="d1.auroc_test")) for _ in range(5))
+        page.get_by_label("lines with the words").fill("strategy-07")
+        filter_s = min(timed_click(page, page.get_by_role("button", name="Show")) for _ in range(5))
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        page.close()
+    return {"lines": lines, "first_view_s": first_s, "sort_s": sort_s, "filter_s": filter_s,
+            "heap_mb": metrics["JSHeapUsedSize"] / 1e6, "nodes": metrics["Nodes"]}  # fmt: skip
+
+
+def file_figures(browser: Any, run: Path) -> dict[str, float]:
+    """Return what the page of a run costs as a file: writing, size, first view, and until it is interactive."""
+    folder = RunFolder(Path(shutil.copytree(run.resolve(), Path(tempfile.mkdtemp()) / run.resolve().name)))
+    started = time.perf_counter()
+    file = write_page(folder)
+    write_s = time.perf_counter() - started
+    opened = []
+    for _ in range(5):
+        page = browser.new_page()
+        page.goto(file.as_uri())
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        opened.append((page.evaluate(_PAINTED), page.evaluate(_READY)))
+        page.close()
+    shutil.rmtree(folder.path.parent)
+    painted, ready = (sorted(times)[2] for times in zip(*opened, strict=True))
+    return {"write_s": write_s, "file_bytes": file.stat().st_size if file.exists() else 0, "first_view_s": painted,
+            "interactive_s": ready}  # fmt: skip
+
+
+def main() -> None:
+    """Run the benchmark and write its report."""
+    settings = parse()
+    if CHROMIUM is None:
+        sys.exit("no Chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        make_runs(Path(folder), settings.runs)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        board = board_figures(browser, Path(folder))
+        file = file_figures(browser, settings.run) if (settings.run / "results.parquet").is_file() else {}
+        browser.close()
+    write_report("console", settings, {}, {"board": board, "file": file})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a reader opens a cell of the results with: its row, the tables behind it, and the texts that were measured."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from poolbench.contracts import Row
+from poolbench_driver.config import RunConfig
+
+#: Name of the table of the texts that a run keeps in its folder, each once however many cells show it.
+EVIDENCE = "evidence"
+_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
+#: A text with the spans of it that are read; one that is read whole has none.
+MARKED_TEXT = pa.struct([("text", pa.string()), ("spans", pa.list_(_SPAN))])
+TEXTS = pa.schema(
+    [
+        ("block", pa.string()),  # concept or probing set
+        ("origin", pa.string()),  # entrant that steered, or control that changed it; empty for a text as it was read
+        ("text_id", pa.string()),
+        ("prompt", pa.string()),  # the opening that a generated text continues
+        ("texts", pa.list_(MARKED_TEXT)),  # two for a pair of texts
+        ("vector_hash", pa.string()),  # receipt of a steered text: its vector,
+        ("positions_changed", pa.int32()),  # how many positions that changed,
+        ("positions_expected", pa.int32()),  # and how many it had to
+    ]
+)
+
+#: What a note says where `OpenedCell.texts` does not return all texts that are shown.
+NO_TEXTS = (
+    " Ids stand in place of texts that are not at hand: the command of the run with `--evidence N` keeps them in its "
+    "folder."
+)
+#: Texts that a cell shows where the configuration does not say how many are kept.
+_SHOWN = 10
+
+
+class TextGroup(NamedTuple):
+    """Texts of one block and origin, as in `TEXTS`."""
+
+    block: str
+    origin: str = ""
+
+
+#: Ids of texts by group.
+TextIds = Mapping[TextGroup, Collection[str]]
+#: Returns the rows of `TEXTS` that are at hand of a group, by id.
+ReadTexts = Callable[[TextGroup, Collection[str]], Mapping[str, Row]]
+
+
+@dataclass(frozen=True)
+class OpenedCell:
+    """A cell of the results that a reader opens.
+
+    Attributes:
+        row: Its result row.
+        config: The run's configuration.
+        rows: Returns the rows of a table of the run with some values: `rows("words", entrant="a")`.
+        texts: Returns the texts of a group that are at hand.
+    """
+
+    row: Row
+    config: RunConfig
+    rows: Callable[..., list[Row]]
+    texts: ReadTexts
+
+    @property
+    def most(self) -> int:
+        """Return how many texts are shown."""
+        return self.config.evidence or _SHOWN

@@ -1,0 +1,193 @@
+"""What stands behind a figure: its row, the tests of its entrant, the suite's tables, and texts that were measured.
+
+A page's cells say what they open (`Cell.opens`): `cells/<cell_id>` is `evidence_of`, `entrants/<name>` is `entrant_of`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import pyarrow as pa
+
+from poolbench.contracts import Row
+from poolbench.errors import NotFoundError, UnknownNameError
+from poolbench.statistics.wilcoxon import least_p
+from poolbench.storage import Artifacts
+from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, OpenedCell, TextGroup
+from poolbench_driver.contract.metrics import metric_info
+from poolbench_driver.contract.page import Column, Facts, Heads, Line, Part, Table
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import BoardSpec
+from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.pages.plain import figure, is_rank, number
+from poolbench_driver.pages.text import interval, listed
+from poolbench_driver.records import RunFolder
+from poolbench_driver.stages.stage import Plan
+
+#: Reads texts from the object store, by group and id.
+ReadStore = Callable[[TextGroup, Collection[str]], list[Row]]
+
+
+def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], folder: RunFolder) -> list[str]:
+    """Write the texts that the run's cells show into its folder, and return notes.
+
+    Its configuration says how many of each cell; a run that keeps none has no such table.
+    """
+    if not plan.config.evidence:
+        folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
+        return []
+    suite, ids_by_group = SUITES.get(plan.config.suite), defaultdict[TextGroup, set[str]](set)
+    for group, text_id in suite.shown_texts(tables, plan.config.evidence):
+        ids_by_group[group].add(text_id)
+    rows = list(suite.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
+    folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    lacking = sorted({group.block for group in ids_by_group} - {row["block"] for row in rows})
+    if not lacking:
+        return []
+    return [f"no text of {listed(lacking)} is kept: texts of sensitive concepts stay in the object store"]
+
+
+def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
+    """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
+    suite, source = SUITES.get(plan.config.suite), RowSource(artifacts, {}, {})
+
+    def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
+        return list(suite.texts(plan, source, {group: ids}))
+
+    return read
+
+
+def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
+    """Return what stands behind a cell of the results of a run.
+
+    Args:
+        cell_id: Id of a result row, or of a row by published definitions.
+        read_store: Reads the texts that the run's folder does not have; without it their ids stand in their place.
+
+    Raises:
+        NotFoundError: The run has no such cell.
+    """
+    folder.recall_concepts()
+    config = folder.config()
+    suite = SUITES.get(config.suite)
+    row = next((row for table in ("results", "published") for row in folder.rows(table, cell_id=cell_id)), None)
+    if row is None:
+        raise NotFoundError(f"run {folder.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
+
+    def texts(group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
+        of_folder = {text["text_id"]: text for text in folder.rows(EVIDENCE, **group._asdict())}
+        missing = [text_id for text_id in ids if text_id not in of_folder]
+        further = read_store(group, missing) if read_store is not None and missing else []
+        return of_folder | {text["text_id"]: text for text in further}
+
+    cell = OpenedCell(row, config, folder.rows, texts)
+    return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence(cell)]
+
+
+#: Columns that say what a figure is of, as far as it has them.
+_SCOPE = (
+    "entrant", "strategy", "concept", "neighbour", "task", "layer", "direction", "scorer", "strength", "alpha_unit",
+    "opening_set", "split", "params", "protocol", "model", "dataset",
+)  # fmt: skip
+
+
+def _figure(row: Row, board: BoardSpec) -> Part:
+    """Return a result row: what it is a figure of, its value, how sure that is, and why it is null."""
+    value = f"{row['value']:.6g}" if row["value"] is not None else f"none, {row['status']}"
+    facts = {
+        "definition": metric_info(row["metric"]).summary,
+        "value": value,
+        "95 % interval": interval((row["ci_low"], row["ci_high"]), ".6g"),
+        "interval by": row["ci_method"],
+        "reason": row["reason"],
+        "n": row["n"],
+        "groups": row["num_groups"],
+        "coverage": row["coverage"],
+        "seed": row["seed"],
+        **{name.replace("_", " "): row[name] for name in _SCOPE},
+    }
+    names = [row["metric"], *(row[name] for name in dict.fromkeys((board.entrant, board.block)) if row[name])]
+    layer = [] if row["layer"] is None else [f"layer {row['layer']}"]
+    pairs = [(name, str(fact)) for name, fact in facts.items() if fact not in (None, "", "{}")]
+    return Part("figure", ", ".join([*names, *layer]), [Facts(pairs)])
+
+
+def _tests(folder: RunFolder, row: Row, board: BoardSpec) -> Iterator[Part]:
+    """Yield the paired tests of the entrant of a figure on its metric, where entrants were ranked by that."""
+    metric = next((name for name in board.ranked if name == row["metric"] or is_rank(row, name)), None)
+    entrant = row[board.entrant]
+    if not board.competing or metric is None or entrant is None or row["protocol"] != "corrected":
+        return
+    pairs = folder.rows("pairwise", metric=metric, board="all")
+    tests = [_from(entrant, pair) for pair in pairs if entrant in (pair["strategy"], pair["other"])]
+    if not tests:
+        return
+    tests.sort(key=lambda test: (test["p"] is None, test["p"] or 0.0, test["other"]))
+    heads: Heads = [
+        "other", Column("verdict", is_text=True), f"{board.unit}s", "rank difference", "value difference", "effect",
+        "p", "p (Holm)",
+    ]  # fmt: skip
+    specs = (("n", "d"), ("rank_difference", "+z.2f"), ("value_difference", "+.4g"), ("effect", "+z.2f"))
+    figures = (*specs, ("p", ".2g"), ("p_holm", ".2g"))
+    lines = [
+        Line.of(test["other"], _verdict(test), *(number(test[name], spec) for name, spec in figures)) for test in tests
+    ]
+    num_blocks = max(test["n"] for test in tests)
+    note = (
+        f"{entrant} minus the other on {metric}, over each {board.unit} that has both: Wilcoxon's signed-rank test; "
+        "effect is the matched-pairs rank-biserial correlation. A verdict needs a p below .05 after Holm's correction."
+    )
+    if least_p(num_blocks) > LEVEL:
+        note += f" Over {num_blocks} no p can be below {least_p(num_blocks):.2g}, so that no two are distinguished."
+    yield Part("tests", f"{entrant} against the others", [Table.of(heads, lines)], note=note)
+
+
+def _from(entrant: str, pair: Row) -> Row:
+    """Return a pair as its one entrant sees it; the table has each pair once."""
+    if pair["strategy"] == entrant:
+        return pair
+    signed = {
+        name: None if pair[name] is None else -pair[name] for name in ("rank_difference", "value_difference", "effect")
+    }
+    return {**pair, **signed, "other": pair["strategy"]}
+
+
+def _verdict(test: Row) -> str:
+    if test["p"] is None:
+        return f"{test['status']}: {test['reason']}"
+    if test["p_holm"] is None or test["p_holm"] >= LEVEL or not test["effect"]:
+        return "not distinguished"
+    return "beats it" if test["effect"] > 0 else "is beaten by it"
+
+
+def entrant_of(folder: RunFolder, name: str) -> list[Part]:
+    """Return all figures of an entrant on the metrics of the board, each of which opens its cell.
+
+    Raises:
+        UnknownNameError: The run has no such entrant.
+    """
+    config = folder.config()
+    board = SUITES.get(config.suite).board
+    rows = folder.rows("results", **{board.entrant: name})
+    if not rows:
+        entrants = folder.read_table("results")[board.entrant].unique().to_pylist()
+        raise UnknownNameError("entrant", name, sorted(filter(None, entrants)))
+    figures: dict[tuple[str, int | None], dict[str, Row]] = {}
+    for row in rows:
+        if not board.is_apart(row):
+            figures.setdefault((row[board.block] or "", row["layer"]), {}).setdefault(row["metric"], row)
+    present = {metric for of_line in figures.values() for metric in of_line}
+    metrics = [metric for metric in dict.fromkeys((*board.shown, *board.ranked)) if metric in present]
+    heads: Heads = [
+        board.unit,
+        "layer",
+        *(Column(metric, has_intervals=True, definition=metric_info(metric).summary) for metric in metrics),
+    ]
+    lines = [
+        Line.of(block, number(layer, "d"), *(figure(of_line.get(metric)) for metric in metrics))
+        for (block, layer), of_line in sorted(figures.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+        if not of_line.keys().isdisjoint(metrics)
+    ]
+    ranks = [Line.of(metric, figure(row, ".2f")) for metric in board.ranked for row in rows if is_rank(row, metric)]
+    blocks = [Table.of(heads, lines), *([Table.of(["ranked by", "mean rank"], ranks)] if ranks else [])]
+    return [Part("entrant", name, blocks, note="Its figures on the metrics of the board. Each opens its cell.")]
