@@ -1,7 +1,7 @@
 """The playground: a prompt continued unsteered and steered, side by side, with what a probe reads along.
 
-The page is a script (`pages/front/playground.js`). The routes here are those that it asks: the directions that runs have
-made, and what the steerer and the scorer answer. The browser never sees the token of the cluster.
+The page is a script (`pages/front/playground.js`). The routes here are those that it asks: the directions that runs
+have made, and what the steerer and the scorer answer. The browser never sees the token of the cluster.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def vectors_of_file(data: bytes, name: str) -> dict[str, list[float]]:
             raise InputError(f"{name} is not readable as safetensors: {str(error)[:200]}") from None
     else:
         arrays = {name: _npy(data, name)}
-    vectors = {}
+    vectors = dict[str, list[float]]()
     for label, array in arrays.items():
-        if array.ndim not in (1, 2) or array.dtype.kind not in "fiu" or not 0 < array.size:
+        if array.ndim not in (1, 2) or array.dtype.kind not in "fiu" or array.size == 0:
             raise InputError(
                 f"{name}: {label[:100]} is {array.dtype} {array.shape}; vectors [width] or [n, width] needed"
             )

@@ -139,7 +139,7 @@
     const end = pieces.at(-1)?.finish_reason && pieces.at(-1);
     const mean = scores.reduce((sum, [, score]) => sum + score, 0) / scores.length;
     return html`<section class="text" aria-label=${label(strength)}>
-      <h3>${label(strength)}</h3>
+      <h2>${label(strength)}</h2>
       <p dir="auto">${pieces.map((piece) => piece.text).join("")}</p>
       ${scores.length > 0 && html`<p class="tokens" dir="auto" tabindex="0" aria-label=${`Scores by token, ${label(strength)}`}>
         ${scores.map(([token, score]) => html`<${Token} token=${token} score=${score} range=${range} />`)}</p>
