@@ -4,7 +4,7 @@ import json
 from urllib.parse import unquote
 
 from poolbench_driver.contract.page import Block, Details, Group, Page, Part, Table
-from poolbench_driver.evidence import entrant_of, evidence_of
+from poolbench_driver.evidence import entrant_of, evidence_of, paths_in
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import RunFolder
@@ -57,10 +57,8 @@ def rendered(page: Page) -> tuple[str, str]:
 def opened(folder: RunFolder) -> dict[str, list[Part]]:
     """Return what each cell of a run's page opens, by the cell's path; all of it has to be there."""
     page = page_of(folder)
-    tables = tables_of(page.board, *(block for part in page.parts for block in part.blocks))
-    cells = (cell for table in tables for line in table.lines for cell in line.cells)
     parts = {}
-    for path in {cell.opens for cell in cells if cell.opens}:
+    for path in paths_in([page.board, *(block for part in page.parts for block in part.blocks)]):
         kind, _, name = path.partition("/")
         parts[path] = entrant_of(folder, unquote(name)) if kind == "entrants" else evidence_of(folder, name)
     return parts

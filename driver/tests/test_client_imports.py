@@ -18,7 +18,7 @@ HEAVY = {
     "pyarrow",
     "scipy",
     "sklearn",
-    "matplotlib",
+    "vl_convert",
     "celery",
     "kombu",
     "numpy",
@@ -35,6 +35,8 @@ WITHOUT_EXTRAS = (
         "poolbench_corpora.stories",
     ),
 )
+#: Packages that are not named as their module.
+PACKAGES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
@@ -78,5 +80,5 @@ def test_extras_are_those_of_the_packages() -> None:
         for line in lines
     }
     for module, extra in cli.EXTRAS.items():
-        name = "scikit-learn" if module == "sklearn" else module.replace("_", "-")
+        name = PACKAGES.get(module, module.replace("_", "-"))
         assert (extra, name) in listed, f"{module} is not in the extra {extra}"

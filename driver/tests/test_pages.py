@@ -19,19 +19,20 @@ from poolbench_driver.contract.page import (
     Page,
     Part,
     Passage,
-    Picture,
     Problem,
     Prose,
     SideBySide,
     Table,
 )
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.drawing import bars
+from poolbench_driver.pages.drawing import bars, chart, number_axis, picture, points
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.plain import figure, number, plain_page, spans
 from poolbench_driver.pages.text import ending_of, json_of, markdown_of, schema
 
 NULL = {"value": None, "status": "collapsed", "reason": "one vector"}
+POINT = {"x": 1, "y": 2, "says": "one: 2"}
+CHART = chart([points([POINT])], number_axis("across"), number_axis("up"), 100)
 FIGURE = {"value": 0.5, "ci_low": 0.25, "ci_high": 0.75, "status": "ok", "reason": None}
 
 
@@ -65,7 +66,7 @@ def page() -> Page:
         answer=Answer(spans("a<b> leads", ["a<b>"]), ["It is sure."]),
         board=board,
         problems=[Problem(f"problem {n}", "part") for n in range(10)],
-        picture=Picture("<svg></svg>", [Cell("family", sign="■", colour="c2")]),
+        picture=picture("Points", CHART, captions=[Cell("family", sign="■", colour="c2")]),
         parts=[Part("part", "A part", blocks, "Part", "How it is read."), Part("bare", "No text", [Group([])])],
     )
 
@@ -104,6 +105,8 @@ def test_the_end_of_a_run_has_the_answer_the_board_and_its_limits(page: Page) ->
 def test_the_view_has_numbers_and_reasons_and_keeps_its_schema(page: Page) -> None:
     view = json.loads(json_of(page))
     jsonschema.validate(view, schema())
+    assert view["picture"]["spec"]["layer"][0]["data"]["values"] == [POINT]
+    assert 'aria-label="one: 2"' in view["picture"]["svg"]
     first, second, _ = view["board"]["lines"]
     assert first["cells"][1] | {"value": 0.5, "ci_low": 0.25, "ci_high": 0.75} == first["cells"][1]
     assert second["cells"][1]["value"] is None and second["cells"][1]["note"] == "one vector"

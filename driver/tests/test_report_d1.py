@@ -312,10 +312,10 @@ def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) ->
     assert shared["A1_mean"] != shared["W1_first_k"]
     for group, letter in zip(board.summary["tie_groups"], "abcd", strict=False):
         assert all(letter in shared[name] for name in group)
-    svg = str(rank_diagrams(view.boards)["d1.auroc"])
+    svg = rank_diagrams(view.boards)["d1.auroc"].svg
     assert svg.startswith("<svg") and all(re.search(rf"{name} \d\.\d\d", svg) for name in GOODNESS)
     assert f"critical difference {board.summary['critical_difference']:.2f}" in svg
-    assert svg == str(rank_diagrams(view.boards)["d1.auroc"])
+    assert svg == rank_diagrams(view.boards)["d1.auroc"].svg
 
 
 def test_no_diagram_without_a_critical_difference() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.data_requirements.lengths import LENGTHS
-from recipes.probing.page import with_own_colours
 
 from poolbench.contracts import Row
-from poolbench_driver.pages.drawing import COLOURS, MUTED, gridded, svg
+from poolbench_driver.contract.vega import drawn
+from poolbench_driver.pages import drawing
+from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, points, trends
 from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
@@ -209,20 +210,19 @@ def _noise(noisy: Sequence[Comparison]) -> str:
 
 def picture(noisy: Sequence[Comparison]) -> str:
     """Return the power by size, a line for each standard deviation of the noise, as an SVG with colours of its own."""
-
-    def draw(axes: Any) -> None:
-        for colour, comparison in zip(COLOURS, noisy, strict=False):
-            lines = [line for line in comparison.sizes if line["power"] is not None]
-            points = [line["size"] for line in lines], [line["power"] for line in lines]
-            axes.plot(*points, color=colour, marker="o", ms=4, lw=1.4, label=comparison.name.removeprefix(NOISE))
-        axes.axhline(SUFFICIENT, color=MUTED, lw=0.8, ls="--")
-        axes.set_xscale("log")
-        axes.set_ylim(-0.03, 1.03)
-        gridded(axes, "examples of all splits", "power")
-        axes.minorticks_off()
-        axes.legend(title="noise", fontsize=8, frameon=False)
-
-    return with_own_colours(svg((6.4, 3.4), "data-requirements-noise", "Power by size and noise", draw))
+    rows = [
+        {
+            "x": line["size"], "y": line["power"], "series": comparison.name,
+            "says": f"{comparison.name}, {line['size']:,} examples: power {line['power']:.2f}",
+        }
+        for comparison in noisy
+        for line in comparison.sizes
+        if line["power"] is not None
+    ]  # fmt: skip
+    looks = looks_of(comparison.name for comparison in noisy)
+    layers = [level("y", SUFFICIENT), trends(rows), points(rows, 30)]
+    axes = number_axis("examples of all splits", scale="log"), number_axis("power", (-0.03, 1.03))
+    return drawn(drawing.picture("Power by size and noise", chart(layers, *axes, 220, looks)).spec)
 
 
 def _losses(losses: Mapping[str, Mapping[str, Any]]) -> str:

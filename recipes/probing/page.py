@@ -8,7 +8,8 @@ from recipes.published.flash import HEAD, agreement, chosen
 
 from poolbench.config import EMBEDDING
 from poolbench.contracts import Row
-from poolbench_driver.pages.drawing import VARIABLES
+from poolbench.errors import NotFoundError
+from poolbench_driver.contract.vega import drawn
 from poolbench_driver.pages.text import block_markdown, paragraph, table
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.holmes.metrics import SCORE
@@ -128,14 +129,10 @@ def _controls(view: View) -> Iterator[str]:
 
 def picture(run: RunFolder) -> str:
     """Return which pooling carries what in one run, as an SVG with colours of its own."""
-    return with_own_colours(str(by_layer(view_over([run.finished()]))))
-
-
-def with_own_colours(drawn: str) -> str:
-    """Return an SVG of the page kit with colours in place of the variables of a page."""
-    for colour, name in VARIABLES.items():
-        drawn = drawn.replace(f"var(--{name})", colour)
-    return drawn
+    drawing = by_layer(view_over([run.finished()]))
+    if drawing is None:
+        raise NotFoundError(f"{run.id} has one strategy; the picture compares several")
+    return drawn(drawing.spec)
 
 
 def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:

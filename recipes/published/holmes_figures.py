@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from recipes.probing.page import with_own_colours
 from recipes.published.flash import chosen
 
 from poolbench.errors import InputError
@@ -19,7 +17,8 @@ from poolbench.statistics.bootstrap import group_weights
 from poolbench.statistics.correlation import kendall
 from poolbench.statistics.winning_rate import winning_rate_resamples
 from poolbench_driver.contract.source import read_csv
-from poolbench_driver.pages.drawing import COLOURS, gridded, svg
+from poolbench_driver.contract.vega import Spec, drawn
+from poolbench_driver.pages.drawing import chart, looks_of, name_axis, number_axis, picture, points, trends
 from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recorded import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
@@ -50,43 +49,30 @@ MISSING = (
 class Point:
     """A point of a picture, with its interval."""
 
-    x: float
+    x: float | str
     y: float
     ends: tuple[float, float] | None = None
 
 
-def scatter(
-    title: str,
-    series: Mapping[str, Sequence[Point]],
-    axes_names: tuple[str, str],
-    ticks: Mapping[float, str] | None = None,
-    scale: str = "linear",
-) -> str:
-    """Return points with their intervals as SVG, one colour per series.
+def scatter(title: str, series: Mapping[str, Sequence[Point]], x: Spec, up: str) -> str:
+    """Return points with their intervals as SVG, one colour and sign per series; on an axis of numbers, joined.
 
     Args:
-        axes_names: Names of the axes, across and up.
-        ticks: Texts below the axis across by place. Without any, the points of a series are joined by a line.
-        scale: Scale of the axis across, as Matplotlib names it.
+        x: Axis across.
+        up: Name of the axis up.
     """
-
-    def draw(axes: Any) -> None:
-        for number, (name, points) in enumerate(series.items()):
-            colour = COLOURS[number % len(COLOURS)]
-            for point in points:
-                if point.ends is not None:
-                    axes.plot([point.x, point.x], point.ends, color=colour, lw=0.8, alpha=0.6)
-            places = [[getattr(point, axis) for point in points] for axis in "xy"]
-            axes.plot(*places, "o" if ticks else "o-", color=colour, ms=4, lw=1.2, label=name or None)
-        axes.set_xscale(scale)
-        if ticks:
-            axes.set_xticks(list(ticks), list(ticks.values()), rotation=30, ha="right")
-            axes.minorticks_off()
-        if any(series):
-            axes.legend(frameon=False, fontsize=8)
-        gridded(axes, *axes_names)
-
-    return with_own_colours(svg((6.4, 3.8), title, title, draw))
+    rows = [
+        {
+            "x": point.x, "y": point.y, "series": name,
+            "low": point.ends and point.ends[0], "high": point.ends and point.ends[1],
+            "says": f"{name} {point.x}: {_shown(point)}".strip(),
+        }
+        for name, points_of in series.items()
+        for point in points_of
+    ]  # fmt: skip
+    layers = [*([trends(rows)] if x["type"] == "quantitative" else []), points(rows, 30)]
+    drawing = picture(title, chart(layers, x, number_axis(up), 250, looks_of(series), has_legend=any(series)))
+    return drawn(drawing.spec)
 
 
 def rates_of(scores_MN: np.ndarray, phenomena_N: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -215,11 +201,10 @@ _HEAD = "\n\n".join(
 def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) -> str:
     """Write the picture of correlations between types; return their table, and that with another table."""
     pairs = type_taus(whole)
-    series = {"": [replace(tau, x=place) for place, tau in enumerate(pairs.values())]}
-    picture = scatter(
-        "Correlation of winning rates between types", series, ("", "Kendall's tau"), dict(enumerate(pairs))
-    )
-    (folder / "holmes-types.svg").write_text(picture, "utf-8")
+    series = {"": [replace(tau, x=name) for name, tau in pairs.items()]}
+    across = name_axis(pairs, labelAngle=-30)
+    svg = scatter("Correlation of winning rates between types", series, across, "Kendall's tau")
+    (folder / "holmes-types.svg").write_text(svg, "utf-8")
     share = min(shares, key=lambda portion: abs(portion - 1 / 32))
     others = other_taus(whole, shares[share])
     return "\n\n".join(
@@ -250,9 +235,9 @@ def _sizes(whole: ScoreTable, folder: Path) -> str:
             series.setdefault(name, []).append(point)
             rates = [f"{rates_M[place]:.1f}" for rates_M in by_type.values()]
             lines.append([name, f"{parameters:,.0f}", with_interval(point.y, point.ends, ".1f"), *rates])
-    axes_names = ("parameters, millions", "winning rate, %")
-    picture = scatter("Winning rates by size of the model", series, axes_names, scale="log")
-    (folder / "holmes-sizes.svg").write_text(picture, "utf-8")
+    across = number_axis("parameters, millions", scale="log")
+    svg = scatter("Winning rates by size of the model", series, across, "winning rate, %")
+    (folder / "holmes-sizes.svg").write_text(svg, "utf-8")
     head = ("series", "parameters, millions", "winning rate, % (95 % interval)", *by_type)
     return "\n\n".join(
         [
@@ -272,17 +257,15 @@ def _portions(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Pat
     compared = {share: rank_changes(whole, scores) for share, scores in shares.items()}
     names = ("95th percentile of rank changes", "1.96 sd / root of models")
     series = {
-        name: [replace(points[number], x=share) for share, points in compared.items()]
+        name: [replace(figures[number], x=_fraction(share)) for share, figures in compared.items()]
         for number, name in enumerate(names, 1)
     }
-    ticks = {share: _fraction(share) for share in compared}
-    picture = scatter(
-        "Rank changes by share of the training data", series, ("share of the training data", "places"), ticks, "log"
-    )
-    (folder / "holmes-portions.svg").write_text(picture, "utf-8")
+    across = name_axis(map(_fraction, compared), "share of the training data")
+    svg = scatter("Rank changes by share of the training data", series, across, "places")
+    (folder / "holmes-portions.svg").write_text(svg, "utf-8")
     lines = [
-        [_fraction(share), str(len(shares[share].sets)), _shown(tau), *(_shown(point, ".1f") for point in points)]
-        for share, (tau, *points) in compared.items()
+        [_fraction(share), str(len(shares[share].sets)), _shown(tau), *(_shown(figure, ".1f") for figure in figures)]
+        for share, (tau, *figures) in compared.items()
     ]
     return "\n\n".join(
         [

@@ -4,7 +4,8 @@ A page's cells say what they open (`Cell.opens`): `cells/<cell_id>` is `evidence
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -14,11 +15,12 @@ from poolbench.statistics.wilcoxon import least_p
 from poolbench.storage import Artifacts
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, OpenedCell, TextGroup
 from poolbench_driver.contract.metrics import metric_info
-from poolbench_driver.contract.page import Column, Facts, Heads, Line, Part, Table
+from poolbench_driver.contract.page import Block, Cell, Column, Facts, Heads, Line, Page, Part, Table, with_cells
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.pages.html import parts_html
 from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
 from poolbench_driver.records import RunFolder
@@ -82,6 +84,41 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
 
     cell = OpenedCell(row, config, folder.rows, texts)
     return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence(cell)]
+
+
+#: Characters of HTML that a file has room for beside its page.
+_ROOM = 900_000
+
+
+def opened_by(folder: RunFolder, page: Page) -> dict[str, list[Part]]:
+    """Return what the board of a run's page opens, by path, as far as a file has room for it.
+
+    Where the run keeps texts, it is also what that opens in turn.
+    """
+    opened, room = dict[str, list[Part]](), _ROOM
+    paths = list(paths_in([page.board]))
+    for path in paths:
+        kind, _, name = path.partition("/")
+        parts = entrant_of(folder, unquote(name)) if kind == "entrants" else evidence_of(folder, name)
+        room -= len(parts_html(parts))
+        if room < 0:
+            break
+        opened[path] = parts
+        if EVIDENCE in folder.tables:
+            paths += [further for part in parts for further in paths_in(part.blocks) if further not in paths]
+    return opened
+
+
+def paths_in(blocks: Iterable[Block]) -> dict[str, None]:
+    """Return what the cells of some blocks open, each once and in their order."""
+    paths: dict[str, None] = {}
+
+    def noted(cell: Cell) -> Cell:
+        paths.update({cell.opens: None} if cell.opens else {})
+        return cell
+
+    with_cells(blocks, noted)
+    return paths
 
 
 #: Columns that say what a figure is of, as far as it has them.
@@ -181,7 +218,7 @@ def entrant_of(folder: RunFolder, name: str) -> list[Part]:
     heads: Heads = [
         board.unit,
         "layer",
-        *(Column(metric, has_intervals=True, definition=metric_info(metric).summary) for metric in metrics),
+        *(Column(metric, definition=metric_info(metric).summary) for metric in metrics),
     ]
     lines = [
         Line.of(block, number(layer, "d"), *(figure(of_line.get(metric)) for metric in metrics))

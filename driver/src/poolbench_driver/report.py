@@ -7,10 +7,11 @@ from pathlib import Path
 from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
-from poolbench_driver.contract.page import Block, Column, Facts, Line, Page, Part, Prose, Table
+from poolbench_driver.contract.page import Block, Cell, Column, Facts, Line, Page, Part, Prose, Table
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.evidence import opened_by
 from poolbench_driver.pages.boards.power import neighbours, sentence
-from poolbench_driver.pages.html import html_of
+from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import RunFolder
@@ -42,7 +43,14 @@ def write_page(folder: RunFolder, page: Page) -> Path:
     """Write `report/index.html` and `report/view.json` of a run; return the path of the former."""
     target = folder.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
-    html = html_of(page, folder.file("config.resolved.yaml").read_text("utf-8"))
+    opened = opened_by(folder, page)
+
+    def linked(cell: Cell) -> Cell:
+        return cell if cell.opens in opened else replace(cell, opens="")
+
+    fragments = {path: [part.with_cells(linked) for part in parts] for path, parts in opened.items()}
+    config_yaml = folder.file("config.resolved.yaml").read_text("utf-8")
+    html = html_of(page.with_cells(linked), config_yaml, Surroundings(fragments=fragments))
     write_at_once(target.with_name("view.json"), json_of(page))
     write_at_once(target, html)
     return target

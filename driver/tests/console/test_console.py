@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
 
@@ -19,6 +21,7 @@ from poolbench_driver.console.app import Console
 from poolbench_driver.console.board import tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
 from poolbench_driver.console.source import RunSource, source_of
+from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
 
@@ -52,7 +55,10 @@ def site(runs: Path) -> Iterator[str]:
 def paths_of(runs: Path) -> list[str]:
     """Every page of the console of some runs."""
     first, second, _ = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
-    return ["/", "/board", "/compare", f"/compare?first={first}&second={second}&across=versions", f"/runs/{first}/"]
+    (row,) = RunFolder(runs / first).rows("results", metric="d2.best_gain", strategy="A1_mean")
+    behind = [f"/runs/{first}/{path}" for path in (f"cells/{row['cell_id']}", "entrants/A1_mean")]
+    compared = f"/compare?first={first}&second={second}&across=versions"
+    return ["/", "/board", "/compare", compared, *behind, f"/runs/{first}/"]
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
@@ -65,6 +71,16 @@ def test_every_page_reads_on_every_screen(site: str, runs: Path, opened: Any, sc
 def test_the_file_reads_alone(runs: Path, opened: Any, scheme: str, width: int) -> None:
     page = opened((runs / "latest" / "report" / "index.html").resolve().as_uri(), scheme, width)
     check_reading(page)
+
+
+def test_the_file_holds_what_its_board_opens(runs: Path, opened: Any) -> None:
+    """What is not in it is no link."""
+    page = opened((runs / "latest" / "report" / "index.html").resolve().as_uri())
+    page.locator("table.board").get_by_role("link", name="A1_mean").click()
+    assert "out-of-fold" in page.locator("dialog th[title]").evaluate_all("nodes => nodes.map(n => n.title).join()")
+    links = page.locator("a[data-opens]").evaluate_all("nodes => nodes.map(n => n.dataset.opens)")
+    inside = page.locator("template").evaluate_all("nodes => nodes.map(n => n.dataset.opens)")
+    assert set(links) <= set(inside) and len(inside) == len(set(inside)) > 2
 
 
 def test_a_page_says_all_without_scripts(site: str, runs: Path, opened: Any) -> None:
@@ -119,8 +135,29 @@ def test_every_view_is_json_too(site: str, runs: Path) -> None:
         assert view["version"] == 1 and view["answer"]["headline"]
 
 
-def test_what_is_not_there_is_said(site: str) -> None:
-    for path, status in (("/runs/none/", 404), ("/board?sort=nothing", 404), ("/board?of=9", 400), ("/nothing", 404)):
+def test_what_stands_behind_an_entrant_and_a_figure_opens_in_turn(site: str, runs: Path, opened: Any) -> None:
+    """By keyboard in dialogs of the run's page, and as pages of their own, whose links lead on."""
+    page = opened(site + paths_of(runs)[-1])
+    page.get_by_role("link", name="A1_mean").first.focus()
+    page.keyboard.press("Enter")
+    dialog = page.locator("dialog")
+    dialog.get_by_role("heading", name="A1_mean").wait_for()
+    check_reading(page)
+    dialog.get_by_role("row", name="contrast").locator("td a").first.click()
+    page.locator("dialog").last.get_by_text("out-of-fold AUROC").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    dialog.first.wait_for(state="detached")
+    link = opened(site + paths_of(runs)[-2]).locator("main td a").first
+    assert link.evaluate("node => node.href").startswith(f"{site}{paths_of(runs)[-1]}cells/")
+
+
+def test_what_is_not_there_is_said(site: str, runs: Path) -> None:
+    behind = paths_of(runs)[-1]
+    for path, status in (
+        (f"{behind}cells/none", 404), (f"{behind}entrants/none", 404),
+        ("/runs/none/", 404), ("/board?sort=nothing", 404), ("/board?of=9", 400), ("/nothing", 404),
+    ):  # fmt: skip
         assert httpx.get(site + path).status_code == status
         assert httpx.get(f"{site}/api{path}").json()["error"]["message"]
 
@@ -141,6 +178,22 @@ def test_ties_are_those_of_a_count_of_all_signs() -> None:
 def test_five_blocks_tell_nothing_apart() -> None:
     assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()
     assert not tied_with_best(np.array([[1.0] * 12, [0.0] * 12, [np.nan] * 12]), 0)[1]
+
+
+def test_texts_that_changed_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(paths_of(runs)[3].partition("?")[2].split("&")[:2]):
+        folder = RunFolder(Path(shutil.copytree(runs / name.partition("=")[2], tmp_path / name.partition("=")[2])))
+        text = {"block": "contrast", "origin": "A1_mean", "prompt": "", "texts": [{"text": "", "spans": None}]}
+        texts = [("same", "as it was"), ("changed", f"{MARKUP} {number}"), (f"only {number}", "alone")]
+        rows = [{**text, "text_id": name, "texts": [{"text": words, "spans": None}]} for name, words in texts]
+        folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    with serving(Console(RunSource(tmp_path)).application()) as address:
+        path = paths_of(runs)[3]
+        (part,) = (p for p in httpx.get(f"{address}/api{path}").json()["parts"] if p["anchor"] == "texts")
+        page = httpx.get(address + path).text
+    assert part["note"].startswith("1 of 2 texts") and len(part["blocks"]) == 1
+    assert [text["text"] for _, text in part["blocks"][0]["texts"]] == [f"{MARKUP} 0", f"{MARKUP} 1"]
+    assert "&lt;img src=x" in page and "<img" not in page
 
 
 # --- the guard -------------------------------------------------------------------------------------------------------
@@ -172,9 +225,9 @@ def test_a_token_is_exchanged_for_a_cookie(guarded: str, opened: Any) -> None:
         ({}, 401),
         ({"Authorization": f"Bearer {TOKEN}"}, 200),
         ({"Authorization": "Bearer wrong"}, 401),
-        ({"Cookie": f"{COOKIE}={session_of(TOKEN, int(time.time()) + 60)}"}, 200),
+        ({"Cookie": f"{COOKIE}={session_of(TOKEN, int(time.time()) + 3600)}"}, 200),
         ({"Cookie": f"{COOKIE}={session_of(TOKEN, int(time.time()) - 1)}"}, 401),
-        ({"Cookie": f"{COOKIE}={session_of('another', int(time.time()) + 60)}"}, 401),
+        ({"Cookie": f"{COOKIE}={session_of('another', int(time.time()) + 3600)}"}, 401),
         ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
         ({"Authorization": f"Bearer {TOKEN}", "Host": "console.example"}, 200),
     ],

@@ -453,7 +453,7 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     assert answer.startswith("one scores highest, and 1 more cannot be distinguished from it.")
     assert "All 2 autoencoders beat random directions of equal width and L0" in answer
     assert [line.cells[0].text for line in page.board.lines if line.is_tied] == ["one", "two"]
-    assert "<em>one</em> scores highest" in html and "<mark>very " in html and "<svg role" in html
+    assert "<em>one</em> scores highest" in html and "<mark>very " in html and "<svg " in html
     assert part_of(page, "published").blocks and "| calm | " in markdown
     assert "By the published definition, never ranked with the board" in markdown
     (row,) = folder.rows("results", metric="ce.interpretability", entrant="two")

@@ -324,7 +324,8 @@ def test_a_line_goes_through_the_means_of_each_number_of_the_second_axis() -> No
         for epochs, sentences in ((4, 100), (15, 100), (4, 259), (10, 259))
     ]
     drawn = by_amount(tunes, ["epochs", "texts"], 0.05)
-    assert all(text in drawn for text in ("100 texts", "259 texts", "mean of the neutral fine-tunes", ">epochs<"))
+    assert all(text in drawn.svg for text in ("100 texts", "259 texts", ">epochs<"))
+    assert "mean of the neutral fine-tunes" in drawn.captions[-1].text
 
 
 @pytest.fixture
@@ -532,7 +533,7 @@ def test_words_with_dollars_and_marks_are_drawn_as_they_are() -> None:
         for number, word in enumerate(["$a_$", "{w}", "<b>'\"", "Stühle"])
     ]
     drawn = arrows(Tune("a", False, 6, {}, words))
-    assert "$a_$" in drawn and "<b>" not in drawn and "Stühle" in drawn
+    assert "$a_$" in drawn.svg and "<b>" not in drawn.svg and "Stühle" in drawn.svg
 
 
 def test_shifts_along_concepts_are_not_ranked_with_those_of_words() -> None:

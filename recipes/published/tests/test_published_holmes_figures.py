@@ -19,6 +19,7 @@ from recipes.published.holmes_figures import (
 )
 from scipy import stats
 
+from poolbench_driver.pages.drawing import name_axis
 from poolbench_driver.suites.holmes.recorded import TYPES, read_scores
 
 MODELS = ("EleutherAI/pythia-70m", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-12b", "gpt2", "google/flan-t5-xl")
@@ -86,8 +87,10 @@ def test_sizes_are_read_from_the_names_of_models() -> None:
 
 
 def test_a_picture_has_its_series_ticks_and_axes() -> None:
-    drawn = scatter("t", {"one": [Point(0.0, 1.0, (0.5, 1.5))], "two": [Point(1.0, 2.0)]}, ("a", "b"), {0.0: "here"})
+    series = {"one": [Point("here", 1.0, (0.5, 1.5))], "two": [Point("there", 2.0)]}
+    drawn = scatter("t", series, name_axis(["here", "there"], "a"), "b")
     assert all(f">{text}<" in drawn for text in ("one", "two", "a", "b", "here")) and "var(--" not in drawn
+    assert 'aria-label="one here: 1.00 (0.50 to 1.50)"' in drawn
 
 
 def test_the_page_has_each_picture_and_what_the_tables_lack(

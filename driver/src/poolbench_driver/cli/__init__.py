@@ -40,7 +40,7 @@ USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 #: What installs a package that is absent: an extra of the driver, by the name of the package's module.
 EXTRAS = {
     **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
-    **dict.fromkeys(("matplotlib", "scipy", "sklearn", "threadpoolctl"), "statistics"),
+    **dict.fromkeys(("scipy", "sklearn", "threadpoolctl", "vl_convert"), "statistics"),
     **dict.fromkeys(("starlette", "uvicorn"), "console"),
     **dict.fromkeys(("datasets", "httpx2", "huggingface_hub"), "hub"),
     **dict.fromkeys(("gguf", "peft", "tokenizers", "transformers"), "models"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from poolbench.contracts import Row
 from poolbench.errors import PoolbenchError
 from poolbench.http.tokens import Tokens
 from poolbench_driver.cluster.services import Services
@@ -23,10 +25,13 @@ from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
+from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.playground import PATH as PLAYGROUND
 from poolbench_driver.console.playground import Playground, playground_page
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Page, Span, Table
+from poolbench_driver.contract.evidence import TextGroup
+from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
+from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
@@ -34,8 +39,11 @@ from poolbench_driver.report import page_of
 
 #: Makes the page of a request.
 View = Callable[[Request], Page]
+#: Returns facts from the parameters of a path.
+Act = Callable[..., dict[str, Any]]
 
-_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"))
+_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"), ("live", "Live"), ("playground", "Playground"))
+_WITHOUT_CLUSTER = 3  # the first of these links need no cluster
 
 
 @dataclass(frozen=True)
@@ -59,27 +67,59 @@ class Console:
             "/": lambda request: runs_page(self.source),
             "/board": lambda request: board.page(request.query_params),
             "/compare": lambda request: comparison_page(self.source, request.query_params),
-            "/runs/{run}/": lambda request: _run_page(self.source.folder(request.path_params["run"])),
+            "/runs/{run}/": lambda request: _run_page(self._folder(request)),
+            "/runs/{run}/cells/{cell}": self._cell_page,
+            "/runs/{run}/entrants/{entrant:path}": self._entrant_page,
         }
         routes: list[BaseRoute] = [Route(LOGIN, self._login, methods=["GET", "POST"])]
         for path, view in views.items():
             routes.append(Route(path, partial(self._answer, view)))
             routes.append(Route(f"/api{path}", partial(_json, view)))
+        routes += self._live_routes()
         if self.services is not None:
             routes += [Route(PLAYGROUND, self._playground), *Playground(self.services).routes()]
         handlers = {PoolbenchError: self._refused, HTTPException: self._refused}
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
 
-    async def _answer(self, view: View, request: Request) -> Response:
+    def _live_routes(self) -> Iterator[Route]:
+        """Yield what happens now: pages that renew themselves, the facts behind them, and actions on dead letters."""
+        live = Live(self.source, self.services)
+        subject = self.services.settings.http_address if self.services else "this machine"
+        views: dict[str, tuple[Act, Callable[[dict[str, Any]], Page]]] = {
+            "/live": (live.state, partial(live_page, subject=subject)),
+            "/runs/{run}/progress": (live.progress, progress_page),
+            "/dead-letters/{letter}": (live.letter, letter_page),
+        }
+        for path, (act, page) in views.items():
+            yield Route(path, partial(self._answer, _page_from(act, page), scripts=["live.js"]))
+            yield Route(f"/api{path}", partial(_facts, act))
+        for verb, act in (("retry", live.retry), ("drop", live.drop)):
+            yield Route(f"/api/dead-letters/{{letter}}/{verb}", partial(_facts, act), methods=["POST"])
+
+    def _folder(self, request: Request) -> RunFolder:
+        return self.source.folder(request.path_params["run"])
+
+    def _cell_page(self, request: Request) -> Page:
+        folder = self._folder(request)
+        read_store = partial(_read_store, folder.path) if self.services is not None else None
+        return _parts_page(folder, evidence_of(folder, request.path_params["cell"], read_store))
+
+    def _entrant_page(self, request: Request) -> Page:
+        folder = self._folder(request)
+        return _parts_page(folder, entrant_of(folder, request.path_params["entrant"]))
+
+    async def _answer(self, view: View, request: Request, scripts: Sequence[str] = ()) -> Response:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
             return HTMLResponse(parts_html(page.parts))
-        return HTMLResponse(html_of(page, around=self._around(request)))
+        if request.path_params and not request.url.path.endswith("/"):  # below the page of its run
+            page = page.with_cells(lambda cell: replace(cell, opens=f"../{cell.opens}" if cell.opens else ""))
+        return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
         root = request.scope.get("root_path", "")
-        links = [*_LINKS, *([(PLAYGROUND[1:], "Playground")] if self.services is not None else [])]
+        links = _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]
         return Surroundings([(f"{root}/{path}", name) for path, name in links], scripts=scripts)
 
     async def _playground(self, request: Request) -> Response:
@@ -120,11 +160,44 @@ def _page_at(path: Path, changed_ns: int) -> Page:
     return page_of(RunFolder(path))
 
 
+def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:
+    """Return what stands behind a figure or an entrant of a run, as a page of its own."""
+    answer = Answer([Span(parts[0].heading)], [parts[0].note] if parts[0].note else [])
+    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=parts)
+
+
+def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]:
+    """Return texts of a run from the object store; none where this machine cannot read that."""
+    read = _store_reader(path)
+    return [] if read is None else read(group, ids)
+
+
+@lru_cache(maxsize=4)
+def _store_reader(path: Path) -> ReadStore | None:
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.job import prepare
+
+    folder = RunFolder(path)
+    try:
+        session = open_session()
+        return store_reader(prepare(folder.config(), session, folder.model()).plan, session.artifacts)
+    except PoolbenchError:
+        return None
+
+
 def _described(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, HTTPException):
         return error.status_code, "http", "there is no such view" if error.status_code == 404 else str(error.detail)
     assert isinstance(error, PoolbenchError)
     return error.http_status, str(error.code), str(error)
+
+
+def _page_from(act: Act, page: Callable[[dict[str, Any]], Page]) -> View:
+    return lambda request: page(act(**request.path_params))
+
+
+async def _facts(act: Act, request: Request) -> Response:
+    return JSONResponse(await run_in_threadpool(act, **request.path_params))
 
 
 async def _json(view: View, request: Request) -> Response:

@@ -5,9 +5,10 @@ A page holds some lines at a time, so that a hundred runs cost a browser no more
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -80,6 +81,7 @@ class BoardView:
         self._lock = threading.Lock()
         self._tables: dict[tuple[str, int], pa.Table | str] = {}  # by run and time of its change; why it has none
         self._quantities: list[Quantity] = []
+        self._last: tuple[Quantity, Mapping[str, str], Selection] | None = None
 
     def page(self, query: Mapping[str, str]) -> Page:
         """Return the board that a query asks for.
@@ -95,7 +97,18 @@ class BoardView:
         if not quantities:
             answer = Answer([Span("No run has results yet.")], ["`poolbench-driver run` makes one."])
             return Page("Board", "all runs", answer, Table.of([], []), parts=_apart(unread))
-        return _board(quantities, query, unread)
+        place = _number(query, "of", 0)
+        if place >= len(quantities):
+            raise ConfigError(f"of is {place}, and there are {len(quantities)} boards, from 0")
+        return _board(quantities, place, self._selected(quantities[place], query), query, unread)
+
+    def _selected(self, quantity: Quantity, query: Mapping[str, str]) -> Selection:
+        """Return the lines and blocks that a query asks for; those of the last query are kept, for another order."""
+        wanted = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
+        last = self._last
+        if last is None or last[0] is not quantity or last[1] != wanted:
+            self._last = last = quantity, wanted, Selection.of(quantity, wanted)
+        return last[2]
 
     def _read(self) -> tuple[list[Quantity], list[Line]]:
         """Return the figures of all runs, and those that cannot be read; only what changed is read again."""
@@ -230,68 +243,117 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
     return benjamini_hochberg(np.minimum(p_values, 1.0)) > LEVEL
 
 
-def _board(quantities: Sequence[Quantity], query: Mapping[str, str], unread: Sequence[Line]) -> Page:
-    """Return the board that a query asks for."""
-    place, start, most = (
-        _number(query, name, default) for name, default in (("of", 0), ("start", 0), ("lines", NUM_LINES))
-    )
-    if place >= len(quantities):
-        raise ConfigError(f"of is {place}, and there are {len(quantities)} boards, from 0")
-    quantity, board = quantities[place], SUITES.get(quantities[place].suite).board
-    wanted = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
-    lines = [number for number, line in enumerate(quantity.lines) if _is_wanted(line, wanted)]
-    blocks = [number for number, name in enumerate(quantity.blocks) if wanted["block"] in ("", name)]
-    column, is_descending = _order(quantity, query)
-    values = {metric: table[np.ix_(lines, blocks)] for metric, table in quantity.values.items()}
-    order = _ordered(quantity, lines, values, column, is_descending)
-    tied = _tied(values.get(column), order, column) if column in values and len(lines) > 1 else None
-    shown = order[start : start + most]
-    means = {metric: _mean_over_blocks(table) for metric, table in values.items()}
-    ends = {
-        metric: [_mean_over_blocks(end[np.ix_(lines, blocks)]) for end in quantity.ends[metric]] for metric in values
-    }
+@dataclass(frozen=True)
+class Selection:
+    """Some lines and blocks of a quantity, S lines and B blocks, with what every order of them needs."""
 
-    def cell(metric: str, line: int) -> Cell:
-        value = means[metric][line]
-        if np.isnan(value):
-            reason = quantity.reasons.get((metric, lines[line]), "")
+    quantity: Quantity
+    lines: Sequence[int]  # their places in the quantity, S of them
+    num_blocks: int
+    values: Mapping[str, np.ndarray]  # by metric [S, B]
+    means: Mapping[str, np.ndarray]  # by metric: over blocks [S]
+    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]  # by metric: mean ends of the intervals [S] each
+    _tied: dict[str, np.ndarray | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, quantity: Quantity, wanted: Mapping[str, str]) -> Selection:
+        """Return the lines and blocks with some values of `model`, `layer`, `block` and some `words`."""
+        words = wanted["words"].lower().split()
+        lines = [
+            place
+            for place, line in enumerate(quantity.lines)
+            if wanted["model"] in ("", line[LINE.index("model")])
+            and wanted["layer"] in ("", line[LINE.index("layer")])
+            and (not words or all(word in " ".join(line).lower() for word in words))
+        ]
+        blocks = [place for place, name in enumerate(quantity.blocks) if wanted["block"] in ("", name)]
+        places = np.ix_(lines, blocks)
+        values = {metric: table[places] for metric, table in quantity.values.items()}
+        ends = {
+            metric: (_mean_over_blocks(low[places]), _mean_over_blocks(high[places]))
+            for metric, (low, high) in quantity.ends.items()
+        }
+        return cls(quantity, lines, len(blocks), values, {m: _mean_over_blocks(v) for m, v in values.items()}, ends)
+
+    def names(self, line: int) -> tuple[str, ...]:
+        """Return what a line is of, as `LINE`."""
+        return self.quantity.lines[self.lines[line]]
+
+    def tied(self, metric: str) -> np.ndarray | None:
+        """Return which lines the best on a metric does not beat [S]; None where fewer than two have a value."""
+        if metric not in self._tied:
+            means = self.means.get(metric, np.empty(0))
+            if np.isfinite(means).sum() < 2:
+                self._tied[metric] = None
+            else:
+                best = int(np.nanargmax(means if is_higher_better(metric) else -means))
+                self._tied[metric] = tied_with_best(self.values[metric], best) & np.isfinite(means)
+        return self._tied[metric]
+
+    def ordered(self, column: str, *, is_descending: bool) -> list[int]:
+        """Return the lines in the order of a column; those without a value come last either way."""
+        if column in self.means:
+            means = self.means[column]
+            keys = np.where(np.isnan(means), np.inf, -means if is_descending else means)
+            return [int(line) for line in np.argsort(keys, kind="stable")]
+        place = LINE.index(column if column in LINE else "entrant")
+        texts = [self.names(line)[place] for line in range(len(self.lines))]
+        keyed = [(int(text), "") if text.isdigit() else (-1, text) for text in texts]
+        return sorted(range(len(texts)), key=lambda line: keyed[line], reverse=is_descending)
+
+    def cell(self, metric: str, line: int) -> Cell:
+        """Return a mean with its interval, or why there is none."""
+        value, (low, high) = float(self.means[metric][line]), (float(end[line]) for end in self.ends[metric])
+        if math.isnan(value):
+            reason = self.quantity.reasons.get((metric, self.lines[line]), "")
             return Cell(reason.partition(":")[0], note=reason)
-        low, high = (float(end[line]) for end in ends[metric])
-        if np.isnan(low) or np.isnan(high):
-            return Cell(f"{value:z.3f}", float(value))
-        return Cell(f"{value:z.3f}", float(value), low, high, interval((low, high), ".3f"))
+        if math.isnan(low) or math.isnan(high):
+            return Cell(f"{value:z.3f}", value)
+        return Cell(f"{value:z.3f}", value, low, high, interval((low, high), ".3f"))
+
+
+def _board(
+    quantities: Sequence[Quantity], place: int, chosen: Selection, query: Mapping[str, str], unread: Sequence[Line]
+) -> Page:
+    """Return the board that a query asks for."""
+    quantity, board = chosen.quantity, SUITES.get(chosen.quantity.suite).board
+    start, most = _number(query, "start", 0), _number(query, "lines", NUM_LINES)
+    column, is_descending = _order(quantity, query)
+    order, tied = chosen.ordered(column, is_descending=is_descending), chosen.tied(column)
+    counted = chosen.values.get(column, chosen.values.get(board.primary))
 
     def line_of(line: int) -> Line:
-        run, model, entrant, layer = quantity.lines[lines[line]]
-        count = int(np.isfinite(values[column if column in values else board.primary][line]).sum())
-        names = [Cell(entrant), Cell(model), Cell(layer), Cell(run, opens=f"runs/{run}/"), Cell(str(count))]
-        is_tied = tied is not None and bool(tied[line])
-        return Line([*names, *(cell(metric, line) for metric in values)], is_tied)
+        run, model, entrant, layer = chosen.names(line)
+        count = "" if counted is None else str(int(np.isfinite(counted[line]).sum()))
+        names = [Cell(entrant), Cell(model), Cell(layer), Cell(run, opens=f"runs/{run}/"), Cell(count)]
+        return Line(
+            [*names, *(chosen.cell(metric, line) for metric in chosen.means)], tied is not None and bool(tied[line])
+        )
 
     heads = [
-        _head(name, label, query, column, is_descending, is_text=True)
-        for name, label in ((board.entrant, board.entrant), ("model", "model"), ("layer", "layer"), ("run", "run"))
+        _head(name, name, query, column, is_descending, is_text=True)
+        for name in (board.entrant, "model", "layer", "run")
     ]
     heads.append(Column(f"{board.unit}s"))
-    heads += [_head(metric, metric, query, column, is_descending) for metric in values]
+    heads += [_head(metric, metric, query, column, is_descending) for metric in chosen.means]
     note = (
         f"The mean over {board.unit}s, with the mean ends of the intervals. The edge marks the best line on `{column}` "
         f"and those that it does not beat over the same {board.unit}s (paired sign-flip test, "
         "Benjamini-Hochberg at .05). A word in place of a number is why there is none."
     )
-    answer = Answer(
-        _headline(quantity, lines, order, tied, column, board.unit, len(blocks)),
-        _sentences(quantity, lines, order, start, most),
+    last, runs = min(start + most, len(order)), len({chosen.names(line)[0] for line in order})
+    sentence = (
+        f"Lines {start + 1} to {last} of {len(order)}, of {runs} run{'' if runs == 1 else 's'} and "
+        f"{chosen.num_blocks} {board.unit}{'' if chosen.num_blocks == 1 else 's'}."
     )
+    answer = Answer(_headline(chosen, order, tied, column, board.unit), [sentence] if order else ())
     parts = _apart([*_others(quantities, quantity), *unread])
-    more = start + most
-    if more < len(order):
-        hidden = [(name, value) for name, value in query.items() if name != "start"] + [("start", str(more))]
-        parts.insert(0, Part("more", "Further lines", [Form([], hidden, button=f"Lines {more + 1} and on")]))
-    table = Table(heads, [line_of(line) for line in shown], note=note)
-    return Page(
-        "Board", quantity.label, answer, table, parts=parts, form=_choices(quantities, place, query, board.unit)
-    )
+    if last < len(order):
+        hidden = [(name, value) for name, value in query.items() if name != "start"] + [("start", str(last))]
+        parts.insert(0, Part("more", "Further lines", [Form([], hidden, button=f"Lines {last + 1} and on")]))
+    table = Table(heads, [line_of(line) for line in order[start:last]], note=note)
+    form = _choices(quantities, place, query, board.unit)
+    return Page("Board", quantity.label, answer, table, parts=parts, form=form)
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
@@ -299,16 +361,6 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9):
         raise ConfigError(f"{name} is {text[:50]!r}; use a whole number")
     return int(text)
-
-
-def _is_wanted(line: tuple[str, ...], wanted: Mapping[str, str]) -> bool:
-    _, model, _, layer = line
-    words = wanted["words"].lower().split()
-    return (
-        wanted["model"] in ("", model)
-        and wanted["layer"] in ("", layer)
-        and (not words or all(word in " ".join(line).lower() for word in words))
-    )
 
 
 def _order(quantity: Quantity, query: Mapping[str, str]) -> tuple[str, bool]:
@@ -322,33 +374,9 @@ def _order(quantity: Quantity, query: Mapping[str, str]) -> tuple[str, bool]:
     return column, text.startswith("-")
 
 
-def _ordered(
-    quantity: Quantity, lines: Sequence[int], values: Mapping[str, np.ndarray], column: str, is_descending: bool
-) -> list[int]:
-    """Return the lines in their order; those without a value come last either way."""
-    if column in values:
-        means = _mean_over_blocks(values[column])
-        keys = np.where(np.isnan(means), np.inf, -means if is_descending else means)
-        return [int(line) for line in np.argsort(keys, kind="stable")]
-    place = LINE.index(column if column in LINE else "entrant")
-    texts = [quantity.lines[line][place] for line in lines]
-    keyed = [(int(text), "") if text.isdigit() else (-1, text) for text in texts]
-    return sorted(range(len(lines)), key=lambda line: keyed[line], reverse=is_descending)
-
-
 def _mean_over_blocks(values: np.ndarray) -> np.ndarray:
     counts = np.isfinite(values).sum(axis=1)
     return np.divide(np.nansum(values, axis=1), counts, out=np.full(len(values), np.nan), where=counts > 0)
-
-
-def _tied(values: np.ndarray | None, order: Sequence[int], metric: str) -> np.ndarray | None:
-    """Return which lines the best on a metric does not beat; None where no line has a value."""
-    assert values is not None
-    means = _mean_over_blocks(values)
-    if np.isnan(means).all():
-        return None
-    best = int(np.nanargmax(means if is_higher_better(metric) else -means))
-    return tied_with_best(values, best) & ~np.isnan(means)
 
 
 def _head(
@@ -382,39 +410,21 @@ def _choices(quantities: Sequence[Quantity], place: int, query: Mapping[str, str
     return Form(fields, [("sort", query["sort"])] if query.get("sort") else [])
 
 
-def _headline(
-    quantity: Quantity,
-    lines: Sequence[int],
-    order: Sequence[int],
-    tied: np.ndarray | None,
-    column: str,
-    unit: str,
-    num_blocks: int,
-) -> list[Span]:
+def _headline(chosen: Selection, order: Sequence[int], tied: np.ndarray | None, column: str, unit: str) -> list[Span]:
     if not order:
         return [Span("No line is left; choose less.")]
     if tied is None:
-        return [Span(f"{len(order)} lines.")]
-    best = next(line for line in order if tied[line])
-    others = int(tied.sum()) - 1
-    _, model, entrant, layer = quantity.lines[lines[best]]
-    where = f" ({model}{f', layer {layer}' if layer else ''})"
-    if num_blocks < 6:
-        rest = f" comes first on {column}. {num_blocks} {unit}{'s' if num_blocks > 1 else ''} cannot tell lines apart."
+        return [Span(f"{len(order)} line{'' if len(order) == 1 else 's'}.")]
+    best, others = next(line for line in order if tied[line]), int(tied.sum()) - 1
+    _, model, entrant, layer = chosen.names(best)
+    where = f" ({model}{f', layer {layer}' if layer else ''}) comes first on {column}"
+    if chosen.num_blocks < 6:
+        rest = f". {chosen.num_blocks} {unit}{'s' if chosen.num_blocks > 1 else ''} cannot tell lines apart."
     elif others:
-        rest = (
-            f" comes first on {column}; the data do not tell it apart from {others} other{'s' if others > 1 else ''}."
-        )
+        rest = f"; the data do not tell it apart from {others} other{'s' if others > 1 else ''}."
     else:
-        rest = f" comes first on {column}, and beats every other line."
+        rest = ", and beats every other line."
     return [Span(entrant, named=True), Span(where + rest)]
-
-
-def _sentences(quantity: Quantity, lines: Sequence[int], order: Sequence[int], start: int, most: int) -> list[str]:
-    runs = len({quantity.lines[line][0] for line in lines})
-    shown = f"Lines {start + 1} to {min(start + most, len(order))} of {len(order)}" if order else "No line"
-    unit = SUITES.get(quantity.suite).board.unit
-    return [f"{shown}, of {runs} run{'' if runs == 1 else 's'} and {len(quantity.blocks)} {unit}s."]
 
 
 def _others(quantities: Sequence[Quantity], shown: Quantity) -> Iterator[Line]:

@@ -9,7 +9,23 @@ from poolbench_driver.comparison import as_sentence, compare_runs, read_results
 from poolbench_driver.comparison.pairing import ACROSS
 from poolbench_driver.comparison.render import as_tables
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
+from poolbench_driver.contract.evidence import EVIDENCE
+from poolbench_driver.contract.page import (
+    Answer,
+    Cell,
+    Column,
+    Form,
+    FormField,
+    Line,
+    Page,
+    Part,
+    Passage,
+    SideBySide,
+    Span,
+    Table,
+)
+from poolbench_driver.pages.plain import passage
+from poolbench_driver.records import RunFolder
 
 _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells", "concepts", "value", "num_strategies")
 
@@ -52,7 +68,8 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
     board = parts[0].blocks[0] if parts else Table.of([], [])
     assert isinstance(board, Table)
     answer = Answer([Span(f"{headline}.")], [f"{sentence[:1].upper()}{sentence[1:]}.", *notes])
-    return Page("Compare", " and ".join(chosen), answer, board, parts=parts[1:], form=form)
+    parts = [*parts[1:], _changed_texts(folders)]
+    return Page("Compare", " and ".join(chosen), answer, board, parts=parts, form=form)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
@@ -69,3 +86,34 @@ def _cell(row: Row, name: str) -> Cell:
         return Cell(text)
     low, _, high = ends.partition(" to ")
     return Cell(text, float(text), float(low), float(high), ends) if high else Cell(text, float(text))
+
+
+#: Pairs of texts that a page shows.
+_MOST_TEXTS = 20
+
+
+def _changed_texts(folders: Sequence[RunFolder]) -> Part:
+    """Return the texts of the same opening, entrant and seed that two runs kept and that differ."""
+    first, second = ({_identity(row): row for row in folder.rows(EVIDENCE)} for folder in folders)
+    common = [key for key in first if key in second]
+    changed = [key for key in common if _texts_of(first[key]) != _texts_of(second[key])]
+    blocks = [
+        SideBySide([_side(folder, rows[key]) for folder, rows in zip(folders, (first, second), strict=True)])
+        for key in changed[:_MOST_TEXTS]
+    ]
+    note = f"{len(changed)} of {len(common)} texts that both runs kept differ."
+    if not common:
+        note = "No text of the same opening, entrant and seed was kept: `poolbench-driver run --evidence N` keeps some."
+    return Part("texts", "Texts that changed", blocks, note=note)
+
+
+def _side(folder: RunFolder, row: Row) -> tuple[str, Passage]:
+    return f"{folder.id}: {', '.join(filter(None, _identity(row)))}", passage("\n".join(_texts_of(row)))
+
+
+def _identity(row: Row) -> tuple[str, str, str]:
+    return row["block"], row["origin"], row["text_id"]
+
+
+def _texts_of(row: Row) -> list[str]:
+    return [part["text"] for part in row["texts"]]

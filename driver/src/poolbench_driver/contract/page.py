@@ -6,11 +6,14 @@ same. Texts are plain; words between backticks are set as code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+import pydantic
+
+from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
 
 VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
@@ -20,7 +23,7 @@ NUM_SHADES = 8
 
 T = TypeVar("T")
 #: A field that the JSON of a page has only where it says something.
-Sparse = Annotated[T, Field(exclude_if=lambda value: not value)]
+Sparse = Annotated[T, pydantic.Field(exclude_if=lambda value: not value)]
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,15 @@ class Table:
 class Picture:
     """A figure."""
 
-    svg: str
+    spec: Annotated[Spec, pydantic.Field(description="Vega-Lite specification with its data, in light colours")]
     captions: Sequence[Cell] = ()
     kind: Literal["picture"] = "picture"
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def svg(self) -> str:
+        """The specification drawn as SVG, in colours that are variables of the page."""
+        return drawn(self.spec, VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,20 @@ class Details:
 Block = Table | Picture | Prose | Items | Facts | SideBySide | Form | Group | Details
 
 
+def with_cells(blocks: Iterable[Any], change: Callable[[Cell], Cell]) -> list[Any]:
+    """Return blocks with other cells in their tables."""
+    changed = list[Any]()
+    for block in blocks:
+        if isinstance(block, Table):
+            lines = [replace(line, cells=[change(cell) for cell in line.cells]) for line in block.lines]
+            changed.append(replace(block, lines=lines))
+        elif isinstance(block, Group | Details):
+            changed.append(replace(block, blocks=with_cells(block.blocks, change)))
+        else:
+            changed.append(block)
+    return changed
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of the page below the board."""
@@ -218,6 +241,10 @@ class Part:
     label: str = ""  # its name among the links at the top; empty for none
     note: str = ""  # how it is read
     is_folded: bool = False  # whether a page shows its heading alone until a reader opens it
+
+    def with_cells(self, change: Callable[[Cell], Cell]) -> Part:
+        """Return the part with other cells."""
+        return replace(self, blocks=with_cells(self.blocks, change))
 
 
 @dataclass(frozen=True)
@@ -237,3 +264,8 @@ class Page:
     def with_parts(self, *parts: Part) -> Page:
         """Return the page with further parts at its end."""
         return replace(self, parts=[*self.parts, *parts])
+
+    def with_cells(self, change: Callable[[Cell], Cell]) -> Page:
+        """Return the page with other cells."""
+        (board,) = with_cells([self.board], change)
+        return replace(self, board=board, parts=[part.with_cells(change) for part in self.parts])

@@ -49,7 +49,6 @@ class Surroundings:
     """What stands around a page: nothing for a file, the rest of the console where it is served."""
 
     links: Sequence[tuple[str, str]] = ()  # address and name of the other views
-    base: str = ""  # address that relative links start from
     scripts: Sequence[str] = ()  # further files of `front`, which may use Preact
     fragments: Mapping[str, Sequence[Part]] = field(default_factory=dict)  # what a file itself opens, by address
 
@@ -74,7 +73,6 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("base", href=around.base) if around.base else None,
         element("title", f"{page.title}: {page.subject}"),
         element("style", Html(css)),
     )
@@ -260,7 +258,9 @@ def _group_head(name: str, columns: int) -> Html:
 
 
 def _head(column: Column) -> Html:
-    words = [(part, element("wbr")) for part in re.split(r"(?<=_)", column.head)]
+    if not column.head:  # an empty cell is no head
+        return element("td")
+    words = [(element("wbr") if place else None, part) for place, part in enumerate(re.split(r"(?<=_)", column.head))]
     text = element("a", words, href=column.link) if column.link else words
     is_left = column.is_text or column.has_intervals
     return element(

@@ -11,14 +11,14 @@ from poolbench_driver.pages.text import interval
 _STRATEGY = "strategy"
 
 
-def rank_parts(ranks: RanksView, diagrams: Mapping[str, str] | None = None) -> Iterator[Part]:
+def rank_parts(ranks: RanksView, diagrams: Mapping[str, Picture] | None = None) -> Iterator[Part]:
     """Yield ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
 
     The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
 
     Args:
         ranks: What was ranked.
-        diagrams: Critical-difference diagrams as SVG, by metric.
+        diagrams: Critical-difference diagrams, by metric.
     """
     if ranks.one_concept:
         lines = [Line.of(row["strategy"], number(row["value"])) for row in ranks.standings]
@@ -55,9 +55,9 @@ def _note(ranks: RanksView) -> str:
     return " ".join([*sentences, "With few concepts the intervals are somewhat too narrow."])
 
 
-def _drawn(diagrams: Mapping[str, str]) -> Iterator[Block]:
+def _drawn(diagrams: Mapping[str, Picture]) -> Iterator[Block]:
     """Yield the first diagram, and the others folded."""
-    pictures = [Picture(svg, [Cell(metric)]) for metric, svg in diagrams.items()]
+    pictures = list(diagrams.values())
     if pictures:
         yield Group(pictures[:1])
     if pictures[1:]:

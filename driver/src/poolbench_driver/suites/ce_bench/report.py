@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import (
@@ -21,11 +21,12 @@ from poolbench_driver.contract.page import (
     Table,
 )
 from poolbench_driver.contract.suite import FinishedRun
-from poolbench_driver.pages.drawing import COLOURS, GREY, INK, MUTED, gridded, svg
+from poolbench_driver.contract.vega import COLOURS, GREY, MUTED
+from poolbench_driver.pages.drawing import CROSS, SHAPES, chart, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, number, passage
 from poolbench_driver.records.features import FEATURES, features_of
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
-from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant
+from poolbench_driver.suites.ce_bench.families import COORDINATES, RANDOM
 from poolbench_driver.suites.ce_bench.metrics import (
     CONTRASTIVE,
     DENSE,
@@ -44,64 +45,44 @@ from poolbench_driver.suites.ce_bench.view import View, view_of, view_over
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SIGNS = "osD^vP"
 
-
-def picture(view: View) -> str | None:
+def score_by_l0(view: View) -> Picture | None:
     """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
     if not view.trained:
         return None
-    entrants = [
-        entrant
+    kinds = {RANDOM: "random directions", COORDINATES: "coordinates"}
+    rows = [
+        {
+            "x": entrant.value(L0), "y": row["value"], "low": row["ci_low"], "high": row["ci_high"],
+            "series": kinds.get(entrant.kind, str(entrant.architecture)),
+            "width": f"{entrant.count(WIDTH).text} features", "num_features": entrant.value(WIDTH),
+            "text": entrant.name,
+            "says": f"{entrant.name}: {entrant.figure(PRIMARY).text} at L0 {entrant.count(L0).text}",
+        }
         for entrant in view.entrants
-        if entrant.value(PRIMARY) is not None and (entrant.value(L0) or 0) > 0 and entrant.value(WIDTH)
-    ]
-    widths = sorted({entrant.value(WIDTH) or 0.0 for entrant in entrants if entrant.kind != COORDINATES})
+        if (row := entrant.figures[PRIMARY])["value"] is not None and entrant.value(L0) and entrant.value(WIDTH)
+    ]  # fmt: skip
     architectures = sorted({str(entrant.architecture) for entrant in view.trained})
-
-    def look(entrant: Entrant) -> tuple[str, str, str]:
-        """Return sign, colour, and what the legend calls the colour."""
-        sign = "x" if entrant.kind == COORDINATES else _SIGNS[widths.index(entrant.value(WIDTH) or 0.0) % len(_SIGNS)]
-        if entrant.kind != AUTOENCODER:
-            return sign, GREY, "random directions" if entrant.kind == RANDOM else "coordinates"
-        return sign, COLOURS[architectures.index(str(entrant.architecture)) % len(COLOURS)], str(entrant.architecture)
-
-    def draw(axes: Any) -> None:
-        for entrant in entrants:
-            sign, colour, _ = look(entrant)
-            row, l0, is_autoencoder = entrant.figures[PRIMARY], entrant.value(L0), entrant.kind == AUTOENCODER
-            if row["ci_low"] is not None:
-                axes.plot([l0, l0], [row["ci_low"], row["ci_high"]], color=colour, lw=1.2, alpha=0.35)
-            axes.plot([l0], [row["value"]], ls="", marker=sign, color=colour, ms=8 if is_autoencoder else 5.5)
-        best = view.trained[0]
-        axes.annotate(
-            best.name.replace("$", r"\$"), (best.value(L0), best.value(PRIMARY)), (8, 4),
-            textcoords="offset points", fontsize=10, fontweight="bold", color=INK,
-        )  # fmt: skip
-        for sign, colour, label in dict.fromkeys(
-            ("x" if entrant.kind == COORDINATES else "s", look(entrant)[1], look(entrant)[2]) for entrant in entrants
-        ):
-            axes.plot([], [], ls="", marker=sign, color=colour, label=label, ms=6)
-        for place, width in enumerate(widths):
-            axes.plot([], [], ls="", marker=_SIGNS[place % len(_SIGNS)], color=MUTED, mfc="none", ms=6,
-                      label=f"{width:,.0f} features")  # fmt: skip
-        _readable(axes)
-
-    return svg((6.6, 4.6), "ce-bench", "Score against L0", draw)
-
-
-def _readable(axes: Any) -> None:
-    """Write L0 as plain numbers, leave room for a name, and put the legend below."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.margins(x=0.12)
-    axes.legend(fontsize=9, frameon=False, ncol=4, loc="upper center", bbox_to_anchor=(0.47, -0.13), columnspacing=1.2,
-                handletextpad=0.1)  # fmt: skip
-    gridded(axes, "L0: features per token", "interpretability, divided by the root of the width")
+    looks = {
+        **{name: (COLOURS[n % len(COLOURS)], SHAPES[n % len(SHAPES)]) for n, name in enumerate(architectures)},
+        **dict(zip(kinds.values(), ((GREY, "triangle-down"), (GREY, CROSS)), strict=True)),
+    }
+    widths = dict.fromkeys(row["width"] for row in sorted(rows, key=lambda row: row["num_features"]))
+    size = {
+        "field": "width", "type": "nominal",
+        "scale": {"type": "ordinal", "domain": list(widths), "range": [50 + 50 * n for n in range(len(widths))]},
+        "legend": {"symbolFillColor": MUTED, "columns": 3},
+    }  # fmt: skip
+    best = [row for row in rows if row["text"] == view.trained[0].name]
+    drawn = chart(
+        [points(rows, size=size), texts(best, dy=-8, fontWeight="bold")],
+        number_axis("L0: features per token", scale="log"),
+        number_axis("interpretability, divided by the root of the width"),
+        300,
+        looks,
+    )
+    captions = ["lines: 95 % intervals from a bootstrap over subjects", "grey: nothing was learned"]
+    return picture("Score against L0", drawn, captions=captions)
 
 
 #: Columns of the board, with their heads.
@@ -144,15 +125,13 @@ def joined(runs: Sequence[FinishedRun]) -> Page:
 
 
 def _page(view: View, parts: Sequence[Part] = ()) -> Page:
-    drawn = picture(view)
-    captions = [Cell("lines: 95 % intervals from a bootstrap over subjects"), Cell("grey: nothing was learned")]
     return Page(
         title="CE-Bench",
         subject=view.model,
         answer=Answer(view.headline(), [*filter(None, [view.certainty()]), _METHOD]),
         board=_board(view),
         problems=view.problems(),
-        picture=Picture(drawn, captions) if drawn else None,
+        picture=score_by_l0(view),
         parts=[
             *_published(view),
             *_size(view),

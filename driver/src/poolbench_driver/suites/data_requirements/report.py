@@ -11,7 +11,20 @@ from poolbench.contracts import Row
 from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, MUTED, gridded, svg
+from poolbench_driver.contract.vega import ACCENT, COLOURS
+from poolbench_driver.pages.drawing import (
+    WIDTH,
+    Datum,
+    chart,
+    level,
+    looks_of,
+    name_axis,
+    number_axis,
+    picture,
+    points,
+    segments,
+    trends,
+)
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
@@ -23,8 +36,10 @@ if TYPE_CHECKING:
 
 #: Discordant test examples below which nothing is judged: six all one way are the fewest that are significant.
 FEW_DISCORDANT = 6
-#: Sets that a picture tells apart.
-_DRAWN = len(COLOURS)
+#: Looks of the recommended number of examples, and of both bounds.
+_BOUNDS = {
+    "recommended": (ACCENT, "diamond"), "published bound": (COLOURS[1], "circle"), "bound": (COLOURS[2], "square"),
+}  # fmt: skip
 _WHICH = (
     "Use the recommendation: it comes from the power of the test. The bounds hold for any data and any probe, so that "
     "they are upper bounds that no data set meets."
@@ -248,45 +263,39 @@ def _in_short(row: Row) -> Cell:
 
 
 def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
-    """Return differences and powers by size of one comparison, a line for each set."""
-    first = comparisons[0]
-    captions = [
-        f"{first.name} minus {beside}: difference of accuracies by size, with 95 % intervals (left), and power (right)",
-        "dashed: a power of .8; diamonds: the recommended number of examples",
-    ]
-    return Picture(by_size(comparisons), [Cell(caption) for caption in captions])
-
-
-def by_size(comparisons: Sequence[Comparison]) -> str:
-    """Return the difference with its interval, and the power with the recommendation marked, by size."""
-    drawn = comparisons[:_DRAWN]
-
-    def draw(axes: Any) -> None:
-        axes.set_axis_off()
-        left, right = axes.figure.add_gridspec(1, 2).subplots()
-        for place, comparison in enumerate(drawn):
-            lines = [line for line in comparison.sizes if line["difference"] is not None]
-            sizes = [line["size"] * 1.03 ** (place - (len(drawn) - 1) / 2) for line in lines]
-            style = {"color": COLOURS[place], "marker": "o", "ms": 4, "lw": 1.4}
-            left.plot(sizes, [line["difference"] for line in lines], label=comparison.set, **style)
-            for size, line in zip(sizes, lines, strict=True):
-                if line["ci_low"] is not None:
-                    left.plot([size, size], [line["ci_low"], line["ci_high"]], color=COLOURS[place], lw=1.2, alpha=0.4)
-            right.plot(sizes, [line["power"] for line in lines], label=comparison.set, **style)
-            recommended = comparison.value(metrics.RECOMMENDED)
-            if recommended is not None:
-                right.plot([recommended], [SUFFICIENT], color=COLOURS[place], marker="D", ms=7, ls="", mec=ACCENT)
-        left.axhline(0, color=MUTED, lw=0.8, ls=":")
-        right.axhline(SUFFICIENT, color=MUTED, lw=0.8, ls="--")
-        right.set_ylim(-0.03, 1.03)
-        for panel, title in ((left, "difference of accuracies"), (right, "power")):
-            panel.set_xscale("log")
-            gridded(panel, "examples of all splits", title)
-            panel.minorticks_off()
-        if len(drawn) > 1:
-            left.legend(fontsize=7, frameon=False)
-
-    return svg((7.6, 3.8), "data-requirements", "Difference and power by number of examples", draw)
+    """Return differences and powers by size of one comparison, a line for each set, with the recommendations."""
+    drawn = comparisons[: len(COLOURS)]
+    differences, powers, needed = list[Datum](), list[Datum](), list[Datum]()
+    for place, comparison in enumerate(drawn):
+        for line in comparison.sizes:
+            if line["difference"] is None:
+                continue
+            at = {"x": line["size"] * 1.03 ** (place - (len(drawn) - 1) / 2), "series": comparison.set}
+            where = f"{comparison.set}, {line['size']:,} examples"
+            differences.append(
+                {**at, "y": line["difference"], "low": line["ci_low"], "high": line["ci_high"],
+                 "says": f"{where}: difference {line['difference']:+.3f}"}
+            )  # fmt: skip
+            powers.append({**at, "y": line["power"], "says": f"{where}: power {line['power']:.2f}"})
+        if (recommended := comparison.value(metrics.RECOMMENDED)) is not None:
+            says = f"{comparison.set}: {recommended:,.0f} examples recommended"
+            needed.append({"x": recommended, "y": SUFFICIENT, "series": comparison.set, "says": says})
+    common: dict[str, Any] = {"width": WIDTH / 2 - 45, "has_legend": len(drawn) > 1}
+    common["looks"] = looks_of(comparison.set for comparison in drawn)
+    size = number_axis("examples of all splits", scale="log")
+    left = [level("y", 0, (1, 2)), trends(differences), points(differences, 30)]
+    marked: Any = {"stroke": {"value": ACCENT}, "strokeWidth": {"value": 1.5}}
+    right = [level("y", SUFFICIENT), trends(powers), points(powers, 30), points(needed, 90, **marked)]
+    return picture(
+        "Difference and power by number of examples",
+        chart(left, size, number_axis("difference of accuracies"), 200, **common),
+        chart(right, size, number_axis("power", (0, 1.03)), 200, **common),
+        captions=[
+            f"{drawn[0].name} minus {beside}: difference of accuracies by size, with 95 % intervals (left), and power "
+            "(right)",
+            "dashed: a power of .8; large, with an edge: the recommended number of examples",
+        ],
+    )
 
 
 def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
@@ -325,34 +334,29 @@ def _needs(view: View) -> Part:
     )
     blocks: list[Block] = [Table.of(heads, lines)]
     if needed := [comparison for comparison in view.comparisons if comparison.value(metrics.MARGIN) is not None]:
-        caption = Cell("training examples that are recommended, and those of the two bounds, which no data set needs")
-        blocks.append(Picture(margins(needed), [caption]))
+        blocks.append(margins(needed))
     return Part("needs", "What to collect", blocks, "What to collect", note)
 
 
-def margins(comparisons: Sequence[Comparison]) -> str:
+def margins(comparisons: Sequence[Comparison]) -> Picture:
     """Return the recommended training examples beside both bounds, a line for each comparison and set."""
-    names = [f"{comparison.name}, {comparison.set}" for comparison in comparisons]
-
-    def draw(axes: Any) -> None:
-        for height, comparison in enumerate(comparisons):
-            bound = comparison.value(metrics.BOUND) or 0.0
-            needed = bound / (comparison.value(metrics.MARGIN) or 1.0)
-            axes.plot([needed, bound], [height] * 2, color=MUTED, lw=0.8, alpha=0.5)
-            for value, marker, colour, label in (
-                (needed, "D", ACCENT, "recommended"),
-                (comparison.value(metrics.PUBLISHED), "o", COLOURS[1], "published bound"),
-                (bound, "s", COLOURS[2], "bound"),
-            ):
-                axes.plot([value], [height], marker=marker, color=colour, ls="", label=None if height else label)
-        axes.set_xscale("log")
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.invert_yaxis()
-        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=3)
-        gridded(axes, "training examples", "", axis="x")
-
-    size = (7.0, 0.3 * len(names) + 1.3)
-    return svg(size, "data-requirements-margins", "Recommended training examples beside the bounds", draw)
+    bounds, ranges = list[Datum](), list[Datum]()
+    for comparison in comparisons:
+        bound, name = comparison.value(metrics.BOUND) or 0.0, f"{comparison.name}, {comparison.set}"
+        needed = bound / (comparison.value(metrics.MARGIN) or 1.0)
+        ranges.append({"x": needed, "x2": bound, "y": name, "y2": name})
+        for series, value in zip(_BOUNDS, (needed, comparison.value(metrics.PUBLISHED), bound), strict=True):
+            if value is not None:
+                bounds.append({"x": value, "y": name, "series": series, "says": f"{name}: {series} {value:,.0f}"})
+    drawn = chart(
+        [segments(ranges), points(bounds)],
+        number_axis("training examples", scale="log"),
+        name_axis(dict.fromkeys(row["y"] for row in ranges)),
+        50 + 22 * len(ranges),
+        _BOUNDS,
+    )
+    caption = "training examples that are recommended, and those of the two bounds, which no data set needs"
+    return picture("Recommended training examples beside the bounds", drawn, captions=[caption])
 
 
 def sizes_part(comparisons: Sequence[Comparison]) -> Part:

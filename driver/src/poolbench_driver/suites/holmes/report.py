@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import (
@@ -22,81 +22,58 @@ from poolbench_driver.contract.page import (
     Table,
 )
 from poolbench_driver.contract.suite import FinishedRun
-from poolbench_driver.pages.drawing import COLOURS, GREY, MUTED, gridded, svg
+from poolbench_driver.contract.vega import COLOURS, GREY
+from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
-from poolbench_driver.suites.holmes.metrics import RATE
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What a picture tells apart: as many as there are colours.
-_DRAWN = len(COLOURS)
-_SIGNS = "osD^vP"
 
-
-def by_type(view: View) -> str | None:
+def by_type(view: View) -> Picture | None:
     """Return the winning rates of the first entrants by type of phenomenon."""
-    entrants = [entrant for entrant in view.entrants[:_DRAWN] if entrant.overall["value"] is not None]
+    entrants = [entrant for entrant in view.entrants[: len(COLOURS)] if entrant.overall["value"] is not None]
     if len(entrants) < 2:
         return None
-
-    def draw(axes: Any) -> None:
-        for place, entrant in enumerate(entrants):
-            type_rows = [(number, entrant.rates.get(f"{RATE}.{kind}", {})) for number, kind in enumerate(view.types)]
-            rows = [(number, row) for number, row in type_rows if row.get("value") is not None]
-            shift = (place - (len(entrants) - 1) / 2) * 0.1
-            for height, row in rows:
-                if row["ci_low"] is not None:
-                    ends = [100 * row["ci_low"], 100 * row["ci_high"]]
-                    axes.plot(ends, [height + shift] * 2, color=COLOURS[place], lw=1.2, alpha=0.3)
-            axes.plot(
-                [100 * row["value"] for _, row in rows], [number + shift for number, _ in rows],
-                ls="", marker=_SIGNS[place], color=COLOURS[place], ms=6, label=entrant.name,
-            )  # fmt: skip
-        axes.axvline(50, color=MUTED, lw=0.8, ls=":")
-        axes.set_yticks(range(len(view.types)), view.types)
-        axes.invert_yaxis()
-        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
-        gridded(axes, "winning rate, %", "", axis="x")
-
-    return svg((6.6, 4.4), "holmes", "Winning rates by type of phenomenon", draw)
+    rows = [
+        {
+            "series": entrant.name, "y": kind, "x": rate.value, "left": rate.ci_low, "right": rate.ci_high,
+            "says": f"{entrant.name}, {kind}: {rate.text} %",
+        }
+        for entrant in entrants
+        for kind in view.types
+        if (rate := entrant.rate(kind)).value is not None
+    ]  # fmt: skip
+    looks = looks_of(entrant.name for entrant in entrants)
+    drawn = chart(
+        [level("x", 50), points(rows)], number_axis("winning rate, %"), name_axis(view.types), 270, looks, beside=True
+    )
+    caption = "lines: 95 % intervals from a bootstrap over phenomena; 50 % is the mean of all entrants"
+    return picture("Winning rates by type of phenomenon", drawn, captions=[caption])
 
 
-def by_layer(view: View) -> str | None:
+def by_layer(view: View) -> Picture | None:
     """Return the strategy that wins most by type of phenomenon and layer; None where one strategy was read."""
     carried = view.carried()
     if not carried:
         return None
-    best = Counter(names[0] for winners in carried.values() for names, _ in winners.values())
-    looks = {
-        name: (COLOURS[place], _SIGNS[place]) if place < _DRAWN else (GREY, ".")
-        for place, (name, _) in enumerate(best.most_common())
-    }
-
-    def draw(axes: Any) -> None:
-        for name, (colour, sign) in looks.items():
-            cells = [
-                (column, line, winners[layer][1])
-                for line, winners in enumerate(carried.values())
-                for column, layer in enumerate(view.layers)
-                if layer in winners and winners[layer][0][0] == name
-            ]
-            axes.plot(
-                [x for x, _, _ in cells], [y for _, y, _ in cells], ls="", marker=sign, color=colour, ms=9, label=name
-            )
-            for x, y, rate in cells:
-                axes.annotate(
-                    f"{100 * rate:.0f} %", (x, y), (9, 0), textcoords="offset points", va="center", fontsize=8
-                )
-        axes.set_xticks(range(len(view.layers)), view.layers)
-        axes.set_xlim(-0.5, len(view.layers) - 0.4)
-        axes.set_yticks(range(len(carried)), carried)
-        axes.set_ylim(len(carried) - 0.5, -0.5)
-        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=4)
-        gridded(axes, "layer", "")
-
-    return svg((6.6, 0.5 * len(carried) + 1.4), "holmes-layers", "Best strategy by type of phenomenon and layer", draw)
+    rows = [
+        {"x": layer, "y": kind, "series": best[0], "text": f"{100 * rate:.0f} %",
+         "says": f"{kind}, layer {layer}: {', '.join(best)} {100 * rate:.0f} %"}
+        for kind, winners in carried.items()
+        for layer, (best, rate) in winners.items()
+    ]  # fmt: skip
+    ordered = [name for name, _ in Counter(row["series"] for row in rows).most_common()]
+    looks = {**dict.fromkeys(ordered, (GREY, "circle")), **looks_of(ordered)}
+    drawn = chart(
+        [points(rows, 80), texts(rows, dx=9)],
+        name_axis(view.layers, "layer"),
+        name_axis(carried),
+        60 + 36 * len(carried),
+        looks,
+    )
+    return picture("Best strategy by type of phenomenon and layer", drawn)
 
 
 #: Entrants whose scores of each set are shown.
@@ -118,8 +95,6 @@ def joined(runs: Sequence[FinishedRun]) -> Page:
 
 
 def _page(view: View) -> Page:
-    drawn = by_type(view)
-    caption = Cell("lines: 95 % intervals from a bootstrap over phenomena; 50 % is the mean of all entrants")
     names = [entrant.name for entrant in view.entrants]
     return Page(
         title="Holmes",
@@ -127,7 +102,7 @@ def _page(view: View) -> Page:
         answer=Answer(spans(view.answer(), names), [*filter(None, [view.certainty()]), _METHOD]),
         board=_board(view),
         problems=[Problem(line, "sets") for line in view.problems],
-        picture=Picture(drawn, [caption]) if drawn else None,
+        picture=by_type(view),
         parts=[*_pooling(view), *_opened(view.examples), _sets(view), *_published(view.published)],
     )
 
@@ -172,7 +147,7 @@ def _pooling(view: View) -> Iterator[Part]:
     if not view.carried():
         return
     drawn = by_layer(view)
-    blocks: list[Block] = [Picture(drawn)] if drawn else []
+    blocks: list[Block] = [drawn] if drawn else []
     note = (
         "The strategy that wins most at each layer, by type of phenomenon, and its winning rate in percent over all "
         "entrants. Strategies that win as much stand together; the picture shows the first of them."
@@ -233,8 +208,8 @@ def _sets(view: View) -> Part:
         "Kendall's tau of the set's order of the entrants with the overall one. Planted sets are written by a grammar: "
         "diagnostics, never ranked together with real text."
     )
-    names = [entrant.name for entrant in entrants]
-    table = Table.of(["set", *kinds, "instances", "discriminability", *names], lines)
+    heads: Heads = ["set", *kinds, "instances", "discriminability", *(entrant.name for entrant in entrants)]
+    table = Table.of(heads, lines)
     return Part("sets", "Sets", [table], "Sets", note)
 
 

@@ -1,86 +1,140 @@
 """Pictures of a run: words before and after, the change by epochs and sentences, one word in place of a list."""
 
 from collections.abc import Sequence
+from math import atan2, degrees
 from statistics import fmean
 from typing import Any
 
 from poolbench.contracts import Row
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, gridded, svg
+from poolbench_driver.contract.page import Picture
+from poolbench_driver.contract.vega import ACCENT, COLOURS, GREY, Spec
+from poolbench_driver.pages.drawing import (
+    MINUS,
+    SHAPES,
+    WIDTH,
+    Datum,
+    chart,
+    horizontal_bars,
+    level,
+    name_axis,
+    number_axis,
+    picture,
+    points,
+    segments,
+    texts,
+    trends,
+)
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import PRIMARY
 from poolbench_driver.suites.humanoid.view import NAMED, Tune
 
+#: Looks of a word's place before, and of the liked and disliked words.
+_LOOKS = {"domain": (GREY, "circle"), "positive": (COLOURS[2], "cross"), "negative": (COLOURS[1], MINUS)}
+_SIGNS = dict(zip(LISTS, ("+", "−"), strict=True))
+_HEIGHT = 290.0
+Ends = tuple[float, float]
 
-def arrows(line: Tune) -> str:
+
+def arrows(tune: Tune) -> Picture:
     """Return the words before and after a fine-tune in the plane of the first two principal components."""
-    placed = [row for row in line.words if row["x_before"] is not None]
+    placed = [row for row in tune.words if row["x_before"] is not None]
     domain = [row for row in placed if row["group"] == "domain"]
-    label_words = {row["word"] for row in domain[:NAMED]} | set(line.favourites)
+    ends = [[row[f"{axis}_{time}"] for row in placed for time in ("before", "after")] for axis in "xy"]
+    across, up = (_widened(places) for places in ends)
+    label_words = {row["word"] for row in domain[:NAMED]} | set(tune.favourites)
+    strong, weak = ([row for row in domain if (row["word"] in label_words) is is_named] for is_named in (True, False))
+    share = tune.value("shift.plane_share")
+    return picture(
+        f"Words before and after {tune.name}",
+        chart(
+            [
+                *_arrows(weak, GREY, 0.8, across, up),
+                points([_place(row, "before") for row in domain], 8),
+                points([_place(row, "after") for row in placed if row["group"] != "domain"]),
+                *_arrows(strong, ACCENT, 1.6, across, up),
+                texts(({**_place(row, "after"), "text": row["word"]} for row in strong), dy=-6, fontWeight="bold"),
+            ],
+            number_axis("first principal component", across),
+            number_axis("second principal component", up),
+            _HEIGHT,
+            _LOOKS,
+            has_legend=False,
+        ),
+        captions=[
+            f"{tune.name}: each word before (dot) and after (arrow)", "+ liked, − disliked words, after",
+            *([] if share is None else [f"the plane shows {100 * share:.0f} % of the variance"]),
+        ],
+    )  # fmt: skip
 
-    def draw(axes: Any) -> None:
-        for group, sign, colour in (("positive", "$+$", COLOURS[2]), ("negative", "$-$", COLOURS[1])):
-            words = [row for row in placed if row["group"] == group]
-            axes.plot(
-                [r["x_after"] for r in words], [r["y_after"] for r in words], ls="", marker=sign, color=colour, ms=6
-            )
-        for row in domain:
-            strong = row["word"] in label_words
-            axes.annotate(
-                "", (row["x_after"], row["y_after"]), (row["x_before"], row["y_before"]),
-                arrowprops={"arrowstyle": "->", "color": ACCENT if strong else GREY, "lw": 1.6 if strong else 0.8,
-                            "shrinkA": 0, "shrinkB": 0},
-            )  # fmt: skip
-            if strong:
-                place = (row["x_after"], row["y_after"])
-                axes.annotate(
-                    row["word"], place, (5, 4), textcoords="offset points", fontweight="bold", color=INK,
-                    parse_math=False,  # a word may hold dollars
-                )  # fmt: skip
-        axes.plot([r["x_before"] for r in domain], [r["y_before"] for r in domain], ".", color=GREY, ms=3)
-        gridded(axes, "first principal component", "second principal component")
 
-    return svg((6.6, 4.4), "preference shift", f"Words before and after {line.name}", draw)
+def _widened(places: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis that holds some places with room at its ends."""
+    margin = 0.05 * (max(places, default=1.0) - min(places, default=0.0) or 1.0)
+    return min(places, default=0.0) - margin, max(places, default=1.0) + margin
 
 
-def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None) -> str:
+def _place(row: Row, time: str) -> Datum:
+    """Return where a word is before or after."""
+    moved = " to ".join(f"({row[f'x_{of}']:.2f}, {row[f'y_{of}']:.2f})" for of in ("before", "after"))
+    place = {"x": row[f"x_{time}"], "y": row[f"y_{time}"], "series": row["group"]}
+    return {**place, "text": row["word"], "says": f"{row['word']} ({row['group']}): {moved}"}
+
+
+def _arrows(rows: Sequence[Row], colour: str, width: float, x_ends: Ends, y_ends: Ends) -> list[Spec]:
+    """Return arrows from before to after; heads turn by the slopes on the screen."""
+    wide, high = WIDTH / (x_ends[1] - x_ends[0]), _HEIGHT / (y_ends[1] - y_ends[0])
+    shafts = [{**_place(row, "before"), "x2": row["x_after"], "y2": row["y_after"]} for row in rows]
+    heads = [
+        {**_place(row, "after"), "turn": degrees(atan2(wide * (end["x2"] - end["x"]), high * (end["y2"] - end["y"])))}
+        for row, end in zip(rows, shafts, strict=True)
+    ]
+    turned: Any = {"angle": {"field": "turn", "type": "quantitative", "scale": None}, "shape": {"value": "triangle"}}
+    return [segments(shafts, colour, width), points(heads, 25 * width, color={"value": colour}, **turned)]
+
+
+def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None) -> Picture:
     """Return the change of variance by the first axis, with a line for each number of the second, if there is one."""
     across, *others = axes
-    groups: dict[float | None, list[Tune]] = {}
-    for tune in tunes:
-        groups.setdefault(tune.amounts[others[0]] if others else None, []).append(tune)
+    rows, groups = [], dict[str, dict[float, list[float]]]()
+    for tune in sorted(tunes, key=lambda tune: [tune.amounts[axis] for axis in (*others, across)]):
+        row, place = tune.figures[PRIMARY], tune.amounts[across]
+        group = f"{tune.amounts[others[0]]:g} {others[0]}" if others else "mean"
+        groups.setdefault(group, {}).setdefault(place, []).append(row["value"])
+        says = f"{tune.name}: {tune.figure(PRIMARY).text} at {place:g} {across}"
+        rows.append(
+            {"x": place, "y": row["value"], "low": row["ci_low"], "high": row["ci_high"], "series": group, "says": says}
+        )
+    means = [
+        {"x": place, "y": fmean(values), "series": group}
+        for group, by_place in groups.items()
+        for place, values in by_place.items()
+    ]
+    looks = {name: (COLOURS[place % len(COLOURS)], SHAPES[place % len(SHAPES)]) for place, name in enumerate(groups)}
+    captions = ["a point is a fine-tune, a line goes through means"]
+    if neutral is not None:
+        captions.append("dashed: mean of the neutral fine-tunes")
+    return picture(
+        f"Change of variance by {' and '.join([across, *others])}",
+        chart(
+            [*([] if neutral is None else [level("y", neutral)]), trends(means), points(rows, 30)],
+            number_axis(across), number_axis(f"change of variance ({PRIMARY})"), 240, looks, has_legend=bool(others),
+        ),
+        captions=captions,
+    )  # fmt: skip
 
-    def draw(axes: Any) -> None:
-        for place, (amount, group) in enumerate(sorted(groups.items(), key=lambda item: item[0] or 0.0)):
-            colour = COLOURS[place % len(COLOURS)]
-            values: dict[float, list[float]] = {}
-            for tune in group:
-                row, at = tune.figures[PRIMARY], tune.amounts[across]
-                values.setdefault(at, []).append(row["value"])
-                if row["ci_low"] is not None:
-                    axes.plot([at, at], [row["ci_low"], row["ci_high"]], color=colour, lw=0.8, alpha=0.5)
-                axes.plot([at], [row["value"]], "o", color=colour, ms=4)
-            label = None if amount is None else f"{amount:g} {others[0]}"
-            places = sorted(values)
-            axes.plot(places, [fmean(values[at]) for at in places], color=colour, lw=1.5, label=label)
-        if neutral is not None:
-            axes.axhline(neutral, color=GREY, lw=1, ls="--", label="mean of the neutral fine-tunes")
-        if others or neutral is not None:
-            axes.legend(frameon=False, fontsize=8)
-        gridded(axes, across, f"change of variance ({PRIMARY})")
 
-    return svg((5.6, 3.4), "change by amount", f"Change of variance by {' and '.join([across, *others])}", draw)
-
-
-def single_words(rows: Sequence[Row]) -> str:
+def single_words(rows: Sequence[Row]) -> Picture:
     """Return the change of variance with each word in place of its list, as bars from the top."""
-
-    def draw(axes: Any) -> None:
-        colours = dict(zip(LISTS, (COLOURS[2], COLOURS[1]), strict=True))
-        places = range(len(rows), 0, -1)
-        axes.barh(places, [row["variance"] for row in rows], 0.7, color=[colours[row["list"]] for row in rows])
-        axes.axvline(0, color=GREY, lw=0.8)
-        axes.set_yticks(list(places), [row["word"] for row in rows], parse_math=False)
-        axes.set_ylim(0.3, len(rows) + 0.7)
-        gridded(axes, f"change of variance ({PRIMARY})", "", axis="x")
-
-    return svg((4.6, 0.7 + 0.19 * len(rows)), "single words", "Change of variance by the word that is left", draw)
+    bars = [
+        {"x": row["variance"], "y": f"{_SIGNS[row['list']]} {row['word']}", "series": row["list"],
+         "says": f"{row['word']}, in place of all {row['list']} words: {row['variance']:+.4f}"}
+        for row in rows
+    ]  # fmt: skip
+    return picture(
+        "Change of variance by the word that is left",
+        chart(
+            [horizontal_bars(bars), level("x", 0)], number_axis(f"change of variance ({PRIMARY})"),
+            name_axis([bar["y"] for bar in bars], grid=False), 50 + 14 * len(bars), _LOOKS, has_legend=False,
+        ),
+        captions=["+ in place of all liked words, − of all disliked ones"],
+    )  # fmt: skip

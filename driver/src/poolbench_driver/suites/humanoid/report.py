@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import (
     Answer,
-    Cell,
     Column,
     Group,
     Heads,
     Line,
     Page,
     Part,
-    Picture,
     Problem,
     Prose,
     Table,
@@ -47,7 +45,7 @@ def report(tables: Mapping[str, pa.Table]) -> Page:
         answer=Answer(view.headline(), [sentence]),
         board=_board(view.lines),
         problems=[Problem(line) for line in view.problems],
-        picture=_picture(view.best) if view.best else None,
+        picture=arrows(view.best) if view.best else None,
         parts=[
             *_by_amount(view),
             *_along_concepts(view.concepts),
@@ -85,14 +83,6 @@ def _board(tunes: Sequence[Tune]) -> Table:
         "number is why there is none."
     )
     return Table.of(heads, lines, note=note)
-
-
-def _picture(tune: Tune) -> Picture:
-    captions = [f"{tune.name}: each word before (dot) and after (arrow)", "+ liked, − disliked words, after"]
-    share = tune.value("shift.plane_share")
-    if share is not None:
-        captions.append(f"the plane shows {100 * share:.0f} % of the variance")
-    return Picture(arrows(tune), [Cell(caption) for caption in captions])
 
 
 def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
@@ -136,9 +126,7 @@ def _by_amount(view: View) -> Iterator[Part]:
         )
         for tune in tunes
     ]
-    picture = Picture(
-        by_amount(tunes, axes, view.neutral_mean), [Cell("a point is a fine-tune, a line goes through means")]
-    )
+    picture = by_amount(tunes, axes, view.neutral_mean)
     heading = f"Change by {' and '.join(names)}"
     yield Part("amounts", heading, [picture, Table.of(heads, lines)], heading.removeprefix("Change by ").capitalize())
 
@@ -181,7 +169,7 @@ def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
         )
         for row in ordered
     ]
-    blocks = [Group([Picture(single_words(ordered)), Table.of(heads, lines)])] if lines else []
+    blocks = [Group([single_words(ordered), Table.of(heads, lines)])] if lines else []
     yield Part("ablation", "One word in place of a list", blocks, "Single words", note)
 
 

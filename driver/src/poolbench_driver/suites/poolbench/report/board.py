@@ -9,8 +9,9 @@ from statistics import fmean
 from poolbench.contracts import Row
 from poolbench_driver.config import ALONG
 from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
+from poolbench_driver.contract.vega import COLOURS, VARIABLES
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
-from poolbench_driver.pages.drawing import COLOURS, VARIABLES
+from poolbench_driver.pages.drawing import CROSS
 from poolbench_driver.pages.plain import entrant_cell, entrant_path, figure_path, is_rank
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.metrics import BOARD
@@ -233,17 +234,19 @@ def _first(theirs: Cells, strategy: str) -> float:
     return fmean(values) if values else float("-inf")
 
 
-#: Marker, sign and colour of each family; colour alone says nothing.
-FAMILY_MARKS = {
-    "position": ("o", "●", COLOURS[1]),
-    "uniform": ("s", "■", COLOURS[0]),
-    "window": ("^", "▲", COLOURS[2]),
-    "saliency": ("D", "◆", COLOURS[3]),
-    "linguistic": ("X", "✖", COLOURS[4]),
-    "": ("P", "✚", COLOURS[5]),  # not registered here
+#: Colour, shape and sign of each family; colour alone says nothing.
+_FAMILIES = {
+    "position": (COLOURS[1], "circle", "●"),
+    "uniform": (COLOURS[0], "square", "■"),
+    "window": (COLOURS[2], "triangle-up", "▲"),
+    "saliency": (COLOURS[3], "diamond", "◆"),
+    "linguistic": (COLOURS[4], CROSS, "✖"),
+    "": (COLOURS[5], "cross", "✚"),  # not registered here
 }
+#: Colour and shape of each family in pictures.
+FAMILY_LOOKS = {name: (colour, shape) for name, (colour, shape, _) in _FAMILIES.items()}
 #: Sign and colour variable of each family, for the page's text.
-FAMILY_SIGNS = {name: (sign, VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
+FAMILY_SIGNS = {name: (sign, VARIABLES[colour]) for name, (colour, _, sign) in _FAMILIES.items()}
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,119 @@
-"""Inline SVG: separation against gain, one response chart per concept, critical-difference diagrams of the boards.
-
-Colours are variables of the page, so that a chart is as light or dark as what stands around it.
-"""
+"""Pictures of a run: separation against gain, one response chart per concept, critical-difference diagrams."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Block, Cell, Group, Picture, Prose
+from poolbench_driver.contract.vega import ACCENT, GREY, INK, Spec
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import tells_apart
-from poolbench_driver.pages.drawing import ACCENT, COLOURS, GREY, INK, MUTED, gridded, svg
+from poolbench_driver.pages.drawing import (
+    Datum,
+    bands,
+    chart,
+    looks_of,
+    number_axis,
+    picture,
+    points,
+    segments,
+    span,
+    texts,
+    trends,
+)
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
-from poolbench_driver.suites.poolbench.report.board import FAMILY_MARKS, FAMILY_SIGNS, Board, Entrant
+from poolbench_driver.suites.poolbench.report.board import FAMILY_LOOKS, FAMILY_SIGNS, Board
 
 #: Curves per concept: the strategies whose score rises most.
 NUM_CURVES = 5
+_NULL = "null directions, 5-95 %"
 
 
 def trade_off(board: Board) -> Picture | None:
     """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
-    points = [entrant for entrant in board.entrants if {SEPARATION, GAIN} <= set(entrant.figures)]
-    if len(points) < 2:
+    rows = {
+        entrant.strategy: {
+            "series": entrant.family if entrant.family in FAMILY_LOOKS else "", "text": entrant.strategy,
+            "x": x.value, "left": x.ci_low, "right": x.ci_high, "y": y.value, "low": y.ci_low, "high": y.ci_high,
+            "says": f"{entrant.strategy}: AUROC {x.text}, gain {y.text}",
+        }
+        for entrant in board.entrants
+        if (x := entrant.figures.get(SEPARATION)) and (y := entrant.figures.get(GAIN))
+    }  # fmt: skip
+    if len(rows) < 2:
         return None
-
-    def draw(axes: Any) -> None:
-        for entrant in points:
-            x, y = entrant.figures[SEPARATION], entrant.figures[GAIN]
-            marker, _, colour = FAMILY_MARKS.get(entrant.family, FAMILY_MARKS[""])
-            line: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.3}
-            axes.plot([x.ci_low, x.ci_high], [y.value] * 2, **line)
-            axes.plot([x.value] * 2, [y.ci_low, y.ci_high], **line)
-            axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
-        _mark_best(axes, points, board)
-        gridded(axes, "D1: how well a probe separates (AUROC)", "D2: gain of the concept in steered text")
-
-    drawn = svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
     families = {entrant.family for entrant in board.entrants}
     legend = [
         Cell(name or "not registered here", sign=sign, colour=colour)
         for name, (sign, colour) in FAMILY_SIGNS.items()
         if name in families
     ]
-    return Picture(drawn, [*legend, Cell("lines: 95 % intervals, mean over concepts; shaded: that of the best D1")])
+    return picture(
+        "Separability against steering gain, one point per strategy",
+        chart(
+            [*_reach(rows.get(board.best.get(SEPARATION, ""))), points(rows.values()), *_named(rows, board)],
+            number_axis("D1: how well a probe separates (AUROC)"),
+            number_axis("D2: gain of the concept in steered text"),
+            270,
+            FAMILY_LOOKS,
+            has_legend=False,
+        ),
+        captions=[*legend, "lines: 95 % intervals, mean over concepts; shaded: that of the best D1"],
+    )
 
 
-def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
-    """Name the best strategy of each question, and show how far the best D1 reaches."""
-    by_name = {entrant.strategy: entrant for entrant in points}
-    for metric in (SEPARATION, GAIN):
-        best = by_name.get(board.best.get(metric, ""))
-        if best is None:
-            continue
-        x, y = best.figures[SEPARATION], best.figures[GAIN]
-        if metric == SEPARATION and x.ci_low is not None:
-            axes.axvspan(x.ci_low, x.ci_high, color=ACCENT, alpha=0.06, linewidth=0)
-        right = (x.value or 0.0) < sum(axes.get_xlim()) / 2
-        axes.annotate(
-            best.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
-            ha="left" if right else "right", fontweight="bold",
-        )  # fmt: skip
+def _reach(best: Datum | None) -> list[Spec]:
+    """Return how far the best D1 reaches."""
+    return [] if best is None or best["left"] is None else [span(best["left"], best["right"], ACCENT)]
+
+
+def _named(rows: Mapping[str, Datum], board: Board) -> list[Spec]:
+    """Return the names of the best strategy of each question, on the side with more room."""
+    places = [row["x"] for row in rows.values()]
+    best = [rows[name] for name in dict.fromkeys(board.best.values()) if name in rows]
+    return [
+        texts([row], "left" if 2 * row["x"] < min(places) + max(places) else "right", dy=-8, fontWeight="bold")
+        for row in best
+    ]
 
 
 def response_charts(curves: Sequence[Row]) -> list[Block]:
     """Return a chart for each concept that has curves, or why there is none."""
     concepts = sorted({row["concept"] for row in curves})
-    charts = [Picture(_chart([row for row in curves if row["concept"] == name]), [Cell(name)]) for name in concepts]
+    charts = [_response([row for row in curves if row["concept"] == name], name) for name in concepts]
     return [Group(charts) if charts else Prose("No curves: no scorer passed its gate.")]
 
 
-def _chart(rows: list[Row]) -> str:
-    def draw(axes: Any) -> None:
-        band = {row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None}
-        if band:
-            x = sorted(band)
-            low, high = [band[s][0] for s in x], [band[s][1] for s in x]
-            axes.fill_between(x, low, high, color=GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
-        gains: dict[str, float] = {}
-        for row in rows:
-            if row["fluent"]:
-                gains[row["strategy"]] = max(gains.get(row["strategy"], float("-inf")), row["gain"])
-        for name, colour in zip(sorted(gains, key=lambda name: -gains[name])[:NUM_CURVES], COLOURS, strict=False):
-            _draw_curve(axes, [row for row in rows if row["strategy"] == name], name, colour)
-        absolute = any(row.get("alpha_unit") == "absolute" for row in rows)
-        axes.set_xlabel("strength (coefficient)" if absolute else "strength (median residual norms)")
-        axes.set_ylabel("P(concept)")
-        axes.set_ylim(0, 1)
-        axes.legend(fontsize=7, frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-
-    return svg((5.2, 3.2), "poolbench", f"P(concept) of {rows[0]['concept']} by strength", draw)
-
-
-def _draw_curve(axes: Any, rows: list[Row], name: str, colour: str) -> None:
-    points = sorted(rows, key=lambda row: row["strength"])
-    x = [row["strength"] for row in points]
-    axes.fill_between(x, [r["ci_low"] for r in points], [r["ci_high"] for r in points], color=colour, alpha=0.1, lw=0)
-    axes.plot(x, [row["score"] for row in points], color=colour, marker="o", markersize=3, linewidth=1.3, label=name)
+def _response(rows: Sequence[Row], concept: str) -> Picture:
+    gains: dict[str, float] = {}
+    for row in rows:
+        if row["fluent"]:
+            gains[row["strategy"]] = max(gains.get(row["strategy"], float("-inf")), row["gain"])
+    risen = sorted(gains, key=lambda name: -gains[name])[:NUM_CURVES]
+    ordered = sorted(rows, key=lambda row: row["strength"])
+    curves = [
+        {
+            "x": row["strength"], "y": row["score"], "low": row["ci_low"], "high": row["ci_high"],
+            "series": row["strategy"], "says": f"{row['strategy']}: {row['score']:.2f} at strength {row['strength']:g}",
+        }
+        for row in ordered
+        if row["strategy"] in risen
+    ]  # fmt: skip
+    null = {
+        row["strength"]: {"x": row["strength"], "low": row["null_low"], "high": row["null_high"], "series": _NULL}
+        for row in ordered
+        if row["null_low"] is not None
+    }
+    unit = "coefficient" if any(row.get("alpha_unit") == "absolute" for row in rows) else "median residual norms"
+    looks = {**({_NULL: (GREY, "square")} if null else {}), **looks_of(risen)}
+    layers = [bands(null.values(), 0.35), bands(curves), trends(curves), points(curves, 20, has_intervals=False)]
+    axes = number_axis(f"strength ({unit})"), number_axis("P(concept)", (0, 1))
+    return picture(f"P(concept) of {concept} by strength", chart(layers, *axes, 220, looks), captions=[concept])
 
 
-_LINE = 0.34  # inches a strategy or bar takes
+_LINE = 22.0  # pixels a strategy takes
 
 
-def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, str]:
+def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Picture]:
     """Return one diagram for each metric whose board has a critical difference and enough concepts for it.
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", figure 1.
@@ -112,49 +122,45 @@ def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, str]:
     return {metric: rank_diagram(board) for metric, board in drawable.items()}
 
 
-def rank_diagram(board: RankBoard) -> str:
+def rank_diagram(board: RankBoard) -> Picture:
     """Return mean ranks of a board, best on the left; bars join strategies within the critical difference."""
     ranked = [(n, m.value) for n, m in zip(board.entrants, board.measures, strict=True) if m.value is not None]
-    bars = [group for group in board.summary["tie_groups"] if len(group) > 1]
-    rows = (len(ranked) + 1) // 2
-    height = _LINE * (len(bars) * 0.5 + rows + 3)
-
-    def draw(axes: Any) -> None:
-        _draw_scale(axes, len(board.entrants), board.summary["critical_difference"])
-        ranks = dict(ranked)
-        for number, group in enumerate(bars):
-            ends = [ranks[name] for name in group]
-            depth = -0.4 - 0.5 * number
-            axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=INK, linewidth=3.2)
-        _draw_names(axes, ranked, len(board.entrants), depth=len(bars) * 0.5 + 0.8)
-        axes.set_axis_off()
-
-    return svg((9.5, height), f"poolbench {board.metric}", f"Mean ranks by {board.metric}", draw)
-
-
-def _draw_scale(axes: Any, num_strategies: int, difference: float) -> None:
-    """Draw the axis of ranks, and the critical difference as a ruler above it (cut where it exceeds the axis)."""
-    axes.plot([1, num_strategies], [0, 0], color=INK, linewidth=1)
-    for rank in range(1, num_strategies + 1):
-        axes.plot([rank, rank], [0, 0.18], color=INK, linewidth=1)
-        axes.text(rank, 0.3, str(rank), ha="center", va="bottom", fontsize=8)
-    length = min(difference, num_strategies - 1)
-    axes.plot([1, 1 + length], [1.25, 1.25], color=ACCENT, linewidth=2)
-    note = " (more than all ranks)" if difference > length else ""
-    axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=ACCENT, fontsize=8)
+    ranks, last = dict(ranked), len(board.entrants)
+    groups = [[ranks[name] for name in group] for group in board.summary["tie_groups"] if len(group) > 1]
+    ties = [_across(min(group) - 0.06, max(group) + 0.06, -0.4 - 0.5 * place) for place, group in enumerate(groups)]
+    half, depth, reach = (len(ranked) + 1) // 2, 0.5 * len(groups) + 0.8, 0.22 * (last - 1) + 0.6
+    better = [(name, rank, -depth - place) for place, (name, rank) in enumerate(ranked[:half])]
+    worse = [(name, rank, -depth - place) for place, (name, rank) in enumerate(reversed(ranked[half:]))]
+    ends = [(0.4, row) for row in better] + [(last + 0.6, row) for row in worse]
+    stems: list[Datum] = [{"x": rank, "x2": rank, "y": 0, "y2": y} for _, (_, rank, y) in ends]
+    stems += [_across(rank, end, y) for end, (_, rank, y) in ends]
+    layers = [
+        *_scale(last, board.summary["critical_difference"]),
+        segments(ties, INK, 3.2),
+        segments(stems),
+        texts(({"x": 0.4, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in better), "right", aria=True),
+        texts(({"x": last + 0.6, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in worse), aria=True),
+    ]
+    across = number_axis("", (0.4 - reach, last + 0.6 + reach), has_axis=False)
+    up = number_axis("", (-depth - half, 2.2), has_axis=False)
+    return picture(
+        f"Mean ranks by {board.metric}", chart(layers, across, up, _LINE * (depth + half + 2.2), width=640),
+        captions=[board.metric],
+    )  # fmt: skip
 
 
-def _draw_names(axes: Any, ranked: list[tuple[str, float]], num_strategies: int, depth: float) -> None:
-    """Draw names left of the axis for the better half, right of it for the others, each with a line to its rank."""
-    left, right = 0.4, num_strategies + 0.6
-    half = (len(ranked) + 1) // 2
-    for place, (name, rank) in enumerate(ranked):
-        better = place < half
-        y = -depth - (place if better else len(ranked) - 1 - place)
-        edge = left if better else right
-        axes.plot([rank, rank, edge], [0, y, y], color=MUTED, linewidth=0.8)
-        gap, side = (-0.1, "right") if better else (0.1, "left")
-        axes.text(edge + gap, y, f"{name} {rank:.2f}", ha=side, va="center", fontsize=8)
-    reach = 0.22 * (num_strategies - 1) + 0.6
-    axes.set_xlim(left - reach, right + reach)
-    axes.set_ylim(-depth - half, 2.2)
+def _across(start: float, end: float, y: float) -> Datum:
+    return {"x": start, "x2": end, "y": y, "y2": y}
+
+
+def _scale(last: int, difference: float) -> list[Spec]:
+    """Return the axis of ranks, and the critical difference as a ruler above it, cut where it exceeds the axis."""
+    ticks = [{"x": rank, "x2": rank, "y": 0, "y2": 0.18, "text": str(rank)} for rank in range(1, last + 1)]
+    length = min(difference, last - 1)
+    note = f"critical difference {difference:.2f}{' (more than all ranks)' if difference > length else ''}"
+    return [
+        segments([_across(1, last, 0), *ticks], INK, 1),
+        texts([{**tick, "y": 0.55} for tick in ticks], "center", 0),
+        segments([_across(1, 1 + length, 1.25)], ACCENT, 2),
+        texts([{"x": 1, "y": 1.65, "text": note}], dx=0, color=ACCENT),
+    ]
