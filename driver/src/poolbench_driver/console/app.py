@@ -26,6 +26,8 @@ from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
+from poolbench_driver.console.playground import PATH as PLAYGROUND
+from poolbench_driver.console.playground import Playground, playground_page
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.evidence import TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
@@ -40,7 +42,8 @@ View = Callable[[Request], Page]
 #: Returns facts from the parameters of a path.
 Act = Callable[..., dict[str, Any]]
 
-_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"), ("live", "Live"))
+_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"), ("live", "Live"), ("playground", "Playground"))
+_WITHOUT_CLUSTER = 3  # the first of these links need no cluster
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Console:
             routes.append(Route(path, partial(self._answer, view)))
             routes.append(Route(f"/api{path}", partial(_json, view)))
         routes += self._live_routes()
+        if self.services is not None:
+            routes += [Route(PLAYGROUND, self._playground), *Playground(self.services).routes()]
         handlers = {PoolbenchError: self._refused, HTTPException: self._refused}
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
@@ -114,7 +119,12 @@ class Console:
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
         root = request.scope.get("root_path", "")
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
+        links = _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]
+        return Surroundings([(f"{root}/{path}", name) for path, name in links], scripts=scripts)
+
+    async def _playground(self, request: Request) -> Response:
+        page, contents = playground_page()
+        return HTMLResponse(html_of(page, around=self._around(request, "playground.js"), contents=contents))
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""

@@ -81,13 +81,9 @@ class Live:
     def progress(self, run: str) -> dict[str, Any]:
         """Return the state of a run and how far it is. Raise NotFoundError if there is no such run."""
         records = self._source.records
-        followed = Runs(self._source.output, records).find(run)
-        progress = records.progress(followed.id) if records else None
-        return {
-            "run": followed.id,
-            **followed.state,
-            "progress": progress.model_dump(mode="json") if progress else None,
-        }
+        listed = Runs(self._source.output, records).find(run)
+        progress = records.progress(listed.id) if records else None
+        return {"run": listed.id, **listed.state, "progress": progress.model_dump(mode="json") if progress else None}
 
     @cached_property
     def _letters(self) -> DeadLetters | ListedLetters | None:

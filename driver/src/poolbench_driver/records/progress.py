@@ -102,8 +102,9 @@ class Progress(_Published):
     def left_s(self) -> float | None:
         """Seconds to the end, of the stage that takes longest; None while a stage has no rate."""
         remaining = [stage.left_s for stage in self.stages]
-        times_s = [left_s for left_s in remaining if left_s is not None]
-        return max(times_s, default=0.0) if len(times_s) == len(remaining) else None
+        if None in remaining:
+            return None
+        return max((left_s for left_s in remaining if left_s is not None), default=0.0)
 
 
 class FirstFigures:
