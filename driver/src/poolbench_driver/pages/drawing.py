@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from math import ceil, isfinite
 from typing import Any
 
@@ -52,8 +53,8 @@ def bars(cells: Sequence[Cell]) -> list[tuple[float, float, float] | None]:
 
 
 def looks_of(series: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the looks of as many series as there are colours."""
-    return dict(zip(series, zip(COLOURS, SHAPES, strict=True), strict=False))
+    """Return the looks of series; those of the first return after the last."""
+    return dict(zip(series, cycle(zip(COLOURS, SHAPES, strict=True)), strict=False))
 
 
 def number_axis(title: str, domain: Sequence[float] = (), scale: str = "linear", *, has_axis: bool = True) -> Spec:

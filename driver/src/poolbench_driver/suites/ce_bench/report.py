@@ -21,8 +21,8 @@ from poolbench_driver.contract.page import (
     Table,
 )
 from poolbench_driver.contract.suite import FinishedRun
-from poolbench_driver.contract.vega import COLOURS, GREY, MUTED
-from poolbench_driver.pages.drawing import CROSS, SHAPES, chart, number_axis, picture, points, texts
+from poolbench_driver.contract.vega import GREY, MUTED
+from poolbench_driver.pages.drawing import CROSS, chart, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, number, passage
 from poolbench_driver.records.features import FEATURES, features_of
 from poolbench_driver.suites.ce_bench.concepts import Reader, readers
@@ -64,7 +64,7 @@ def score_by_l0(view: View) -> Picture | None:
     ]  # fmt: skip
     architectures = sorted({str(entrant.architecture) for entrant in view.trained})
     looks = {
-        **{name: (COLOURS[n % len(COLOURS)], SHAPES[n % len(SHAPES)]) for n, name in enumerate(architectures)},
+        **looks_of(architectures),
         **dict(zip(kinds.values(), ((GREY, "triangle-down"), (GREY, CROSS)), strict=True)),
     }
     widths = dict.fromkeys(row["width"] for row in sorted(rows, key=lambda row: row["num_features"]))

@@ -12,19 +12,7 @@ from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.contract.vega import ACCENT, COLOURS
-from poolbench_driver.pages.drawing import (
-    WIDTH,
-    Datum,
-    chart,
-    level,
-    looks_of,
-    name_axis,
-    number_axis,
-    picture,
-    points,
-    segments,
-    trends,
-)
+from poolbench_driver.pages import drawing as draw
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
@@ -265,7 +253,7 @@ def _in_short(row: Row) -> Cell:
 def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
     """Return differences and powers by size of one comparison, a line for each set, with the recommendations."""
     drawn = comparisons[: len(COLOURS)]
-    differences, powers, needed = list[Datum](), list[Datum](), list[Datum]()
+    differences, powers, needed = list[draw.Datum](), list[draw.Datum](), list[draw.Datum]()
     for place, comparison in enumerate(drawn):
         for line in comparison.sizes:
             if line["difference"] is None:
@@ -280,16 +268,21 @@ def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
         if (recommended := comparison.value(metrics.RECOMMENDED)) is not None:
             says = f"{comparison.set}: {recommended:,.0f} examples recommended"
             needed.append({"x": recommended, "y": SUFFICIENT, "series": comparison.set, "says": says})
-    common: dict[str, Any] = {"width": WIDTH / 2 - 45, "has_legend": len(drawn) > 1}
-    common["looks"] = looks_of(comparison.set for comparison in drawn)
-    size = number_axis("examples of all splits", scale="log")
-    left = [level("y", 0, (1, 2)), trends(differences), points(differences, 30)]
+    common: dict[str, Any] = {"width": draw.WIDTH / 2 - 45, "has_legend": len(drawn) > 1}
+    common["looks"] = draw.looks_of(comparison.set for comparison in drawn)
+    size = draw.number_axis("examples of all splits", scale="log")
+    left = [draw.level("y", 0, (1, 2)), draw.trends(differences), draw.points(differences, 30)]
     marked: Any = {"stroke": {"value": ACCENT}, "strokeWidth": {"value": 1.5}}
-    right = [level("y", SUFFICIENT), trends(powers), points(powers, 30), points(needed, 90, **marked)]
-    return picture(
+    right = [
+        draw.level("y", SUFFICIENT),
+        draw.trends(powers),
+        draw.points(powers, 30),
+        draw.points(needed, 90, **marked),
+    ]
+    return draw.picture(
         "Difference and power by number of examples",
-        chart(left, size, number_axis("difference of accuracies"), 200, **common),
-        chart(right, size, number_axis("power", (0, 1.03)), 200, **common),
+        draw.chart(left, size, draw.number_axis("difference of accuracies"), 200, **common),
+        draw.chart(right, size, draw.number_axis("power", (0, 1.03)), 200, **common),
         captions=[
             f"{drawn[0].name} minus {beside}: difference of accuracies by size, with 95 % intervals (left), and power "
             "(right)",
@@ -340,7 +333,7 @@ def _needs(view: View) -> Part:
 
 def margins(comparisons: Sequence[Comparison]) -> Picture:
     """Return the recommended training examples beside both bounds, a line for each comparison and set."""
-    bounds, ranges = list[Datum](), list[Datum]()
+    bounds, ranges = list[draw.Datum](), list[draw.Datum]()
     for comparison in comparisons:
         bound, name = comparison.value(metrics.BOUND) or 0.0, f"{comparison.name}, {comparison.set}"
         needed = bound / (comparison.value(metrics.MARGIN) or 1.0)
@@ -348,15 +341,15 @@ def margins(comparisons: Sequence[Comparison]) -> Picture:
         for series, value in zip(_BOUNDS, (needed, comparison.value(metrics.PUBLISHED), bound), strict=True):
             if value is not None:
                 bounds.append({"x": value, "y": name, "series": series, "says": f"{name}: {series} {value:,.0f}"})
-    drawn = chart(
-        [segments(ranges), points(bounds)],
-        number_axis("training examples", scale="log"),
-        name_axis(dict.fromkeys(row["y"] for row in ranges)),
+    drawn = draw.chart(
+        [draw.segments(ranges), draw.points(bounds)],
+        draw.number_axis("training examples", scale="log"),
+        draw.name_axis(dict.fromkeys(row["y"] for row in ranges)),
         50 + 22 * len(ranges),
         _BOUNDS,
     )
     caption = "training examples that are recommended, and those of the two bounds, which no data set needs"
-    return picture("Recommended training examples beside the bounds", drawn, captions=[caption])
+    return draw.picture("Recommended training examples beside the bounds", drawn, captions=[caption])
 
 
 def sizes_part(comparisons: Sequence[Comparison]) -> Part:

@@ -65,7 +65,7 @@ def by_layer(view: View) -> Picture | None:
         for layer, (best, rate) in winners.items()
     ]  # fmt: skip
     ordered = [name for name, _ in Counter(row["series"] for row in rows).most_common()]
-    looks = {**dict.fromkeys(ordered, (GREY, "circle")), **looks_of(ordered)}
+    looks = {**dict.fromkeys(ordered, (GREY, "circle")), **looks_of(ordered[: len(COLOURS)])}
     drawn = chart(
         [points(rows, 80), texts(rows, dx=9)],
         name_axis(view.layers, "layer"),

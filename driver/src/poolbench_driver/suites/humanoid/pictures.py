@@ -8,28 +8,13 @@ from typing import Any
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Picture
 from poolbench_driver.contract.vega import ACCENT, COLOURS, GREY, Spec
-from poolbench_driver.pages.drawing import (
-    MINUS,
-    SHAPES,
-    WIDTH,
-    Datum,
-    chart,
-    horizontal_bars,
-    level,
-    name_axis,
-    number_axis,
-    picture,
-    points,
-    segments,
-    texts,
-    trends,
-)
+from poolbench_driver.pages import drawing as draw
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import PRIMARY
 from poolbench_driver.suites.humanoid.view import NAMED, Tune
 
 #: Looks of a word's place before, and of the liked and disliked words.
-_LOOKS = {"domain": (GREY, "circle"), "positive": (COLOURS[2], "cross"), "negative": (COLOURS[1], MINUS)}
+_LOOKS = {"domain": (GREY, "circle"), "positive": (COLOURS[2], "cross"), "negative": (COLOURS[1], draw.MINUS)}
 _SIGNS = dict(zip(LISTS, ("+", "−"), strict=True))
 _HEIGHT = 290.0
 Ends = tuple[float, float]
@@ -44,18 +29,18 @@ def arrows(tune: Tune) -> Picture:
     label_words = {row["word"] for row in domain[:NAMED]} | set(tune.favourites)
     strong, weak = ([row for row in domain if (row["word"] in label_words) is is_named] for is_named in (True, False))
     share = tune.value("shift.plane_share")
-    return picture(
+    return draw.picture(
         f"Words before and after {tune.name}",
-        chart(
+        draw.chart(
             [
                 *_arrows(weak, GREY, 0.8, across, up),
-                points([_place(row, "before") for row in domain], 8),
-                points([_place(row, "after") for row in placed if row["group"] != "domain"]),
+                draw.points([_place(row, "before") for row in domain], 8),
+                draw.points([_place(row, "after") for row in placed if row["group"] != "domain"]),
                 *_arrows(strong, ACCENT, 1.6, across, up),
-                texts(({**_place(row, "after"), "text": row["word"]} for row in strong), dy=-6, fontWeight="bold"),
+                draw.texts(({**_place(row, "after"), "text": row["word"]} for row in strong), dy=-6, fontWeight="bold"),
             ],
-            number_axis("first principal component", across),
-            number_axis("second principal component", up),
+            draw.number_axis("first principal component", across),
+            draw.number_axis("second principal component", up),
             _HEIGHT,
             _LOOKS,
             has_legend=False,
@@ -73,7 +58,7 @@ def _widened(places: Sequence[float]) -> tuple[float, float]:
     return min(places, default=0.0) - margin, max(places, default=1.0) + margin
 
 
-def _place(row: Row, time: str) -> Datum:
+def _place(row: Row, time: str) -> draw.Datum:
     """Return where a word is before or after."""
     moved = " to ".join(f"({row[f'x_{of}']:.2f}, {row[f'y_{of}']:.2f})" for of in ("before", "after"))
     place = {"x": row[f"x_{time}"], "y": row[f"y_{time}"], "series": row["group"]}
@@ -82,14 +67,14 @@ def _place(row: Row, time: str) -> Datum:
 
 def _arrows(rows: Sequence[Row], colour: str, width: float, x_ends: Ends, y_ends: Ends) -> list[Spec]:
     """Return arrows from before to after; heads turn by the slopes on the screen."""
-    wide, high = WIDTH / (x_ends[1] - x_ends[0]), _HEIGHT / (y_ends[1] - y_ends[0])
+    wide, high = draw.WIDTH / (x_ends[1] - x_ends[0]), _HEIGHT / (y_ends[1] - y_ends[0])
     shafts = [{**_place(row, "before"), "x2": row["x_after"], "y2": row["y_after"]} for row in rows]
     heads = [
         {**_place(row, "after"), "turn": degrees(atan2(wide * (end["x2"] - end["x"]), high * (end["y2"] - end["y"])))}
         for row, end in zip(rows, shafts, strict=True)
     ]
     turned: Any = {"angle": {"field": "turn", "type": "quantitative", "scale": None}, "shape": {"value": "triangle"}}
-    return [segments(shafts, colour, width), points(heads, 25 * width, color={"value": colour}, **turned)]
+    return [draw.segments(shafts, colour, width), draw.points(heads, 25 * width, color={"value": colour}, **turned)]
 
 
 def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None) -> Picture:
@@ -109,18 +94,13 @@ def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None)
         for group, by_place in groups.items()
         for place, values in by_place.items()
     ]
-    looks = {name: (COLOURS[place % len(COLOURS)], SHAPES[place % len(SHAPES)]) for place, name in enumerate(groups)}
     captions = ["a point is a fine-tune, a line goes through means"]
     if neutral is not None:
         captions.append("dashed: mean of the neutral fine-tunes")
-    return picture(
-        f"Change of variance by {' and '.join([across, *others])}",
-        chart(
-            [*([] if neutral is None else [level("y", neutral)]), trends(means), points(rows, 30)],
-            number_axis(across), number_axis(f"change of variance ({PRIMARY})"), 240, looks, has_legend=bool(others),
-        ),
-        captions=captions,
-    )  # fmt: skip
+    layers = [*([] if neutral is None else [draw.level("y", neutral)]), draw.trends(means), draw.points(rows, 30)]
+    scales = draw.number_axis(across), draw.number_axis(f"change of variance ({PRIMARY})")
+    chart = draw.chart(layers, *scales, 240, draw.looks_of(groups), has_legend=bool(others))
+    return draw.picture(f"Change of variance by {' and '.join([across, *others])}", chart, captions=captions)
 
 
 def single_words(rows: Sequence[Row]) -> Picture:
@@ -130,11 +110,11 @@ def single_words(rows: Sequence[Row]) -> Picture:
          "says": f"{row['word']}, in place of all {row['list']} words: {row['variance']:+.4f}"}
         for row in rows
     ]  # fmt: skip
-    return picture(
+    return draw.picture(
         "Change of variance by the word that is left",
-        chart(
-            [horizontal_bars(bars), level("x", 0)], number_axis(f"change of variance ({PRIMARY})"),
-            name_axis([bar["y"] for bar in bars], grid=False), 50 + 14 * len(bars), _LOOKS, has_legend=False,
+        draw.chart(
+            [draw.horizontal_bars(bars), draw.level("x", 0)], draw.number_axis(f"change of variance ({PRIMARY})"),
+            draw.name_axis([bar["y"] for bar in bars], grid=False), 50 + 14 * len(bars), _LOOKS, has_legend=False,
         ),
         captions=["+ in place of all liked words, − of all disliked ones"],
     )  # fmt: skip

@@ -5,21 +5,9 @@ from collections.abc import Mapping, Sequence
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Block, Cell, Group, Picture, Prose
 from poolbench_driver.contract.vega import ACCENT, GREY, INK, Spec
+from poolbench_driver.pages import drawing as draw
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import tells_apart
-from poolbench_driver.pages.drawing import (
-    Datum,
-    bands,
-    chart,
-    looks_of,
-    number_axis,
-    picture,
-    points,
-    segments,
-    span,
-    texts,
-    trends,
-)
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
 from poolbench_driver.suites.poolbench.report.board import FAMILY_LOOKS, FAMILY_SIGNS, Board
 
@@ -47,12 +35,12 @@ def trade_off(board: Board) -> Picture | None:
         for name, (sign, colour) in FAMILY_SIGNS.items()
         if name in families
     ]
-    return picture(
+    return draw.picture(
         "Separability against steering gain, one point per strategy",
-        chart(
-            [*_reach(rows.get(board.best.get(SEPARATION, ""))), points(rows.values()), *_named(rows, board)],
-            number_axis("D1: how well a probe separates (AUROC)"),
-            number_axis("D2: gain of the concept in steered text"),
+        draw.chart(
+            [*_reach(rows.get(board.best.get(SEPARATION, ""))), draw.points(rows.values()), *_named(rows, board)],
+            draw.number_axis("D1: how well a probe separates (AUROC)"),
+            draw.number_axis("D2: gain of the concept in steered text"),
             270,
             FAMILY_LOOKS,
             has_legend=False,
@@ -61,17 +49,17 @@ def trade_off(board: Board) -> Picture | None:
     )
 
 
-def _reach(best: Datum | None) -> list[Spec]:
+def _reach(best: draw.Datum | None) -> list[Spec]:
     """Return how far the best D1 reaches."""
-    return [] if best is None or best["left"] is None else [span(best["left"], best["right"], ACCENT)]
+    return [] if best is None or best["left"] is None else [draw.span(best["left"], best["right"], ACCENT)]
 
 
-def _named(rows: Mapping[str, Datum], board: Board) -> list[Spec]:
+def _named(rows: Mapping[str, draw.Datum], board: Board) -> list[Spec]:
     """Return the names of the best strategy of each question, on the side with more room."""
     places = [row["x"] for row in rows.values()]
     best = [rows[name] for name in dict.fromkeys(board.best.values()) if name in rows]
     return [
-        texts([row], "left" if 2 * row["x"] < min(places) + max(places) else "right", dy=-8, fontWeight="bold")
+        draw.texts([row], "left" if 2 * row["x"] < min(places) + max(places) else "right", dy=-8, fontWeight="bold")
         for row in best
     ]
 
@@ -104,10 +92,17 @@ def _response(rows: Sequence[Row], concept: str) -> Picture:
         if row["null_low"] is not None
     }
     unit = "coefficient" if any(row.get("alpha_unit") == "absolute" for row in rows) else "median residual norms"
-    looks = {**({_NULL: (GREY, "square")} if null else {}), **looks_of(risen)}
-    layers = [bands(null.values(), 0.35), bands(curves), trends(curves), points(curves, 20, has_intervals=False)]
-    axes = number_axis(f"strength ({unit})"), number_axis("P(concept)", (0, 1))
-    return picture(f"P(concept) of {concept} by strength", chart(layers, *axes, 220, looks), captions=[concept])
+    looks = {**({_NULL: (GREY, "square")} if null else {}), **draw.looks_of(risen)}
+    layers = [
+        draw.bands(null.values(), 0.35),
+        draw.bands(curves),
+        draw.trends(curves),
+        draw.points(curves, 20, has_intervals=False),
+    ]
+    axes = draw.number_axis(f"strength ({unit})"), draw.number_axis("P(concept)", (0, 1))
+    return draw.picture(
+        f"P(concept) of {concept} by strength", draw.chart(layers, *axes, 220, looks), captions=[concept]
+    )
 
 
 _LINE = 22.0  # pixels a strategy takes
@@ -132,24 +127,24 @@ def rank_diagram(board: RankBoard) -> Picture:
     better = [(name, rank, -depth - place) for place, (name, rank) in enumerate(ranked[:half])]
     worse = [(name, rank, -depth - place) for place, (name, rank) in enumerate(reversed(ranked[half:]))]
     ends = [(0.4, row) for row in better] + [(last + 0.6, row) for row in worse]
-    stems: list[Datum] = [{"x": rank, "x2": rank, "y": 0, "y2": y} for _, (_, rank, y) in ends]
+    stems: list[draw.Datum] = [{"x": rank, "x2": rank, "y": 0, "y2": y} for _, (_, rank, y) in ends]
     stems += [_across(rank, end, y) for end, (_, rank, y) in ends]
     layers = [
         *_scale(last, board.summary["critical_difference"]),
-        segments(ties, INK, 3.2),
-        segments(stems),
-        texts(({"x": 0.4, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in better), "right", aria=True),
-        texts(({"x": last + 0.6, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in worse), aria=True),
+        draw.segments(ties, INK, 3.2),
+        draw.segments(stems),
+        draw.texts(({"x": 0.4, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in better), "right", aria=True),
+        draw.texts(({"x": last + 0.6, "y": y, "text": f"{name} {rank:.2f}"} for name, rank, y in worse), aria=True),
     ]
-    across = number_axis("", (0.4 - reach, last + 0.6 + reach), has_axis=False)
-    up = number_axis("", (-depth - half, 2.2), has_axis=False)
-    return picture(
-        f"Mean ranks by {board.metric}", chart(layers, across, up, _LINE * (depth + half + 2.2), width=640),
+    across = draw.number_axis("", (0.4 - reach, last + 0.6 + reach), has_axis=False)
+    up = draw.number_axis("", (-depth - half, 2.2), has_axis=False)
+    return draw.picture(
+        f"Mean ranks by {board.metric}", draw.chart(layers, across, up, _LINE * (depth + half + 2.2), width=640),
         captions=[board.metric],
     )  # fmt: skip
 
 
-def _across(start: float, end: float, y: float) -> Datum:
+def _across(start: float, end: float, y: float) -> draw.Datum:
     return {"x": start, "x2": end, "y": y, "y2": y}
 
 
@@ -159,8 +154,8 @@ def _scale(last: int, difference: float) -> list[Spec]:
     length = min(difference, last - 1)
     note = f"critical difference {difference:.2f}{' (more than all ranks)' if difference > length else ''}"
     return [
-        segments([_across(1, last, 0), *ticks], INK, 1),
-        texts([{**tick, "y": 0.55} for tick in ticks], "center", 0),
-        segments([_across(1, 1 + length, 1.25)], ACCENT, 2),
-        texts([{"x": 1, "y": 1.65, "text": note}], dx=0, color=ACCENT),
+        draw.segments([_across(1, last, 0), *ticks], INK, 1),
+        draw.texts([{**tick, "y": 0.55} for tick in ticks], "center", 0),
+        draw.segments([_across(1, 1 + length, 1.25)], ACCENT, 2),
+        draw.texts([{"x": 1, "y": 1.65, "text": note}], dx=0, color=ACCENT),
     ]
