@@ -48,7 +48,7 @@ def playground_page() -> tuple[Page, Html]:
         ],
     )
     script = element("noscript", "The playground needs scripts; `poolbench-driver steer` does the same in a shell.")
-    return Page("PoolBench", "playground", answer, Table.of([], [])), element("div", script, id="playground")
+    return Page("Playground", "scores per token", answer, Table.of([], [])), element("div", script, id="playground")
 
 
 class Playground:
