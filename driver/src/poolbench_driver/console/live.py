@@ -5,6 +5,7 @@ Nothing is read unless somebody asks, and several who ask at once are answered f
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -25,7 +26,6 @@ from poolbench_driver.contract.page import (
     Details,
     Facts,
     Heads,
-    Items,
     Line,
     Page,
     Part,
@@ -148,7 +148,7 @@ def letter_page(letter: dict[str, Any]) -> Page:
     """Return a dead letter with its cause and its input as a page, from what `Live.letter` returns."""
     facts = [(name, "unknown" if letter[name] is None else str(letter[name])) for name in _LETTER_FACTS]
     task = letter.get("task") or {}
-    facts += [(name, str(value)) for name, value in task.items()]
+    facts += [(name, json.dumps(value)) for name, value in task.items() if name not in _LETTER_FACTS]
     facts += [(name, str(letter[name])) for name in ("text", "body") if letter.get(name)]
     blocks: list[Block] = [Prose(letter["reason"]), Facts(facts)]
     answer = Answer([Span(letter["reason"])])
@@ -169,8 +169,8 @@ def _problems(state: dict[str, Any]) -> Iterator[Problem]:
     for service in state["services"]:
         if service["health"] not in (ServiceState.OK, ServiceState.ASLEEP):
             yield Problem(f"{service['service']}: {service['health']}", "leaderboard")
-    if state["dead_letters"]:
-        yield Problem("Some messages are delivered no more.", "dead-letters")
+    if num_letters := sum(service.get("dead_letters", 0) for service in state["services"]):
+        yield Problem(f"Dead letters, which are delivered no more: {num_letters:,}", "dead-letters")
 
 
 _SERVICES = {"waiting": "tasks that wait", "oldest_s": "oldest, s", "not_understood": "not understood",
@@ -203,7 +203,8 @@ def _run_part(run: dict[str, Any], anchor: str) -> Part:
         lines = [Line.of(f["task"], f["label"], f["reason"]) for f in progress["failures"]]
         heads = ["task", Column("stage", is_text=True), Column("reason", is_text=True)]
         blocks.append(Table.of(heads, lines, title="Last failures"))
-    blocks.append(Items(progress["notes"]))
+    if progress["notes"]:
+        blocks.append(Table.of([Column("note", is_text=True)], map(Line.of, progress["notes"]), title="Last notes"))
     lines = [
         Line.of(sent["task"], sent["label"], _spell(progress["elapsed_s"] - sent["sent_s"]))
         for sent in progress["sent"]
@@ -232,7 +233,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
 def _letters_part(state: dict[str, Any]) -> Iterator[Part]:
     lines = [
         Line.of(
-            Cell(row["id"][:12], opens=f"dead-letters/{row['id']}"), row["service"], str(row["at"] or "unknown"),
+            Cell(row["id"][:12], opens=f"dead-letters/{row['id']}"), row["service"], _when(row["at"]),
             row["task_id"], row["kind"], row["reason"],
         )
         for row in state["dead_letters"]
@@ -241,6 +242,11 @@ def _letters_part(state: dict[str, Any]) -> Iterator[Part]:
         heads: Heads = ["letter", *(Column(head, is_text=True) for head in ("service", "at", "task", "kind", "cause"))]
         note = f"The newest, {_MOST_LETTERS} at most; each opens its input."
         yield Part("dead-letters", "Dead letters", [Table.of(heads, lines)], "Dead letters", note)
+
+
+def _when(at: str | None) -> str:
+    """Return a time in UTC for readers."""
+    return "unknown" if at is None else at.replace("T", " ").removesuffix("+00:00")
 
 
 def _number(value: float | None, spec: str = ",") -> Cell:

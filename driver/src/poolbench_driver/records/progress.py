@@ -16,8 +16,8 @@ from poolbench.storage import Artifacts
 #: Entries of each list that a driver publishes.
 MOST = 20
 _MAX_SHOWN = 500
-#: Tables that are read at once for the first figures, and pairs of entrant and layer that are kept.
-_READ_AT_ONCE, _MAX_ENTRANTS = 50, 2000
+#: Tables that are read at once for the first figures and in all, and figures by entrant and layer that are kept.
+_READ_AT_ONCE, _MAX_READ, _MAX_ENTRANTS = 20, 5000, 2000
 _Text = Annotated[str, AfterValidator(lambda text: shown_text(text[:_MAX_SHOWN]))]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
@@ -118,6 +118,7 @@ class FirstFigures:
     def __init__(self, artifacts: Artifacts, metrics: Sequence[str]) -> None:
         self._artifacts, self._metrics = artifacts, metrics
         self._unread: deque[tuple[str, int, str]] = deque()  # entrant, layer and key of the table of its measures
+        self._num_read = 0
         self._values: dict[tuple[str, str, int], list[float]] = {}
 
     def add(self, tables: Iterable[tuple[str, int, str]]) -> None:
@@ -126,7 +127,9 @@ class FirstFigures:
 
     def read(self) -> list[dict[str, Any]]:
         """Read some of the tables; return the best means, as `FirstFigure` has them."""
-        for _ in range(min(len(self._unread), _READ_AT_ONCE)):
+        batch_size = min(len(self._unread), _READ_AT_ONCE, _MAX_READ - self._num_read)
+        self._num_read += batch_size
+        for _ in range(batch_size):
             entrant, layer, key = self._unread.popleft()
             try:
                 measures = self._artifacts.read_table(key).select(["metric", "value"]).to_pylist()

@@ -33,7 +33,7 @@
 
   const addActions = (root) => {
     for (const link of root.querySelectorAll("a[data-opens^='dead-letters/']")) {
-      for (const [verb, text] of [["retry", "Send again"], ["drop", "Drop"]]) {
+      for (const [verb, text] of [["drop", "Drop"], ["retry", "Send again"]]) {
         const button = make("button", { type: "button", textContent: text });
         button.addEventListener("click", () => act(link.dataset.opens.split("/")[1], verb));
         link.after(" ", button);
