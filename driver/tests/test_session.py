@@ -45,6 +45,6 @@ def test_a_refused_token_is_a_failure_of_status(
     connected = SimpleNamespace(settings=ClusterSettings("", "", token_from="POOLBENCH_TOKEN"))
     monkeypatch.setattr("poolbench_driver.cluster.session.open_services", lambda: connected)
     for health, code in ((ServiceState.OK, Exit.DONE), (ServiceState.REFUSED, Exit.FAILURES)):
-        monkeypatch.setattr(status, "_look", lambda session, output, health=health: found(health))
+        monkeypatch.setattr("poolbench_driver.records.overview.overview", lambda *_, health=health: found(health))
         assert status.status(as_json=True) == code
     assert "prober refused the token" in capsys.readouterr().err

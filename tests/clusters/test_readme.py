@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import typer
 import yaml
+from driver.tests.console.conftest import SCREENS, check_reading, chromium, opening
 from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks
 from typer.exceptions import TyperException
 
@@ -316,6 +318,17 @@ def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
                     _ask(page, expected, tmp_path / Path(page).stem, environment)
     finally:
         _run("make cluster-down", environment)
+    _check_screens(REPOSITORY / "runs")
+
+
+def _check_screens(runs: Path) -> None:
+    """Read the page of a run of each suite on every screen."""
+    views = sorted(runs.glob("*/report/view.json"))
+    file_by_suite = {json.loads(view.read_text())["title"]: view.with_name("index.html") for view in views}
+    assert len(file_by_suite) >= 5, list(file_by_suite)
+    with chromium() as browser, opening(browser) as opened:
+        for file, screen in product(file_by_suite.values(), SCREENS):
+            check_reading(opened(file.resolve().as_uri(), *screen))
 
 
 def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str, str]) -> None:

@@ -93,6 +93,7 @@ DRAWS_UNITS = {
     "poolbench.statistics.winning_rate:rank_resolution": "probing sets or concepts",
     "poolbench_driver.comparison.changes:_value_row": "concepts, each the mean over its cells",
     "poolbench_driver.comparison.changes:_rank_changes": "concepts",
+    "poolbench_driver.console.board:tied_with_best": "concepts, or what else the suite averages over",
     "poolbench_driver.pages.boards.cell_table:_pair": "concepts",
     "poolbench_driver.pages.boards.ranks:_agreement": "concepts",
     "poolbench_driver.suites.ce_bench.families:Entrant.beats": "subjects",

@@ -24,7 +24,7 @@ from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, 
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
-from poolbench_driver.records import RunFolder, RunWriter
+from poolbench_driver.records import FirstFigures, RunFolder, RunWriter
 from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.stage import Plan, committed_keys
 
@@ -106,14 +106,17 @@ class _Attempt:
         folder.write_model(plan.facts.model)
         writer.write_plan(plan.config, plan.keys)
         writer.write_state(RunState.RUNNING, tasks=len(plan.tasks))
+        first_figures = FirstFigures(session.artifacts, SUITES.get(plan.config.suite).board.ranked)
+        writer.follow(first_figures)
+        recording = Recording(display, writer, len(plan.tasks), first_figures.add)
         for note in plan.facts.notes:
-            display.note(note)
+            recording.note(note)
         self.loop = RunLoop(
             plan,
             session.artifacts,
             session.queue,
             session.leases,
-            Recording(display, writer.write_state, len(plan.tasks)),
+            recording,
             max_failures=max_failures,
             cancelled=writer.cancelled,
             run_id=folder.id,

@@ -41,22 +41,36 @@ def serving(application: ASGIApp) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A Chromium of this machine."""
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A Chromium of this machine; without one, the test is skipped."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium for a module's tests."""
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """``opened(address, scheme, width)``: a page without any error of its scripts."""
+    """``opened(address, scheme, width)``, as `opening`."""
+    with opening(browser) as open_page:
+        yield open_page
+
+
+@contextmanager
+def opening(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Yields a function that opens an address on a screen; at the end no script may have had an error."""
     errors: list[str] = []
     contexts = []
 

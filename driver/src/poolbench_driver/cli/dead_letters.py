@@ -17,7 +17,7 @@ from poolbench_driver.cli.tables import print_table
 
 if TYPE_CHECKING:
     from poolbench.queue.letters import StoredLetter
-    from poolbench_driver.cluster.dead_letters import DeadLetters, ListedLetters, Report, Selection
+    from poolbench_driver.cluster.dead_letters import DeadLetters, Report, Selection
 
 app = typer.Typer(help="List, show, send again and drop dead letters.", no_args_is_help=True)
 
@@ -35,7 +35,10 @@ _COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
 @app.command()
 def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: Json = False) -> None:
     """List dead letters, oldest first."""
-    rows = _listed().rows(_selection(service, kind, since))
+    from poolbench_driver.cluster.dead_letters import listed_letters
+    from poolbench_driver.cluster.session import open_services
+
+    rows = listed_letters(open_services()).rows(_selection(service, kind, since))
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif rows:
@@ -50,7 +53,10 @@ def show(
     name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: Json = False
 ) -> None:
     """Show all of one dead letter."""
-    fields = _listed().details(name)
+    from poolbench_driver.cluster.dead_letters import listed_letters
+    from poolbench_driver.cluster.session import open_services
+
+    fields = listed_letters(open_services()).details(name)
     if as_json:
         typer.echo(json.dumps(fields, indent=1))
         return
@@ -72,7 +78,9 @@ def retry(
     since: Since = None,
 ) -> int:
     """Send the tasks of dead letters to their queues again, and remove the letters."""
-    letters = _open()
+    from poolbench_driver.cluster.dead_letters import open_letters
+
+    letters = open_letters()
     return _show(letters.retry(_chosen(letters, ids, every, _selection(service, kind, since))), every)
 
 
@@ -86,7 +94,9 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
 ) -> int:
     """Remove dead letters without sending their tasks again."""
-    letters = _open()
+    from poolbench_driver.cluster.dead_letters import open_letters
+
+    letters = open_letters()
     selection = _chosen(letters, ids, every, _selection(service, kind, since))
     if every and selection and not yes and not _agreed(len(selection)):
         typer.echo("nothing was dropped")
@@ -94,26 +104,9 @@ def drop(
     return _show(letters.drop(selection), every)
 
 
-def _listed() -> DeadLetters | ListedLetters:
-    """Return the dead letters for reading, which the address of the services is enough for."""
-    from poolbench_driver.cluster.dead_letters import ListedLetters
-    from poolbench_driver.cluster.session import open_services
-
-    services = open_services()
-    return _open() if services.settings.broker_url and services.settings.store_uri else ListedLetters(services)
-
-
 def _when(at: str | None) -> str:
     """Return the time of a letter for people, in UTC."""
     return "unknown" if at is None else f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
-
-
-def _open() -> DeadLetters:
-    from poolbench_driver.cluster.dead_letters import DeadLetters
-    from poolbench_driver.cluster.session import open_session
-
-    session = open_session()
-    return DeadLetters(session.queue, session.artifacts, session.leases)
 
 
 def _selection(service: str | None, kind: str | None, since: str | None) -> Selection:

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import ServiceState
 from poolbench_driver.cli.runs import Output
@@ -23,7 +22,6 @@ from poolbench_driver.cli.tables import table_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from poolbench_driver.cluster.services import Services
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
@@ -39,9 +37,10 @@ def status(
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
     from poolbench_driver.cluster.services import TokenRefusedError
     from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.records.overview import overview
 
     connected = open_services()
-    look = partial(_look, connected, output)
+    look = partial(overview, connected, output)
     if watch:
         return _watch(look, as_json, interval_s)
     state = look()
@@ -53,30 +52,6 @@ def status(
     if refused:
         typer.echo(f"error: {TokenRefusedError(refused[0]['service'], connected.settings.token_from)}", err=True)
     return Exit.FAILURES if refused or "unknown" in state else Exit.DONE
-
-
-def _look(connected: Services, output: Path) -> dict[str, Any]:
-    """Return everything that the command shows."""
-    from poolbench_driver.cluster.session import cluster_state, open_artifacts, try_health
-    from poolbench_driver.records import RunRecords, Runs
-
-    with ThreadPoolExecutor(len(SERVICES)) as pool:  # one that is stuck answers late
-        states = dict(zip(SERVICES, pool.map(partial(try_health, connected), SERVICES), strict=True))
-    try:
-        cluster = cluster_state(connected)
-        runs = Runs(output, RunRecords(open_artifacts(connected.settings).store)).all()
-    except PoolbenchError as error:
-        if connected.settings.broker_url:
-            raise
-        # Over HTTP one service answers for the queues and the runs. The health of the others is worth showing.
-        services = [{"service": name, "health": state} for name, state in states.items()]
-        return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": "", "unknown": str(error)}
-    return {
-        "services": [{"service": one["service"], "health": states[one["service"]], **one} for one in cluster["queues"]],
-        "newest_dead_letters": cluster["newest_dead_letters"],
-        "runs": [{"run": run.id, **run.state, "local": run.folder is not None} for run in runs],
-        "damaged": cluster["damaged"],
-    }
 
 
 def _watch(look: Callable[[], dict[str, Any]], as_json: bool, interval_s: float) -> int:

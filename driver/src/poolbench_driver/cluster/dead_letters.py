@@ -164,6 +164,20 @@ class ListedLetters:
         return self._services.get("pooler", f"dead_letters/{letter_id}")
 
 
+def open_letters() -> DeadLetters:
+    """Return the dead letters of the cluster; raise ConfigError where its queue or its store is not known."""
+    from poolbench_driver.cluster.session import open_session
+
+    session = open_session()
+    return DeadLetters(session.queue, session.artifacts, session.leases)
+
+
+def listed_letters(services: Services) -> DeadLetters | ListedLetters:
+    """Return the dead letters for reading, which the address of the services is enough for."""
+    is_open = services.settings.broker_url and services.settings.store_uri
+    return open_letters() if is_open else ListedLetters(services)
+
+
 def read_since(text: str | None) -> datetime | None:
     """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC unless it says else."""
     if text is None:

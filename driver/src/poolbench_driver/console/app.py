@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -25,6 +26,9 @@ from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in
 from poolbench_driver.console.listed import runs_page
+from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
+from poolbench_driver.console.playground import PATH as PLAYGROUND
+from poolbench_driver.console.playground import Playground, playground_page
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.evidence import TOKENS, TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
@@ -36,8 +40,11 @@ from poolbench_driver.report import page_of
 
 #: Makes the page of a request.
 View = Callable[[Request], Page]
+#: Returns facts from the parameters of a path.
+Act = Callable[..., dict[str, Any]]
 
-_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"))
+_LINKS = (("", "Runs"), ("board", "Board"), ("compare", "Compare"), ("live", "Live"), ("playground", "Playground"))
+_WITHOUT_CLUSTER = 3  # the first of these links need no cluster
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,27 @@ class Console:
         for path, view in views.items():
             routes.append(Route(path, partial(self._answer, view)))
             routes.append(Route(f"/api{path}", partial(_json, view)))
+        routes += self._live_routes()
+        if self.services is not None:
+            routes += [Route(PLAYGROUND, self._playground), *Playground(self.services).routes()]
         handlers = {PoolbenchError: self._refused, HTTPException: self._refused}
         guard = Middleware(Guard, tokens=self.tokens, hosts=hosts)
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
+
+    def _live_routes(self) -> Iterator[Route]:
+        """Yield what happens now: pages that renew themselves, the facts behind them, and actions on dead letters."""
+        live = Live(self.source, self.services)
+        subject = self.services.settings.http_address if self.services else "this machine"
+        views: dict[str, tuple[Act, Callable[[dict[str, Any]], Page]]] = {
+            "/live": (live.state, partial(live_page, subject=subject)),
+            "/runs/{run}/progress": (live.progress, progress_page),
+            "/dead-letters/{letter}": (live.letter, letter_page),
+        }
+        for path, (act, page) in views.items():
+            yield Route(path, partial(self._answer, _page_from(act, page), scripts=["live.js"]))
+            yield Route(f"/api{path}", partial(_facts, act))
+        for verb, act in (("retry", live.retry), ("drop", live.drop)):
+            yield Route(f"/api/dead-letters/{{letter}}/{verb}", partial(_facts, act), methods=["POST"])
 
     def _folder(self, request: Request) -> RunFolder:
         return self.source.folder(request.path_params["run"])
@@ -97,17 +122,22 @@ class Console:
         folder = self._folder(request)
         return _parts_page(folder, entrant_of(folder, request.path_params["entrant"]))
 
-    async def _answer(self, view: View, request: Request) -> Response:
+    async def _answer(self, view: View, request: Request, scripts: Sequence[str] = ()) -> Response:
         page = await run_in_threadpool(view, request)
         if "part" in request.query_params:
             return HTMLResponse(parts_html(page.parts))
         if request.path_params and not request.url.path.endswith("/"):  # below the page of its run
             page = page.with_cells(lambda cell: replace(cell, opens=f"../{cell.opens}" if cell.opens else ""))
-        return HTMLResponse(html_of(page, around=self._around(request)))
+        return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
         root = request.scope.get("root_path", "")
-        return Surroundings([(f"{root}/{path}", name) for path, name in _LINKS], scripts=scripts)
+        links = _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]
+        return Surroundings([(f"{root}/{path}", name) for path, name in links], scripts=scripts)
+
+    async def _playground(self, request: Request) -> Response:
+        page, contents = playground_page()
+        return HTMLResponse(html_of(page, around=self._around(request, "playground.js"), contents=contents))
 
     async def _login(self, request: Request) -> Response:
         """Ask for the token, and exchange it for a cookie."""
@@ -173,6 +203,14 @@ def _described(error: Exception) -> tuple[int, str, str]:
         return error.status_code, "http", "there is no such view" if error.status_code == 404 else str(error.detail)
     assert isinstance(error, PoolbenchError)
     return error.http_status, str(error.code), str(error)
+
+
+def _page_from(act: Act, page: Callable[[dict[str, Any]], Page]) -> View:
+    return lambda request: page(act(**request.path_params))
+
+
+async def _facts(act: Act, request: Request) -> Response:
+    return JSONResponse(await run_in_threadpool(act, **request.path_params))
 
 
 async def _json(view: View, request: Request) -> Response:

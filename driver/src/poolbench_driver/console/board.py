@@ -104,10 +104,10 @@ class BoardView:
 
     def _selected(self, quantity: Quantity, query: Mapping[str, str]) -> Selection:
         """Return the lines and blocks that a query asks for; those of the last query are kept, for another order."""
-        wanted = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
+        filters = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
         last = self._last
-        if last is None or last[0] is not quantity or last[1] != wanted:
-            self._last = last = quantity, wanted, Selection.of(quantity, wanted)
+        if last is None or last[0] is not quantity or last[1] != filters:
+            self._last = last = quantity, filters, Selection.of(quantity, filters)
         return last[2]
 
     def _read(self) -> tuple[list[Quantity], list[Line]]:
@@ -193,12 +193,15 @@ def _quantity(names: tuple[str, ...], table: pa.Table) -> Quantity:
     for row in nulls.select(["metric", "line", "status", "reason"]).to_pylist():
         reason = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
         reasons.setdefault((row["metric"], row["line"]), reason)
-    shown = SUITES.get(names[0]).board.shown
     return Quantity(
         names,
         lines,
         [block for (block,) in blocks],
-        {metric: means[metric]["value"].reshape(shape) for metric in shown if metric in means},
+        {
+            metric: means[metric]["value"].reshape(shape)
+            for metric in SUITES.get(names[0]).board.shown
+            if metric in means
+        },
         {
             metric: (by_name["ci_low"].reshape(shape), by_name["ci_high"].reshape(shape))
             for metric, by_name in means.items()

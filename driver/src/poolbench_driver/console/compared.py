@@ -37,13 +37,13 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
         ConfigError: The runs have no cell in common.
     """
     runs = [folder.id for folder in source.finished()[0]]
-    chosen = [query.get("first") or next(iter(runs[1:]), ""), query.get("second") or next(iter(runs), "")]
+    ids = [query.get("first") or next(iter(runs[1:]), ""), query.get("second") or next(iter(runs), "")]
     across = query.get("across", "")
     form = Form(
         [
             *(
                 FormField(name, f"{name} run", run, [(one, one) for one in runs])
-                for name, run in zip(("first", "second"), chosen, strict=True)
+                for name, run in zip(("first", "second"), ids, strict=True)
             ),
             FormField(
                 "across", "pair cells although these differ", across, [("", "nothing"), *((one, one) for one in ACROSS)]
@@ -53,11 +53,11 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
     )
     if "first" not in query or len(runs) < 2:
         return Page("Compare", "two runs", Answer([Span("Choose two runs.")]), Table.of([], []), form=form)
-    folders = [source.folder(name) for name in chosen]
+    folders = [source.folder(name) for name in ids]
     first, second = (read_results(folder) for folder in folders)
     changes = compare_runs(first, second, across=[across] if across else ())
     tables = as_tables(changes, everything=True)
-    sentence = as_sentence(changes, *chosen)
+    sentence = as_sentence(changes, *ids)
     parts = [
         Part(f"part{place}", title.capitalize(), [_table(columns, rows)])
         for place, (title, columns, rows) in enumerate(tables)
@@ -69,7 +69,7 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
     assert isinstance(board, Table)
     answer = Answer([Span(f"{headline}.")], [f"{sentence[:1].upper()}{sentence[1:]}.", *notes])
     parts = [*parts[1:], _changed_texts(folders)]
-    return Page("Compare", " and ".join(chosen), answer, board, parts=parts, form=form)
+    return Page("Compare", " and ".join(ids), answer, board, parts=parts, form=form)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:

@@ -59,7 +59,7 @@ class Guard:
         self._app, self._tokens, self._hosts = app, tokens, {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or forward it; every response says that nobody may keep or frame it."""
+        """Answer one request, or forward it; every response says that it may not be kept or framed."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -9,6 +9,7 @@ from poolbench.statuses import RunState
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 from poolbench_driver.records import Run
+from poolbench_driver.records.folder import UNFINISHED
 
 
 def runs_page(source: RunSource) -> Page:
@@ -54,7 +55,8 @@ def _line(run: Run, state: dict[str, Any], source: RunSource) -> Line:
     numbers = [str(state.get(name, "")) for name in ("tasks_done", "tasks", "failures")]
     settings = _settings(run, source)
     texts = [settings, str(state.get("updated_at", "")).replace("T", " ")[:16], str(state.get("host", ""))]
-    return Line.of(Cell(run.id, opens=f"runs/{run.id}/"), str(state.get("state", "")), *numbers, *texts)
+    page = f"runs/{run.id}/{'progress' if state.get('state') in UNFINISHED else ''}"
+    return Line.of(Cell(run.id, opens=page), str(state.get("state", "")), *numbers, *texts)
 
 
 def _settings(run: Run, source: RunSource) -> str:

@@ -3,9 +3,9 @@
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -14,9 +14,14 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.statuses import RunState
 from poolbench.steps import label_of
+from poolbench.steps.prober import MEASURES, PROBE, TASK
 from poolbench.telemetry.logs import as_json
 
 PLAIN_INTERVAL_S = 5.0
+#: Time between two looks at the progress that is published, and entries of each of its lists.
+PUBLISH_INTERVAL_S, NUM_SHOWN = 2.0, 20
+#: Takes entrant, layer and key of tables of measures.
+TakeMeasures = Callable[[Iterable[tuple[str, int, str]]], None]
 
 
 class Display(Protocol):
@@ -207,27 +212,98 @@ def open_display(name: str | None) -> Display:
     return displays[display]()
 
 
-class Recording:
-    """Forward the events of the loop to a display, and the run's state and counts to `RunFolder.write_state`."""
+class RunRecord(Protocol):
+    """Where the state and the progress of a run are written."""
 
-    def __init__(self, display: Display, write_state: Callable[..., None], num_tasks: int) -> None:
-        self._display, self._write_state, self._total = display, write_state, num_tasks
+    def write_state(self, state: RunState, **fields: Any) -> None:
+        """Write the state."""
+
+    def write_progress(self, **fields: Any) -> None:
+        """Write how far the run is."""
+
+
+class Recording(_Counting):
+    """Forward the events of the loop to a display, and the run's state and progress to its record."""
+
+    def __init__(
+        self, display: Display, record: RunRecord, num_tasks: int, take_measures: TakeMeasures = lambda tables: None
+    ) -> None:
+        """Forward to `display` and `record`.
+
+        Args:
+            take_measures: Takes entrant, layer and key of each table of measures that a probe has made.
+        """
+        super().__init__()
+        self._display, self._record, self._total, self._take_measures = display, record, num_tasks, take_measures
         self._done: set[str] = set()  # a task whose output was damaged is done twice
-        self._failed = 0
+        self._num_failed = 0
+        self._failed_by_kind, self._reused_by_kind = Counter[str](), Counter[str]()
+        self._failures: deque[dict[str, Any]] = deque(maxlen=NUM_SHOWN)
+        self._notes: deque[str] = deque(maxlen=NUM_SHOWN)
+        self._sent_s: dict[str, float] = {}  # when a task was first seen in flight
         self._written: tuple[int, int] | None = None
-        self.note, self.start, self.close = display.note, display.start, display.close
+        self._published_s = -float("inf")
+
+    def start(self, totals: Counter[str]) -> None:
+        super().start(totals)
+        self._failed_by_kind.clear()
+        self._reused_by_kind.clear()
+        self._display.start(totals)
 
     def done(self, task: Task, *, reused: bool = False) -> None:
+        super().done(task, reused=reused)
         self._done.add(task.task_id)
+        self._reused_by_kind[task.kind] += reused
+        if task.kind in (PROBE.kind, TASK.kind):
+            self._take_measures((*cell, task.outputs[role]) for role, cell in MEASURES.among(task.outputs))
         self._display.done(task, reused=reused)
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
-        self._failed += 1
+        super().failed(task_id, kind, reason)
+        self._num_failed += 1
+        self._failed_by_kind[kind] += 1
+        self._failures.append({"task": task_id, "label": label_of(kind), "reason": reason})
         self._display.failed(task_id, kind, reason)
 
+    def note(self, message: str) -> None:
+        self._notes.append(message)
+        self._display.note(message)
+
+    def close(self) -> None:
+        self._display.close()
+
     def tick(self, in_flight: Mapping[str, Task]) -> None:
-        if self._written != (len(self._done), self._failed):
-            self._written = (len(self._done), self._failed)
-            counts = {"tasks": self._total, "tasks_done": len(self._done), "failures": self._failed}
-            self._write_state(RunState.RUNNING, **counts)
+        super().tick(in_flight)
+        if self._written != (len(self._done), self._num_failed):
+            self._written = (len(self._done), self._num_failed)
+            counts = {"tasks": self._total, "tasks_done": len(self._done), "failures": self._num_failed}
+            self._record.write_state(RunState.RUNNING, **counts)
+        self._sent_s = {task_id: self._sent_s.get(task_id, self.elapsed_s) for task_id in in_flight}
+        if self.elapsed_s - self._published_s >= PUBLISH_INTERVAL_S or not in_flight:
+            self._published_s = self.elapsed_s
+            self._record.write_progress(**self._progress(in_flight))
         self._display.tick(in_flight)
+
+    def _progress(self, in_flight: Mapping[str, Task]) -> dict[str, Any]:
+        """Return how far the run is, as `records.progress.Progress` has it."""
+        longest = sorted(self._sent_s.items(), key=lambda entry: entry[1])[:NUM_SHOWN]
+        return {
+            "elapsed_s": round(self.elapsed_s, 1),
+            "stages": [self._stage(kind, total) for kind, total in self.totals.items()],
+            "num_sent": len(in_flight),
+            "sent": [
+                {"task": task_id, "label": label_of(in_flight[task_id].kind), "sent_s": round(sent_s, 1)}
+                for task_id, sent_s in longest
+            ],
+            "notes": list(self._notes),
+            "failures": list(self._failures),
+        }
+
+    def _stage(self, kind: str, total: int) -> dict[str, Any]:
+        failed = min(self._failed_by_kind[kind], total)
+        return {
+            "kind": kind, "label": label_of(kind), "tasks": total, "failed": failed,
+            "done": min(self.finished[kind] - self._failed_by_kind[kind], total - failed),
+            "reused": self._reused_by_kind[kind],
+            "first_sent_s": self.sent_s.get(kind), "last_ended_s": self.ended_s.get(kind),
+        }  # fmt: skip

@@ -299,16 +299,16 @@ def _band(line: Line) -> Content:
 
 
 def _content(cell: Cell) -> Content:
-    shown: Content = cell.text
+    content: Content = cell.text
     if cell.passages:
-        shown = [(element("br") if place else None, marked(passage)) for place, passage in enumerate(cell.passages)]
+        content = [(element("br") if place else None, marked(passage)) for place, passage in enumerate(cell.passages)]
     if cell.opens:
         is_page = cell.opens.endswith("/") or "?" in cell.opens  # which replaces this one; others open in a dialog
-        shown = element("a", shown, href=cell.opens, data_opens=None if is_page else cell.opens)
+        content = element("a", content, href=cell.opens, data_opens=None if is_page else cell.opens)
     if not cell.sign:
-        return shown
+        return content
     colour = f"color:var(--{cell.colour})" if cell.colour else None
-    return [element("span", cell.sign, class_="mark", style=colour, aria_hidden="true"), shown]
+    return [element("span", cell.sign, class_="mark", style=colour, aria_hidden="true"), content]
 
 
 def _bar(ends: tuple[float, float, float] | None, cell: Cell) -> Html:

@@ -17,15 +17,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from poolbench.contracts.bounds import KEY_PATTERN
-from poolbench.contracts.wire import RUN_CANCEL, RUN_FILES, RUN_STATE, RUNS_FOLDER, run_path
+from poolbench.contracts.wire import RUN_CANCEL, RUN_FILES, RUN_PROGRESS, RUN_STATE, RUNS_FOLDER, run_path
 from poolbench.errors import IntegrityError, NotFoundError, shown
 from poolbench.queue.envelope import shown_text
 from poolbench.statuses import RunState
 from poolbench.storage import ObjectInfo
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.records.folder import UNFINISHED, RunFolder, list_runs
+from poolbench_driver.records.progress import Progress
 
-STATE, CONFIG, KEYS, CANCEL = RUN_STATE, "config.json", "keys.json.gz", RUN_CANCEL
+STATE, PROGRESS, CANCEL = RUN_STATE, RUN_PROGRESS, RUN_CANCEL
+CONFIG, KEYS = "config.json", "keys.json.gz"
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])
@@ -116,6 +118,13 @@ class RunRecords:
         except (NotFoundError, ValidationError, RecursionError):
             return PublishedConfig()
 
+    def progress(self, run_id: str) -> Progress | None:
+        """Return how far a run is; None where its driver published nothing, or something damaged."""
+        try:
+            return Progress.model_validate_json(self.store.get(run_path(run_id, PROGRESS)))
+        except (NotFoundError, ValidationError, RecursionError):
+            return None
+
     def keys(self, run_id: str) -> frozenset[str]:
         """Return the keys of all artifacts that a run needs. Raise IntegrityError if they are damaged or not there."""
         try:
@@ -134,7 +143,7 @@ class RunRecords:
         """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
         for info in list(self.store.list(run_path(run_id, RUN_FILES))):
             self.store.delete(info.path)
-        for name in (STATE, CONFIG, CANCEL, KEYS):
+        for name in (STATE, PROGRESS, CONFIG, CANCEL, KEYS):
             self.store.delete(run_path(run_id, name))
 
     def _read(self, run_id: str, files: dict[str, ObjectInfo]) -> RunRecord | None:

@@ -23,7 +23,8 @@ from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.config import RunConfig
 from poolbench_driver.records.folder import RunFolder, manifest_files, now
-from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, Run, RunRecords, Runs, encode_keys
+from poolbench_driver.records.progress import FirstFigures
+from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, PROGRESS, STATE, Run, RunRecords, Runs, encode_keys
 
 _MANIFEST, _STATE = "manifest.json", "state.json"
 
@@ -140,6 +141,8 @@ class RunWriter:
         self._lock = threading.Lock()
         self._plan: dict[str, bytes] = {}  # files still to write, in this order and before the state
         self._state: dict[str, Any] = {}
+        self._progress, self._written_progress = dict[str, Any](), dict[str, Any]()
+        self._first_figures: FirstFigures | None = None
         self._changed = self._cleared = self._failing = False
         self._written_s = -float("inf")
         self._cancelled, self._ended = threading.Event(), threading.Event()
@@ -171,6 +174,15 @@ class RunWriter:
             self._state = content | {"folder": str(self._folder.path.resolve())}
             self._changed = True
 
+    def follow(self, first_figures: FirstFigures) -> None:
+        """Publish the first figures of a plan with its progress."""
+        self._first_figures = first_figures
+
+    def write_progress(self, **fields: Any) -> None:
+        """Write how far the run is into the store soon, if it differs by more than the time."""
+        with self._lock:
+            self._progress = fields
+
     def write_files(self) -> None:
         """Write the tables of the run into the store, for other machines. A store that is away fails no run."""
         try:
@@ -192,6 +204,7 @@ class RunWriter:
                 self._store.delete(run_path(self._folder.id, CANCEL))
                 self._cleared = True
             self._write()
+            self._publish_progress()
             if not self._cancelled.is_set() and self._store.exists(run_path(self._folder.id, CANCEL)):
                 self._cancelled.set()
         except PoolbenchError as error:
@@ -200,6 +213,16 @@ class RunWriter:
             self._failing = True
         else:
             self._failing = False
+
+    def _publish_progress(self) -> None:
+        with self._lock:
+            progress = self._progress
+        if not progress:
+            return
+        progress = {**progress, "figures": self._first_figures.read() if self._first_figures else []}
+        if {**progress, "elapsed_s": 0} != {**self._written_progress, "elapsed_s": 0}:
+            self._store.put(run_path(self._folder.id, PROGRESS), json.dumps(progress).encode())
+            self._written_progress = progress
 
     def _write(self) -> None:
         """Write what is new; write the state again after some time, because its age shows that the driver lives."""

@@ -64,7 +64,7 @@ def test_a_direction_is_read_behind_the_edits_of_its_layer(fused):
         steer(hidden, 1, residual)
     state.keep_scores()
     more = 2.0 if fused else 0.0
-    scores = state.readings.scores(1, 4, 9)[:, :2]
+    scores = state.readings.scores(1, 4, 9, 2)
     assert np.isnan(scores[0]).all()  # not requested
     expected = [[5 + more, 8 + more], [6 + more, 9 + more], [6 + more, 9 + more], [6 + more, 6 + more]]
     assert scores[1:].tolist() == expected

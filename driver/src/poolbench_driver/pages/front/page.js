@@ -140,7 +140,7 @@
 
   const addSorting = (table, isBoard) => {
     if (!table.tHead || rowsOf(table).length < 2 || table.tHead.querySelector("a, button")) return;
-    for (const column of heads(table)) {
+    for (const column of heads(table).filter(({ head }) => head.textContent)) {
       const button = make("button", { type: "button" }, ...column.head.childNodes);
       column.head.replaceChildren(button);
       button.addEventListener("click", () => {
@@ -214,5 +214,5 @@
     form.addEventListener("change", (event) => { if (event.target.tagName === "SELECT") form.requestSubmit(); });
 
   addTables(document);
-  globalThis.poolbench = { make, showDialog };
+  globalThis.poolbench = { make, showDialog, addTables };
 })();

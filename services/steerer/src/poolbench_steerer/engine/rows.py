@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.requests import Scores
 from poolbench_steerer.plugin.receipts import RowCount
-from poolbench_steerer.plugin.spec import MAX_READINGS
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -129,8 +128,8 @@ class Rows:
 
     async def scores(self, row: int, first: int, stop: int, num_readings: int) -> list[Scores]:
         """Return the scores of the request of `row` at positions `first` to `stop` - 1."""
-        flat = (await self._scores.result((row, first, stop)))[0]
-        return [tuple(flat[at : at + num_readings]) for at in range(0, len(flat), MAX_READINGS)]
+        flat = (await self._scores.result((row, first, stop, num_readings)))[0]
+        return [tuple(flat[at : at + num_readings]) for at in range(0, len(flat), num_readings)]
 
     async def reached(self, row: int) -> int:
         """Return the first position that was not computed for the request that holds `row`."""

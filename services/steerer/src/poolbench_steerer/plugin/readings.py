@@ -74,6 +74,6 @@ class ReadingTable:
         """Keep the scores of a batch."""
         self._scores_RPK[batch.rows, batch.positions] = scores_TK[batch.tokens]
 
-    def scores(self, row: int, first: int, stop: int) -> np.ndarray:
+    def scores(self, row: int, first: int, stop: int, num_readings: int) -> np.ndarray:
         """Return the scores of a row at positions `first` to `stop` - 1, [positions, readings]; NaN where not read."""
-        return self._scores_RPK[row, first:stop]
+        return self._scores_RPK[row, first:stop, :num_readings]

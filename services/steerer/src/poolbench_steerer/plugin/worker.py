@@ -103,8 +103,8 @@ class SteeringWorkerMixin:
         """Return what was changed for the requests that own `rows`."""
         return counts_of(self.steering, rows)
 
-    def steering_scores(self, spans: list[tuple[int, int, int]]) -> list[list[float]]:
-        """Return the scores of rows, each from a position up to another: at each position one per reading."""
+    def steering_scores(self, spans: list[tuple[int, int, int, int]]) -> list[list[float]]:
+        """Return the scores of rows, each from a position up to another: at each position of so many readings."""
         self.steering.keep_scores()
         return [self.steering.readings.scores(*span).ravel().tolist() for span in spans]
 

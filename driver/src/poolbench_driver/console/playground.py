@@ -1,0 +1,238 @@
+"""The playground: a prompt continued unsteered and steered, side by side, with what a probe reads along.
+
+The page is a script (`pages/front/playground.js`). The routes here are those that it asks: the directions that runs
+have made, and what the steerer and the scorer answer. The browser never sees the token of the cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from poolbench.concepts import stay
+from poolbench.errors import InputError, PoolbenchError, TooLargeError
+from poolbench.storage.directions import NamedDirection, NamedDirections
+from poolbench_driver.adhoc.arrays import load_array
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.cluster.session import open_artifacts
+from poolbench_driver.contract.page import Answer, Page, Span, Table
+from poolbench_driver.pages.markup import Html, element
+
+PATH = "/playground"
+LINES = "application/x-ndjson"  # one JSON object per line
+MAX_BODY_BYTES, MAX_VECTOR_BYTES = 2**20, 2**25
+MAX_NEW_TOKENS = 512
+#: What the page may ask of the steerer; other fields are refused.
+_FIELDS = frozenset(
+    ("model", "prompt", "messages", "max_tokens", "temperature", "top_p", "seed", "stop", "steering", "reading")
+)
+
+
+def playground_page() -> tuple[Page, Html]:
+    """Return the page, and the element that its script fills."""
+    answer = Answer(
+        [Span("A model, steered as you like.")],
+        [
+            "The same prompt and seed, unsteered and at up to four strengths. A probe reads along: below each token "
+            "stands the projection on a concept's direction of the state from which the token was sampled.",
+        ],
+    )
+    script = element("noscript", "The playground needs scripts; `poolbench-driver steer` does the same in a shell.")
+    return Page("PoolBench", "playground", answer, Table.of([], [])), element("div", script, id="playground")
+
+
+class Playground:
+    """The routes of the playground, over the services of a cluster and the directions of its runs."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._directions = cache(lambda: NamedDirections(open_artifacts(services.settings)))
+
+    def routes(self) -> list[Route]:
+        """Return the routes below `/api`."""
+        return [
+            Route(f"/api{PATH}", self._choices),
+            Route(f"/api{PATH}/text", self._text, methods=["POST"]),
+            Route(f"/api{PATH}/scores", self._scores, methods=["POST"]),
+            Route(f"/api{PATH}/vector", self._vector, methods=["POST"]),
+        ]
+
+    async def _choices(self, _request: Request) -> Response:
+        """Answer with the models and directions that can be chosen."""
+        return JSONResponse(await run_in_threadpool(self._choices_of_cluster))
+
+    def _choices_of_cluster(self) -> dict[str, Any]:
+        try:
+            usable, sensitive, problem = *latest(self._directions().all()), ""
+        except PoolbenchError as error:  # vectors of files can be used all the same
+            usable, sensitive, problem = [], [], f"The directions of runs cannot be read here: {error}"
+        models = [model["id"] for model in self._services.get("steerer", "v1/models")["data"]]
+        return {
+            "models": list(dict.fromkeys([*models, *(one.model for one in usable)])),
+            "directions": [{"model": one.model, "gain": one.gain, "d1": one.d1, **one.facts()} for one in usable],
+            "sensitive": sensitive,
+            "max_tokens": MAX_NEW_TOKENS,
+            "problem": problem,
+        }
+
+    async def _text(self, request: Request) -> Response:
+        """Generate one text; each line of the answer is a piece of it, and the last one may be an error."""
+        body = json_object(await _read(request, MAX_BODY_BYTES))
+        if unknown := sorted(body.keys() - _FIELDS):
+            raise InputError(f"unknown field {unknown[0][:100]!r}; known: {', '.join(sorted(_FIELDS))}")
+        num_tokens = body.setdefault("max_tokens", 40)
+        if not isinstance(num_tokens, int) or not 1 <= num_tokens <= MAX_NEW_TOKENS:
+            raise InputError(f"max_tokens must be a whole number from 1 to {MAX_NEW_TOKENS}")
+        is_chat = "messages" in body
+        verb = "v1/chat/completions" if is_chat else "v1/completions"
+        asked = body | {"stream": True, "logprobs": True if is_chat else 0}  # so that the tokens are named
+        events = self._services.stream("steerer", verb, asked)
+        # An error before the first token has a status of its own.
+        first = await run_in_threadpool(next, events, None)
+        return StreamingResponse(_lines(first, events), media_type=LINES)
+
+    async def _scores(self, request: Request) -> Response:
+        """Answer with a scorer's P(concept) of texts."""
+        body = json_object(await _read(request, MAX_BODY_BYTES))
+        asked = {"texts": body.get("texts"), "scorers": [body.get("scorer")]}
+        answer = await run_in_threadpool(self._services.post, "scorer", "score", asked)
+        return JSONResponse(answer["scorers"][0])
+
+    async def _vector(self, request: Request) -> Response:
+        """Register the vectors of a file, `.npy` or safetensors; answer with their ids and names."""
+        model, name = request.query_params.get("model", ""), request.query_params.get("name", "vector")[:100]
+        data = await _read(request, MAX_VECTOR_BYTES)
+        vectors = await run_in_threadpool(vectors_of_file, data, name)
+        asked = {"model": model, "vectors": list(vectors.values())}
+        answer = await run_in_threadpool(self._services.post, "steerer", "vectors", asked)
+        return JSONResponse({"vectors": dict(zip(vectors, answer["vector_ids"], strict=True))})
+
+
+def latest(directions: Iterator[NamedDirection]) -> tuple[list[NamedDirection], list[str]]:
+    """Return the directions of each concept in the latest run that has some, and the concepts that are sensitive.
+
+    Args:
+        directions: Those of the latest run first, the best of each concept first.
+    """
+    usable, sensitive, runs = [], dict[str, None](), dict[tuple[str, str], str]()
+    for one in directions:
+        if runs.setdefault((one.model, one.concept), one.run) != one.run:
+            continue
+        if stay([one.key]):
+            sensitive[one.concept] = None
+        else:
+            usable.append(one)
+    return usable, list(sensitive)
+
+
+def vectors_of_file(data: bytes, name: str) -> dict[str, list[float]]:
+    """Return the vectors of a file by name. Raise InputError for another format, shape, or a number that is not finite.
+
+    Args:
+        data: A `.npy` file [width] or [n, width], or a safetensors file of such tensors.
+        name: Of the file, for messages and for vectors without a name.
+    """
+    import numpy as np
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if data[8:9] == b"{":
+        try:
+            arrays = load(data)
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{name} is not readable as safetensors: {str(error)[:200]}") from None
+    else:
+        arrays = {name: _npy(data, name)}
+    vectors = dict[str, list[float]]()
+    for label, array in arrays.items():
+        if array.ndim not in (1, 2) or array.dtype.kind not in "fiu" or array.size == 0:
+            raise InputError(
+                f"{name}: {label[:100]} is {array.dtype} {array.shape}; vectors [width] or [n, width] needed"
+            )
+        if not np.isfinite(array).all():
+            raise InputError(f"{name}: {label[:100]} holds NaN or infinity; a direction must be finite")
+        rows = np.atleast_2d(array).astype(np.float32)
+        names = [label] if array.ndim == 1 else [f"{label}/{row}" for row in range(len(rows))]
+        vectors |= dict(zip(names, rows.tolist(), strict=True))
+    return vectors
+
+
+def _npy(data: bytes, name: str) -> Any:
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        file.write(data)
+        file.flush()
+        dims = 2 if _num_dims(data) == 2 else 1
+        try:
+            return load_array(Path(file.name), dims)
+        except InputError as error:
+            raise InputError(str(error).replace(file.name, name)) from None
+
+
+def _num_dims(data: bytes) -> int:
+    import numpy as np
+
+    try:
+        np.lib.format.read_magic(stream := io.BytesIO(data))
+        return len(np.lib.format.read_array_header_1_0(stream)[0])
+    except ValueError:
+        return 0
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """Return a JSON object; raise InputError for anything else."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise InputError("the body must be a JSON object")
+    return body
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise TooLargeError(f"at most {limit >> 20} MiB are taken here")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _lines(first: dict[str, Any] | None, events: Iterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Yield pieces of a text as lines of JSON; an error ends them. A reader who leaves ends the text."""
+    event = first
+    try:
+        while event is not None:
+            if event["choices"]:
+                yield f"{json.dumps(piece_of(event['choices'][0]))}\n"
+            event = await run_in_threadpool(next, events, None)
+    except PoolbenchError as error:
+        yield f"{json.dumps({'error': {'code': str(error.code), 'message': str(error)}})}\n"
+    finally:
+        if isinstance(events, Generator):
+            events.close()
+
+
+def piece_of(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return what a chunk of a completion or chat adds to a text, in one form."""
+    logprobs = choice.get("logprobs") or {}
+    is_chat = "delta" in choice
+    tokens = [token["token"] for token in logprobs.get("content") or ()] if is_chat else logprobs.get("tokens", [])
+    return {
+        "text": choice["delta"]["content"] if is_chat else choice["text"],
+        "tokens": tokens,
+        "reading": choice.get("reading"),
+        "finish_reason": choice["finish_reason"],
+        "receipt": choice.get("steering_receipt"),
+    }

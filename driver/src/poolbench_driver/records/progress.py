@@ -1,0 +1,144 @@
+"""How far a run is, as its driver publishes it beside the state, and the first figures of its finished probes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_field
+
+from poolbench.errors import PoolbenchError
+from poolbench.queue.envelope import shown_text
+from poolbench.storage import Artifacts
+
+#: Entries of each list that a driver publishes.
+MOST = 20
+_MAX_SHOWN = 500
+#: Tables that are read at once for the first figures, and pairs of entrant and layer that are kept.
+_READ_AT_ONCE, _MAX_ENTRANTS = 50, 2000
+_Text = Annotated[str, AfterValidator(lambda text: shown_text(text[:_MAX_SHOWN]))]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+
+
+class _Published(BaseModel):
+    """Others may write into a store too, so all of it is checked."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class StageProgress(_Published):
+    """The tasks of one kind; times are seconds since the driver began."""
+
+    kind: _Text
+    label: _Text
+    tasks: _Count
+    done: _Count = 0
+    failed: _Count = 0
+    reused: _Count = 0  # of those done: made by an earlier run
+    first_sent_s: _Seconds | None = None
+    last_ended_s: _Seconds | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def per_min(self) -> float | None:
+        """Tasks that ended per minute, from the first one sent to the last one ended; None before the first."""
+        worked = self.done + self.failed - self.reused
+        if not worked or self.first_sent_s is None or self.last_ended_s is None:
+            return None
+        return 60 * worked / max(self.last_ended_s - self.first_sent_s, 1.0)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the remaining tasks take at this rate; None without one."""
+        left = self.tasks - self.done - self.failed
+        if left <= 0:
+            return 0.0
+        return 60 * left / self.per_min if self.per_min else None
+
+
+class SentTask(_Published):
+    """A task that waits in its queue or is in work."""
+
+    task: _Text
+    label: _Text
+    sent_s: _Seconds  # when it was first seen in flight
+
+
+class FailedTask(_Published):
+    """A task that failed."""
+
+    task: _Text
+    label: _Text
+    reason: _Text
+
+
+class FirstFigure(_Published):
+    """The mean of a figure over the cells that have one so far."""
+
+    metric: _Text
+    entrant: _Text
+    layer: int
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    num_cells: _Count
+
+
+class Progress(_Published):
+    """How far a run is."""
+
+    elapsed_s: _Seconds = 0.0
+    stages: Annotated[tuple[StageProgress, ...], Field(max_length=200)] = ()
+    num_sent: _Count = 0
+    sent: Annotated[tuple[SentTask, ...], Field(max_length=MOST)] = ()  # the longest first
+    notes: Annotated[tuple[_Text, ...], Field(max_length=MOST)] = ()  # the last ones
+    failures: Annotated[tuple[FailedTask, ...], Field(max_length=MOST)] = ()  # the last ones
+    figures: Annotated[tuple[FirstFigure, ...], Field(max_length=MOST)] = ()  # the best first
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the end, of the stage that takes longest; None while a stage has no rate."""
+        remaining = [stage.left_s for stage in self.stages]
+        if None in remaining:
+            return None
+        return max((left_s for left_s in remaining if left_s is not None), default=0.0)
+
+
+class FirstFigures:
+    """Means of the figures of finished probes, before the run's tables are assembled.
+
+    Args:
+        artifacts: The store of the run.
+        metrics: The metrics that the suite ranks by.
+    """
+
+    def __init__(self, artifacts: Artifacts, metrics: Sequence[str]) -> None:
+        self._artifacts, self._metrics = artifacts, metrics
+        self._unread: deque[tuple[str, int, str]] = deque()  # entrant, layer and key of the table of its measures
+        self._values: dict[tuple[str, str, int], list[float]] = {}
+
+    def add(self, tables: Iterable[tuple[str, int, str]]) -> None:
+        """Take tables that are committed, each with its entrant and layer."""
+        self._unread.extend(tables)  # another thread reads them
+
+    def read(self) -> list[dict[str, Any]]:
+        """Read some of the tables; return the best means, as `FirstFigure` has them."""
+        for _ in range(min(len(self._unread), _READ_AT_ONCE)):
+            entrant, layer, key = self._unread.popleft()
+            try:
+                measures = self._artifacts.read_table(key).select(["metric", "value"]).to_pylist()
+            except (PoolbenchError, KeyError):  # the run itself reads it again, and says what is wrong
+                continue
+            for row in measures:
+                cell = (row["metric"], entrant, layer)
+                is_new = cell not in self._values and len(self._values) >= _MAX_ENTRANTS
+                if row["metric"] in self._metrics and row["value"] is not None and not is_new:
+                    self._values.setdefault(cell, []).append(row["value"])
+        means: list[dict[str, Any]] = [
+            {"metric": metric, "entrant": entrant, "layer": layer, "value": fmean(values), "num_cells": len(values)}
+            for (metric, entrant, layer), values in self._values.items()
+        ]
+        return sorted(means, key=lambda mean: -mean["value"])[:MOST]

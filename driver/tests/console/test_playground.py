@@ -1,0 +1,148 @@
+"""The playground's routes: what they take, how a text that fails is said, and which vectors they offer."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from driver.tests.console.conftest import serving
+from safetensors.numpy import save
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from tests.servers.services import cluster_environment
+
+from poolbench.contracts.keys import RESTRICTED_PREFIX
+from poolbench.errors import InputError
+from poolbench.settings import ClusterSettings
+from poolbench.storage.directions import NamedDirection
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.playground import latest, piece_of, vectors_of_file
+from poolbench_driver.console.source import RunSource
+
+CHUNK = {"text": " one", "logprobs": {"tokens": [" one"]}, "finish_reason": None, "reading": {"scores": [0.5]}}
+
+
+async def steerer(request: Request) -> Response:
+    """Answers as a steerer that is killed after one token, or with the status that the prompt names."""
+    prompt = (await request.json())["prompt"]
+    if prompt.isdecimal():
+        error = {"error": {"code": "a_code", "message": f"said with {prompt}"}}
+        return JSONResponse(error, int(prompt), headers={"Retry-After": "999"})
+    return StreamingResponse(iter([f"data: {json.dumps({'choices': [CHUNK]})}\n\n"]), media_type="text/event-stream")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("playground")
+    upstream = Starlette(routes=[Route("/steerer/v1/completions", steerer, methods=["POST"])])
+    with serving(upstream) as address, pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster_environment(address, folder).items():
+            patch.setenv(name, value)
+        services = Services(ClusterSettings.load())
+        with serving(Console(RunSource(folder), services).application()) as console:
+            yield console
+
+
+def ask(site: str, path: str, **request: Any) -> httpx.Response:
+    return httpx.post(f"{site}/api/playground/{path}", headers={"Origin": site}, timeout=60, **request)
+
+
+@pytest.mark.parametrize(("status", "answered"), [(401, 503), (403, 403), (404, 404), (429, 429), (400, 400)])
+def test_an_error_before_the_first_token_keeps_its_status(site: str, status: int, answered: int) -> None:
+    answer = ask(site, "text", json={"prompt": str(status)})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == answered
+    if status == 401:  # the reader's own session is good
+        assert "steerer refused the token" in message
+    else:
+        assert message == f"steerer: said with {status}"
+
+
+def test_a_text_whose_service_ends_is_kept_and_says_so(site: str) -> None:
+    piece, end = map(json.loads, ask(site, "text", json={"prompt": "a"}).text.splitlines())
+    assert (piece["text"], piece["tokens"], piece["reading"]) == (" one", [" one"], {"scores": [0.5]})
+    assert "ended its stream without saying that it was done" in end["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("request_body", "said"),
+    [
+        ({"content": b"no json"}, "must be a JSON object"),
+        ({"json": [1]}, "must be a JSON object"),
+        ({"json": {"prompt": "a", "n": 9}}, "unknown field 'n'"),
+        ({"json": {"prompt": "a", "max_tokens": 10**9}}, "from 1 to 512"),
+        ({"content": b"x" * (2**20 + 1)}, "at most 1 MiB"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(site: str, request_body: dict[str, Any], said: str) -> None:
+    answer = ask(site, "text", **request_body)
+    assert answer.status_code in (400, 413) and said in answer.json()["error"]["message"]
+
+
+def test_without_a_cluster_there_is_no_playground(tmp_path: Path) -> None:
+    with serving(Console(RunSource(tmp_path)).application()) as address:
+        assert httpx.get(f"{address}/playground").status_code == 404
+        assert "playground" not in httpx.get(address).text
+
+
+def npy(array: np.ndarray) -> bytes:
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
+def test_vectors_of_files_are_read() -> None:
+    assert vectors_of_file(npy(np.array([1.0, 2.0])), "v.npy") == {"v.npy": [1.0, 2.0]}
+    assert vectors_of_file(npy(np.eye(2, dtype=np.float16)), "v.npy") == {"v.npy/0": [1.0, 0.0], "v.npy/1": [0.0, 1.0]}
+    data = save({"a": np.ones(3, np.float32), "b": np.zeros((1, 2), np.float32)})
+    assert vectors_of_file(data, "v.safetensors") == {"a": [1.0] * 3, "b/0": [0.0, 0.0]}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (npy(np.array([1.0, np.nan])), "NaN or infinity"),
+        (save({"a": np.array([np.inf], np.float32)}), "NaN or infinity"),
+        (npy(np.ones((2, 2, 2))), "dimensions"),
+        (npy(np.array(["a"])), "v holds"),
+        (npy(np.ones(3))[:-5], "v is not a readable .npy file"),
+        (b"no such file", "v is not a .npy file"),
+        (b"\x10\0\0\0\0\0\0\0{", "not readable as safetensors"),
+        (b"", "v is not a .npy file"),
+    ],
+)
+def test_other_files_are_refused(data: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        vectors_of_file(data, "v")
+    assert "/tmp" not in str(caught.value)
+
+
+def direction(run: str, concept: str, layer: int, key: str = "probe.1") -> NamedDirection:
+    return NamedDirection(run, "demo", "r", concept, "A1_mean", layer, "C1", key, 0.9, 0.1, 0.4)
+
+
+def test_directions_are_those_of_the_latest_run_and_no_sensitive_ones() -> None:
+    listed = [
+        direction("new", "contrast", 3),
+        direction("new", "contrast", 2),
+        direction("new", "harm", 1, f"{RESTRICTED_PREFIX}probe.1"),
+        direction("old", "contrast", 1),
+        direction("old", "cause", 1),
+    ]
+    usable, sensitive = latest(iter(listed))
+    assert usable == [listed[0], listed[1], listed[4]] and sensitive == ["harm"]
+
+
+def test_a_piece_of_a_chat_has_the_form_of_a_text() -> None:
+    choice = {"delta": {"content": "Yes"}, "logprobs": {"content": [{"token": "Yes"}]}, "finish_reason": "stop"}
+    assert piece_of(choice | {"steering_receipt": None}) == {
+        "text": "Yes", "tokens": ["Yes"], "reading": None, "finish_reason": "stop", "receipt": None,
+    }  # fmt: skip
