@@ -143,7 +143,7 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/smollm2-135m.md
 	@$(PY) -m recipes.real_text
 
-picture: install  ## Take the README's picture from the latest report (needs Chromium)
+picture: install  ## Take the documentation's pictures from the latest runs (needs Chromium)
 	@$(PY) docs/picture.py
 
 bench-queue: bench-queues  # `bench/queue.py` would hide a module of the standard library

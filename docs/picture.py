@@ -1,55 +1,75 @@
-"""Make the README's picture: the top of a run's report, as Chromium shows it.
+"""Take the pictures of the documentation, as Chromium shows the console.
 
-`make picture` (or `python docs/picture.py`) reads `runs/latest/report/index.html` and writes
-`docs/images/report.png`. It needs Chromium: Debian's package `chromium`, or another one in `CHROMIUM`.
+`make picture` (or `python docs/picture.py`) reads the latest run and those beside it, and writes `docs/images/`. Where
+a cluster runs, it takes those of the live view and of the playground too. It needs Debian's package `chromium`.
 """
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+
+import httpx
+
+from poolbench.errors import ConfigError
+from poolbench.settings import ClusterSettings
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.guard import COOKIE, SESSION_S, session_of
+from poolbench_driver.console.source import RunSource
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-REPORT = REPOSITORY / "runs" / "latest" / "report" / "index.html"
-PICTURE = REPOSITORY / "docs" / "images" / "report.png"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1240, 930  # the leaderboard with its 19 strategies
+sys.path.insert(0, str(REPOSITORY))
+
+from driver.tests.console.conftest import chromium, serving  # noqa: E402
+
+RUNS, IMAGES = REPOSITORY / "runs", REPOSITORY / "docs" / "images"
+WIDTH, HEIGHT = 1240, 930
+#: What the playground is asked for its picture.
+ASKED = "concept=contrast&strategy=P1_last_token&strengths=0.35,0.6&read=contrast&prompt=In the morning the driver"
 
 
-def find_browser() -> str:
-    """Return the path of Chromium, or exit with a message that says how to install it."""
-    for name in (os.environ.get("CHROMIUM"), *BROWSERS):
-        if name and (path := shutil.which(name)):
-            return path
-    sys.exit(f"no Chromium found; looked for {', '.join(BROWSERS)}. Install the package chromium, or set CHROMIUM")
+def wait_for_texts(page: Any) -> None:
+    """Let the playground generate, and wait until it has."""
+    page.get_by_role("button", name="Generate").click()
+    page.get_by_text("Done.").wait_for()
 
 
-def take_picture(page: Path, picture: Path) -> None:
-    """Write the top of an HTML page as a PNG file."""
-    if not page.is_file():
-        sys.exit(f"no report at {page}; run `make demo` first, or name another one with --report")
-    with tempfile.TemporaryDirectory() as folder:
-        shot = Path(folder) / "shot.png"
-        command = [find_browser(), "--headless", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
-        command += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses root
-        command += [f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={shot}", page.resolve().as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode or not shot.is_file():
-            sys.exit(f"Chromium took no picture (exit code {done.returncode}): {done.stderr.strip()[-500:]}")
-        shutil.copyfile(shot, picture)
+def take(address: str, shots: Iterable[tuple[str, str, Callable[[Any], None]]], cookie: str = "") -> None:
+    """Write pictures of pages: each has a name, a path and what is done before."""
+    with chromium() as browser:
+        context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+        if cookie:
+            context.add_cookies([{"name": COOKIE, "value": cookie, "url": f"{address}/"}])
+        for name, path, prepare in shots:
+            page = context.new_page()
+            page.goto(f"{address}{path}")
+            prepare(page)
+            page.screenshot(path=IMAGES / f"{name}.png")
+            print(f"wrote {IMAGES / name}.png")
 
 
 def main() -> None:
-    """Read the arguments and take the picture."""
+    """Read the arguments and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--report", type=Path, default=REPORT, help="HTML page (default: that of the latest run)")
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG file to write")
-    options = parser.parse_args()
-    take_picture(options.report, options.picture)
-    print(f"wrote {options.picture}")
+    parser.add_argument("--run", default="latest", help="run of the report's picture")
+    run = (RUNS / parser.parse_args().run).resolve().name
+    with serving(Console(RunSource(RUNS)).application()) as address:
+        take(address, [("report", f"/runs/{run}/", lambda page: None), ("board", "/board", lambda page: None)])
+    try:
+        settings = ClusterSettings.load()
+        httpx.get(f"{settings.http_address}/console/login").raise_for_status()
+    except (ConfigError, httpx.HTTPError):
+        print("no cluster runs: the pictures of the live view and of the playground stay")
+        return
+    cookie = session_of(settings.token, int(time.time()) + SESSION_S)
+    console = f"{settings.http_address}/console"
+    take(console, [("playground", f"/playground#{ASKED}", wait_for_texts)], cookie)
+    if httpx.get(f"{console}/api/live", cookies={COOKIE: cookie}, timeout=60).json()["in_work"]:
+        take(console, [("live", "/live", lambda page: None)], cookie)
+    else:
+        print("no run is in work: the picture of the live view stays")
 
 
 if __name__ == "__main__":

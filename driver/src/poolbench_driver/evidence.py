@@ -5,15 +5,20 @@ A page's cells say what they open (`Cell.opens`): `cells/<cell_id>` is `evidence
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
-from poolbench.errors import NotFoundError, UnknownNameError
+from poolbench.errors import NotFoundError, PoolbenchError, UnknownNameError
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.wilcoxon import least_p
 from poolbench.storage import Artifacts
-from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, OpenedCell, TextGroup
+from poolbench_driver.adhoc.embedding import Embedder, Reference
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, TOKENS, OpenedCell, TextGroup
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import Block, Cell, Column, Facts, Heads, Line, Page, Part, Table, with_cells
 from poolbench_driver.contract.registry import SUITES
@@ -23,6 +28,7 @@ from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.pages.html import parts_html
 from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
+from poolbench_driver.pages.tokens import explained_blocks
 from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.stage import Plan
 
@@ -70,20 +76,80 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
         NotFoundError: The run has no such cell.
     """
     folder.recall_concepts()
-    config = folder.config()
+    config, row = folder.config(), _row(folder, cell_id)
     suite = SUITES.get(config.suite)
-    row = next((row for table in ("results", "published") for row in folder.rows(table, cell_id=cell_id)), None)
-    if row is None:
-        raise NotFoundError(f"run {folder.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
-
-    def texts(group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
-        of_folder = {text["text_id"]: text for text in folder.rows(EVIDENCE, **group._asdict())}
-        missing = [text_id for text_id in ids if text_id not in of_folder]
-        further = read_store(group, missing) if read_store is not None and missing else []
-        return of_folder | {text["text_id"]: text for text in further}
-
-    cell = OpenedCell(row, config, folder.rows, texts)
+    cell = OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
     return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence(cell)]
+
+
+def _row(folder: RunFolder, cell_id: str) -> Row:
+    for table in ("results", "published"):
+        for row in folder.rows(table, cell_id=cell_id):
+            return row
+    raise NotFoundError(f"run {folder.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
+
+
+def _texts(
+    folder: RunFolder, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]
+) -> Mapping[str, Row]:
+    """Return texts by id: those of the run's folder, and further ones from the object store if it can be read."""
+    of_folder = {text["text_id"]: text for text in folder.rows(EVIDENCE, **group._asdict())}
+    missing = [text_id for text_id in ids if text_id not in of_folder]
+    further = read_store(group, missing) if read_store is not None and missing else []
+    return of_folder | {text["text_id"]: text for text in further}
+
+
+def tokens_of(
+    folder: RunFolder,
+    cell_id: str,
+    text_id: str,
+    services: Services,
+    read_store: ReadStore | None = None,
+    artifacts: Artifacts | None = None,
+) -> list[Part]:
+    """Return the tokens of a passage by their weight under the strategy of a cell, and along its direction.
+
+    Args:
+        services: Those of a cluster; the extractor explains the passage.
+        artifacts: Has the direction, without which tokens have weights alone.
+
+    Raises:
+        NotFoundError: The run has no such cell, or its text is not at hand.
+        PoolbenchError: The extractor refuses or does not answer.
+    """
+    config, row = folder.config(), _row(folder, cell_id)
+    text_row = _texts(folder, read_store, TextGroup(row["concept"] or ""), [text_id]).get(text_id)
+    if text_row is None or row["strategy"] is None or row["layer"] is None:
+        raise NotFoundError(f"run {folder.id} has no text {text_id[:100]!r} at hand behind the cell {cell_id}")
+    text, model = text_row["texts"][0]["text"], folder.model()
+    layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
+    reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
+    settings = {**reading, "strategy": row["strategy"], "layer": layers.get(row["layer"], row["layer"])}
+    reads_words = STRATEGIES.get(row["strategy"]).reads_annotations
+    reference = Reference([text], "the text") if reads_words else None
+    vector = None if artifacts is None else _direction(folder, row, artifacts)
+    if vector is not None and model is not None and len(vector) != model.width:  # of several vectors in a row
+        vector = None
+    answer = Embedder(services, settings, reference).explain(text, vector)
+    note = f"{row['strategy']} at layer {row['layer']}."
+    if vector is not None:
+        note += f" The contribution of a token is its weight times its state along the direction of {row['concept']}."
+    if reads_words:
+        note += " Document frequencies come from this text alone, and in the run from all its passages."
+    return [Part("tokens", f"Tokens of {text_id}", explained_blocks(text, answer["texts"][0]), note=note)]
+
+
+def _direction(folder: RunFolder, row: Row, artifacts: Artifacts) -> list[float] | None:
+    """Return the steering direction of a cell; None where the store does not have it."""
+    at = {name: row[name] for name in ("concept", "strategy", "layer")}
+    for direction in folder.rows("directions", **at):
+        try:
+            table = artifacts.read_table(direction["key"])
+        except PoolbenchError:
+            return None
+        vectors = {entry["direction_id"]: entry["vector"] for entry in table.to_pylist()}
+        return vectors.get(direction["construction"])
+    return None
 
 
 #: Characters of HTML that a file has room for beside its page.
@@ -99,6 +165,8 @@ def opened_by(folder: RunFolder, page: Page) -> dict[str, list[Part]]:
     paths = list(paths_in([page.board]))
     for path in paths:
         kind, _, name = path.partition("/")
+        if kind == TOKENS:  # which only a cluster knows
+            continue
         parts = entrant_of(folder, unquote(name)) if kind == "entrants" else evidence_of(folder, name)
         room -= len(parts_html(parts))
         if room < 0:

@@ -18,8 +18,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 
 from poolbench.contracts import Row
-from poolbench.errors import PoolbenchError
+from poolbench.errors import NotFoundError, PoolbenchError
 from poolbench.http.tokens import Tokens
+from poolbench.storage import Artifacts
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
@@ -29,9 +30,9 @@ from poolbench_driver.console.live import Live, letter_page, live_page, progress
 from poolbench_driver.console.playground import PATH as PLAYGROUND
 from poolbench_driver.console.playground import Playground, playground_page
 from poolbench_driver.console.source import RunSource
-from poolbench_driver.contract.evidence import TextGroup
+from poolbench_driver.contract.evidence import TOKENS, TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
-from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader
+from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader, tokens_of
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
@@ -70,6 +71,7 @@ class Console:
             "/runs/{run}/": lambda request: _run_page(self._folder(request)),
             "/runs/{run}/cells/{cell}": self._cell_page,
             "/runs/{run}/entrants/{entrant:path}": self._entrant_page,
+            f"/runs/{{run}}/{TOKENS}/{{cell}}/{{text:path}}": self._tokens_page,
         }
         routes: list[BaseRoute] = [Route(LOGIN, self._login, methods=["GET", "POST"])]
         for path, view in views.items():
@@ -102,8 +104,19 @@ class Console:
 
     def _cell_page(self, request: Request) -> Page:
         folder = self._folder(request)
-        read_store = partial(_read_store, folder.path) if self.services is not None else None
-        return _parts_page(folder, evidence_of(folder, request.path_params["cell"], read_store))
+        cell_id = request.path_params["cell"]
+        if self.services is not None:
+            return _parts_page(folder, evidence_of(folder, cell_id, partial(_read_store, folder.path)))
+        page = _parts_page(folder, evidence_of(folder, cell_id))
+        return page.with_cells(lambda cell: replace(cell, opens="") if cell.opens.startswith(TOKENS) else cell)
+
+    def _tokens_page(self, request: Request) -> Page:
+        folder, (cell_id, text_id) = self._folder(request), (request.path_params[name] for name in ("cell", "text"))
+        if self.services is None:
+            raise NotFoundError("the tokens of a text are explained by a cluster; open its console")
+        artifacts = None if self.source.records is None else Artifacts(self.source.records.store)
+        read_store = partial(_read_store, folder.path)
+        return _parts_page(folder, tokens_of(folder, cell_id, text_id, self.services, read_store, artifacts))
 
     def _entrant_page(self, request: Request) -> Page:
         folder = self._folder(request)

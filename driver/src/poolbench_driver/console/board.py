@@ -289,16 +289,20 @@ class Selection:
             if np.isfinite(means).sum() < 2:
                 self._tied[metric] = None
             else:
-                best = int(np.nanargmax(means if is_higher_better(metric) else -means))
+                best = self.ordered(metric, is_descending=is_higher_better(metric))[0]
                 self._tied[metric] = tied_with_best(self.values[metric], best) & np.isfinite(means)
         return self._tied[metric]
 
     def ordered(self, column: str, *, is_descending: bool) -> list[int]:
-        """Return the lines in the order of a column; those without a value come last either way."""
+        """Return the lines in the order of a column.
+
+        A mean over fewer blocks than others have is no better or worse than theirs: such lines come after the others,
+        and those without a value last.
+        """
         if column in self.means:
-            means = self.means[column]
+            means, counts = self.means[column], np.isfinite(self.values[column]).sum(axis=1)
             keys = np.where(np.isnan(means), np.inf, -means if is_descending else means)
-            return [int(line) for line in np.argsort(keys, kind="stable")]
+            return [int(line) for line in np.lexsort((keys, -counts))]
         place = LINE.index(column if column in LINE else "entrant")
         texts = [self.names(line)[place] for line in range(len(self.lines))]
         keyed = [(int(text), "") if text.isdigit() else (-1, text) for text in texts]
@@ -342,7 +346,8 @@ def _board(
     note = (
         f"The mean over {board.unit}s, with the mean ends of the intervals. The edge marks the best line on `{column}` "
         f"and those that it does not beat over the same {board.unit}s (paired sign-flip test, "
-        "Benjamini-Hochberg at .05). A word in place of a number is why there is none."
+        f"Benjamini-Hochberg at .05). Lines that lack a {board.unit} stand below the others. A word in place of a "
+        "number is why there is none."
     )
     last, runs = min(start + most, len(order)), len({chosen.names(line)[0] for line in order})
     sentence = (

@@ -48,7 +48,7 @@ def playground_page() -> tuple[Page, Html]:
         ],
     )
     script = element("noscript", "The playground needs scripts; `poolbench-driver steer` does the same in a shell.")
-    return Page("PoolBench", "playground", answer, Table.of([], [])), element("div", script, id="playground")
+    return Page("Playground", "scores per token", answer, Table.of([], [])), element("div", script, id="playground")
 
 
 class Playground:
@@ -73,16 +73,16 @@ class Playground:
 
     def _choices_of_cluster(self) -> dict[str, Any]:
         try:
-            usable, sensitive, said = *latest(self._directions().all()), ""
+            usable, sensitive, note = *latest(self._directions().all()), ""
         except PoolbenchError as error:  # vectors of files can be used all the same
-            usable, sensitive, said = [], [], f"The directions of runs cannot be read here: {error}"
+            usable, sensitive, note = [], [], f"The directions of runs cannot be read here: {error}"
         models = [model["id"] for model in self._services.get("steerer", "v1/models")["data"]]
         return {
             "models": list(dict.fromkeys([*models, *(one.model for one in usable)])),
             "directions": [{"model": one.model, "gain": one.gain, "d1": one.d1, **one.facts()} for one in usable],
             "sensitive": sensitive,
             "max_tokens": MAX_NEW_TOKENS,
-            "said": said,
+            "note": note,
         }
 
     async def _text(self, request: Request) -> Response:

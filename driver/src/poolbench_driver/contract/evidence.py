@@ -11,6 +11,8 @@ from poolbench_driver.config import RunConfig
 
 #: Name of the table of the texts that a run keeps in its folder, each once however many cells show it.
 EVIDENCE = "evidence"
+#: Kind of the addresses of a passage's tokens: `tokens/<cell_id>/<text_id>`.
+TOKENS = "tokens"
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 #: A text with the spans of it that are read; one that is read whole has none.
 MARKED_TEXT = pa.struct([("text", pa.string()), ("spans", pa.list_(_SPAN))])

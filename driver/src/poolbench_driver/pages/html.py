@@ -112,10 +112,15 @@ def _header(page: Page, around: Surroundings) -> Html:
         *([("#leaderboard", "Board")] if page.board.columns and not around.links else []),
         *((f"#{part.anchor}", part.label) for part in page.parts if part.label),
     ]
+    names = [name for _, name in around.links]
+    links = [
+        element("a", name, href=address, aria_current="page" if name == page.title else None)
+        for address, name in around.links
+    ]
     return element(
         "header",
-        element("nav", [_link(*link) for link in around.links], aria_label="Console") if around.links else None,
-        element("b", page.title),
+        element("nav", links, aria_label="Console") if links else None,
+        None if page.title in names else element("b", page.title),
         element("nav", [_link(*link) for link in anchors], aria_label="Parts of the page"),
         element("span", page.subject),
     )

@@ -307,7 +307,7 @@
       </div>
       ${shown.concept && html`<${Strengths} state=${shown} limit=${limit} set=${set} />`}
       ${choices.sensitive.length > 0 && html`<p class="note">Sensitive, with scores of runs only: ${choices.sensitive.join(", ")}.</p>`}
-      ${choices.said && html`<p class="note" role="alert">${choices.said}</p>`}
+      ${choices.note && html`<p class="note" role="alert">${choices.note}</p>`}
       <div class="tools">
         <button type="submit">${busy ? "Again" : "Generate"}</button>
         <button type="button" disabled=${!busy} onClick=${() => stopper.current?.abort()}>Stop</button>

@@ -3,7 +3,9 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import NULLS, UNSTEERED
-from poolbench_driver.contract.evidence import NO_TEXTS, OpenedCell, TextGroup, TextIds
+from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Passage, SideBySide, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.loop import Failure
@@ -49,7 +51,7 @@ def _passages(cell: OpenedCell) -> Iterator[Part]:
     lines = [
         Line.of(
             _verdict(score),
-            number(score["score"], "+.3f") if _verdict(score) else Cell("not a number"),
+            _score_cell(cell, score, has_text=score["passage_id"] in texts),
             "with" if score["label"] == 1 else "without",
             text_cell(texts.get(score["passage_id"]), score["passage_id"]),
         )
@@ -62,6 +64,13 @@ def _passages(cell: OpenedCell) -> Iterator[Part]:
         f"those that are right most clearly; {how}.{_lacking(cell, texts, first_scores)}"
     )
     yield Part("passages", "Passages by the probe's score", [Table.of(heads, lines)], note=note)
+
+
+def _score_cell(cell: OpenedCell, score: Row, *, has_text: bool) -> Cell:
+    """Return a score, which opens the tokens of its passage where that is at hand."""
+    score_cell = number(score["score"], "+.3f") if _verdict(score) else Cell("not a number")
+    path = f"{TOKENS}/{cell.row['cell_id']}/{quote(score['passage_id'], safe='')}"
+    return replace(score_cell, opens=path if has_text else "")
 
 
 RIGHT, WRONG = "right", "wrong"
