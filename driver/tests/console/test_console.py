@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
+from tests.waiting import PATIENCE_S
 
 from poolbench.http.tokens import Tokens
 from poolbench_driver.assemble import assemble
@@ -269,3 +274,20 @@ def test_the_runs_of_a_command_line(runs: Path) -> None:
     assert [run.id for run in source_of(runs, [names[0]]).all()] == [names[0]]
     assert {run.id for run in source_of(Path("elsewhere"), [str(runs)]).all()} == set(names)
     assert [run.id for run in source_of(Path("elsewhere"), [str(runs / names[1])]).all()] == [names[1]]
+
+
+def test_view_serves_until_it_is_interrupted(runs: Path, environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "poolbench_driver.cli", "view", str(runs), "--no-browser"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as viewing:
+        assert viewing.stdout is not None
+        assert httpx.get(f"{viewing.stdout.readline().strip()}api/", timeout=PATIENCE_S).json()["title"] == "Runs"
+        viewing.send_signal(signal.SIGINT)
+        assert viewing.wait(PATIENCE_S) == 0
+
+
+def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, driver: Any, environment: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments in (["nothing", "--output", runs], ["--output", "elsewhere"], ["--output", runs, "--port", port]):
+            done = driver(environment, "view", "--no-browser", *map(str, arguments))
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,8 @@ def view(
     typer.echo("Ctrl-C ends it", err=True)
     if not no_browser:
         webbrowser.open(address)
-    uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=2)).run([listener])
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=2)).run([listener])
 
 
 def _of_cluster(output: Path) -> Console:
