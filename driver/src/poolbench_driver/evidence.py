@@ -4,11 +4,13 @@ A page's cells say what they open (`Cell.opens`): `cells/<cell_id>` is `evidence
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
@@ -18,6 +20,7 @@ from poolbench.statistics.wilcoxon import least_p
 from poolbench.storage import Artifacts
 from poolbench_driver.adhoc.embedding import Embedder, Reference
 from poolbench_driver.cluster.services import Services
+from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, TOKENS, OpenedCell, TextGroup
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import Block, Cell, Column, Facts, Heads, Line, Page, Part, Table, with_cells
@@ -152,6 +155,30 @@ def _direction(folder: RunFolder, row: Row, artifacts: Artifacts) -> list[float]
     return None
 
 
+class _SettledRun(RunFolder):
+    """A run that does not change while much of it is read: each of its files is read once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._tables = dict[str, pa.Table]()
+
+    @cached_property
+    def _config(self) -> RunConfig:
+        return super().config()
+
+    def config(self) -> RunConfig:
+        return self._config
+
+    def read_table(
+        self, name: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = super().read_table(name)
+        table = table if where is None else table.filter(where)
+        return table if columns is None else table.select(list(columns))
+
+
 #: Characters of HTML that a file has room for beside its page.
 _ROOM = 900_000
 
@@ -161,6 +188,7 @@ def opened_by(folder: RunFolder, page: Page) -> dict[str, list[Part]]:
 
     Where the run keeps texts, it is also what that opens in turn.
     """
+    folder = _SettledRun(folder.path)
     opened, room = dict[str, list[Part]](), _ROOM
     paths = list(paths_in([page.board]))
     for path in paths:
