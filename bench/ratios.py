@@ -29,6 +29,16 @@ RATIOS: dict[str, dict[str, str]] = {
     | {f"adhoc.p95_s.{verb}": "<= 2" for verb in _VERBS}
     | {f"adhoc.vs_alone.{verb}": "" for verb in _VERBS},
     "ce": {"ce.vs_reference": ">= 10", "ce.forwards": "<= 1.0", "ce.largest_difference": ""},
+    "console": {
+        "console.first_view_s": "<= 2",
+        "console.sort_s": "<= .1",
+        "console.filter_s": "<= .1",
+        "console.heap_mb": "<= 300",
+        "console.file_mb": "<= 1.5",
+        "console.file_write_s": "<= 3",
+        "console.file_first_view_s": "<= .3",
+        "console.file_interactive_s": "<= 1",
+    },
     "corpus": {
         "corpus.validate_within_target": ">= 1",
         "corpus.near_within_target": ">= 1",

@@ -39,6 +39,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.
 ELSEWHERE = {
     "adhoc": "tests/clusters/test_end_to_end.py",
+    "console": "tests/clusters/test_end_to_end.py",
     "idle": "tests/clusters/test_end_to_end.py",
     "served_steer": "tests/clusters/test_end_to_end.py",
     "store": "tests/bench/test_bench_store.py",

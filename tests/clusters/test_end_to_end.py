@@ -725,6 +725,7 @@ def test_benchmarks_of_a_running_cluster_write_their_ratios(running: Running, fi
     assert all(report["figures"]["tasks_sent"].values())
     smallest("idle", tmp_path, **running.environment)
     smallest("served_steer", tmp_path, **running.environment)
+    smallest("console", tmp_path, "--run", str(running.output / "latest"))
 
 
 def _hashes(artifacts: Artifacts, key: str) -> set[str]:
