@@ -47,10 +47,10 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
     if not plan.config.evidence:
         folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
         return []
-    suite, ids_by_group = SUITES.get(plan.config.suite), defaultdict[TextGroup, set[str]](set)
-    for group, text_id in suite.shown_texts(tables, plan.config.evidence):
+    evidence, ids_by_group = SUITES.get(plan.config.suite).evidence(), defaultdict[TextGroup, set[str]](set)
+    for group, text_id in evidence.shown_texts(tables, plan.config.evidence):
         ids_by_group[group].add(text_id)
-    rows = list(suite.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
+    rows = list(evidence.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
     folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
     lacking = sorted({group.block for group in ids_by_group} - {row["block"] for row in rows})
     if not lacking:
@@ -60,10 +60,10 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
 
 def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
-    suite, source = SUITES.get(plan.config.suite), RowSource(artifacts, {}, {})
+    evidence, source = SUITES.get(plan.config.suite).evidence(), RowSource(artifacts, {}, {})
 
     def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
-        return list(suite.texts(plan, source, {group: ids}))
+        return list(evidence.texts(plan, source, {group: ids}))
 
     return read
 
@@ -82,7 +82,7 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
     config, row = folder.config(), _row(folder, cell_id)
     suite = SUITES.get(config.suite)
     cell = OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
-    return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence(cell)]
+    return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence().parts(cell)]
 
 
 def _row(folder: RunFolder, cell_id: str) -> Row:

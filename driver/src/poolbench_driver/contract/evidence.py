@@ -1,13 +1,15 @@
 """What a reader opens a cell of the results with: its row, the tables behind it, and the texts that were measured."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.page import Part
+from poolbench_driver.contract.source import RowSource
 
 #: Name of the table of the texts that a run keeps in its folder, each once however many cells show it.
 EVIDENCE = "evidence"
@@ -71,3 +73,24 @@ class OpenedCell:
     def most(self) -> int:
         """Return how many texts are shown."""
         return self.config.evidence or _SHOWN
+
+
+def _no_texts(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a suite says of a cell that a reader opens.
+
+    Attributes:
+        parts: Returns what the run's tables hold behind the cell, and the texts of it that are at hand.
+        shown_texts: Yields group and id of the first texts that `parts` shows of each cell of a run's tables, at most
+            so many of each.
+        texts: Yields the texts of a plan with some ids as rows of `TEXTS`; those that must stay in the store are left
+            out.
+    """
+
+    parts: Callable[[OpenedCell], Iterable[Part]] = _no_texts
+    shown_texts: Callable[[Mapping[str, pa.Table], int], Iterator[tuple[TextGroup, str]]] = _no_texts
+    texts: Callable[[Any, RowSource, TextIds], Iterator[Row]] = _no_texts

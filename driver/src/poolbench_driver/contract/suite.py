@@ -11,7 +11,6 @@ from poolbench.errors import ConfigError
 from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import OpenedCell, TextGroup, TextIds
-    from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
@@ -240,17 +239,11 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return the board of several runs; None for ranks alone. Raise ConfigError if none can be made."""
         return None
 
-    def evidence(self, cell: OpenedCell) -> Iterable[Part]:
-        """Return what the run's tables hold behind a cell of its results, and the texts of it that are at hand."""
-        return ()
+    def evidence(self) -> Evidence:
+        """Return what stands behind a cell of a run's results."""
+        from poolbench_driver.contract.evidence import Evidence
 
-    def shown_texts(self, tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[TextGroup, str]]:
-        """Yield group and id of the first texts that `evidence` shows of each cell, at most so many of each."""
-        yield from ()
-
-    def texts(self, plan: Planned, source: RowSource, wanted: TextIds) -> Iterator[Row]:
-        """Yield the texts with some ids as rows of `TEXTS`; those that must stay in the store are left out."""
-        yield from ()
+        return Evidence()
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return which test items each entrant had right, for the power of comparisons.

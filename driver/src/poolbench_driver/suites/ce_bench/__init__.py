@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import OpenedCell
-    from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
@@ -77,11 +77,11 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
 
         return report(tables)
 
-    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+    def evidence(self) -> Evidence:
         """Return the stories of the subjects that an entrant separates best, with their features."""
-        from poolbench_driver.suites.ce_bench.evidence import evidence
+        from poolbench_driver.suites.ce_bench.evidence import BEHIND
 
-        return evidence(cell)
+        return BEHIND
 
     def joined(self, runs: Sequence[FinishedRun]) -> Page:
         """Return the board of several runs."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from poolbench_driver.contract.evidence import OpenedCell
+from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Part
 from poolbench_driver.suites.ce_bench.report import opened_subject, subjects_part
 from poolbench_driver.suites.ce_bench.view import clearest_first
@@ -21,3 +21,6 @@ def evidence(cell: OpenedCell) -> Iterator[Part]:
             yield Part(f"subject-{subject['subject']}", heading, opened_subject(stories | subject), note=note)
     if subjects:
         yield subjects_part(entrant, subjects)
+
+
+BEHIND = Evidence(evidence)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from poolbench_driver.contract.evidence import OpenedCell
+from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Part
 from poolbench_driver.suites.data_requirements.report import Comparison, sizes_part
 
@@ -13,3 +13,6 @@ def evidence(cell: OpenedCell) -> Iterator[Part]:
     name, set_name = cell.row["entrant"], cell.row["task"]
     if sizes := cell.rows("sizes", entrant=name, task=set_name):
         yield replace(sizes_part([Comparison(name, set_name, {}, sizes)]), is_folded=False)
+
+
+BEHIND = Evidence(evidence)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import OpenedCell, TextGroup, TextIds
-    from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
@@ -91,23 +91,11 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
 
         return joined(runs)
 
-    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+    def evidence(self) -> Evidence:
         """Return the test instances behind a figure, wrong ones first."""
-        from poolbench_driver.suites.holmes.evidence import evidence
+        from poolbench_driver.suites.holmes.evidence import BEHIND
 
-        return evidence(cell)
-
-    def shown_texts(self, tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[TextGroup, str]]:
-        """Return the instances that cells show."""
-        from poolbench_driver.suites.holmes.evidence import shown_texts
-
-        return shown_texts(tables, most)
-
-    def texts(self, plan: HolmesPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
-        """Return the texts of some instances."""
-        from poolbench_driver.suites.holmes.evidence import texts
-
-        return texts(plan, wanted)
+        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench_driver.config import Control
-from poolbench_driver.contract.evidence import NO_TEXTS, OpenedCell, TextGroup, TextIds
+from poolbench_driver.contract.evidence import NO_TEXTS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Column, Heads, Line, Part, Table
+from poolbench_driver.contract.source import RowSource
 from poolbench_driver.pages.plain import text_cell
 from poolbench_driver.suites.holmes.plan import HolmesPlan
 from poolbench_driver.suites.holmes.rates import texts_of
@@ -73,7 +74,7 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
             yield TextGroup(set_name, controls[entrant]), row["instance_id"]
 
 
-def texts(plan: HolmesPlan, wanted: TextIds) -> Iterator[Row]:
+def texts(plan: HolmesPlan, _source: RowSource, wanted: TextIds) -> Iterator[Row]:
     """Yield texts of instances, as they are read under a control, as rows of `TEXTS`."""
     for group, ids in wanted.items():
         data = plan.scope.data_of(cast("Control | None", group.origin or None))[group.block]
@@ -82,3 +83,6 @@ def texts(plan: HolmesPlan, wanted: TextIds) -> Iterator[Row]:
             if instance["instance_id"] in ids:
                 marked = list(texts_of(instance, passages))
                 yield {**group._asdict(), "text_id": instance["instance_id"], "texts": marked}
+
+
+BEHIND = Evidence(evidence, shown_texts, texts)

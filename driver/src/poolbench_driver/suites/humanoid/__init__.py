@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import typer
 
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import OpenedCell
-    from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope
@@ -74,11 +74,11 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
 
         return report(tables)
 
-    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+    def evidence(self) -> Evidence:
         """Return the words of a fine-tune."""
-        from poolbench_driver.suites.humanoid.evidence import evidence
+        from poolbench_driver.suites.humanoid.evidence import BEHIND
 
-        return evidence(cell)
+        return BEHIND
 
     def units(self, tables: Mapping[str, pa.Table]) -> Units:
         """Return the words: the change of variance is a mean over them."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from poolbench_driver.contract.evidence import OpenedCell
+from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Part
 from poolbench_driver.suites.humanoid.report import words_part
 from poolbench_driver.suites.humanoid.view import Tune, towards_first
@@ -14,3 +14,6 @@ def evidence(cell: OpenedCell) -> Iterator[Part]:
     words = [] if cell.row["concept"] else cell.rows("words", entrant=entrant, layer=layer)
     if words:
         yield words_part(Tune(entrant, False, layer, {}, towards_first(words)))
+
+
+BEHIND = Evidence(evidence)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import OpenedCell, TextGroup, TextIds
-    from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.contract.suite import Need
     from poolbench_driver.models import ModelInfo
@@ -113,23 +113,11 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
 
         return report(tables)
 
-    def evidence(self, cell: OpenedCell) -> Iterator[Part]:
+    def evidence(self) -> Evidence:
         """Return passages by the probe's score, or steered texts by strength."""
-        from poolbench_driver.suites.poolbench.evidence import evidence
+        from poolbench_driver.suites.poolbench.evidence import BEHIND
 
-        return evidence(cell)
-
-    def shown_texts(self, tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[TextGroup, str]]:
-        """Return the texts that cells show: passages of D1, steered texts of D2 and D3."""
-        from poolbench_driver.suites.poolbench.evidence import shown_texts
-
-        return shown_texts(tables, most)
-
-    def texts(self, plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
-        """Return texts with some ids."""
-        from poolbench_driver.suites.poolbench.evidence import texts
-
-        return texts(plan, source, wanted)
+        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""

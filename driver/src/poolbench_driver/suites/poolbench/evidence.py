@@ -14,7 +14,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import NULLS, UNSTEERED
-from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, OpenedCell, TextGroup, TextIds
+from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Passage, SideBySide, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.loop import Failure
@@ -237,3 +237,6 @@ def _keys(plan: PoolBenchPlan, group: TextGroup) -> Iterable[str]:
     if group.origin == UNSTEERED:
         return [plan.steering.unsteered.texts.texts]
     return [plan.steering.texts.concepts[group.block].texts[group.origin].texts]
+
+
+BEHIND = Evidence(evidence, shown_texts, texts)
