@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import signal
@@ -27,6 +28,7 @@ from poolbench_driver.console.board import tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
 from poolbench_driver.console.source import RunSource, source_of
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
+from poolbench_driver.pages import html
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
 
@@ -134,6 +136,14 @@ def test_the_board_orders_filters_and_sets_apart(site: str, opened: Any) -> None
     page.wait_for_url("**of=1**")
 
 
+def test_all_lines_of_the_board_are_copied_and_not_those_of_its_page_alone(site: str, opened: Any) -> None:
+    page = opened(f"{site}/board?lines=3&words=A1_mean")
+    assert page.locator("table.board tbody tr").count() == 3
+    page.get_by_role("button", name="CSV").click()
+    lines = page.locator("dialog textarea").input_value().splitlines()
+    assert len(lines) == 5 and all(line.startswith("A1_mean,demo,") for line in lines[1:])
+
+
 def test_every_view_is_json_too(site: str, runs: Path) -> None:
     for path in paths_of(runs):
         view = httpx.get(f"{site}/api{path}").raise_for_status().json()
@@ -199,6 +209,13 @@ def test_texts_that_changed_stand_side_by_side(runs: Path, tmp_path: Path) -> No
     assert part["note"].startswith("1 of 2 texts") and len(part["blocks"]) == 1
     assert [text["text"] for _, text in part["blocks"][0]["texts"]] == [f"{MARKUP} 0", f"{MARKUP} 1"]
     assert "&lt;img src=x" in page and "<img" not in page
+
+
+def test_the_files_of_others_are_those_of_their_readme() -> None:
+    vendor = Path(html.__file__).parent / "front" / "vendor"
+    hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in vendor.glob("*.js")}
+    readme = (vendor / "README.md").read_text()
+    assert hashes and all(f"`{name}`" in readme and sha256 in readme for name, sha256 in hashes.items())
 
 
 # --- the guard -------------------------------------------------------------------------------------------------------

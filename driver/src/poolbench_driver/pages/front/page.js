@@ -115,8 +115,18 @@
   };
   const ENDINGS = { CSV: "csv", Markdown: "md", LaTeX: "tex" };
 
-  const offer = (table, form) => {
-    const text = FORMS[form](cellsOf(table));
+  // A table that its server orders shows some lines at a time: all of them are fetched.
+  const wholeOf = async (table) => {
+    if (!table.tHead.querySelector("a")) return table;
+    const url = new URL(location.href);
+    url.searchParams.set("start", "0");
+    url.searchParams.set("lines", "99999999");
+    const page = new DOMParser().parseFromString(await (await fetch(url)).text(), "text/html");
+    return page.querySelector("table.board") || table;
+  };
+
+  const offer = async (table, form) => {
+    const text = FORMS[form](cellsOf(await wholeOf(table)));
     const area = make("textarea", { value: text, readOnly: true, ariaLabel: `The table as ${form}` });
     const copy = make("button", { type: "button", textContent: "Copy" });
     copy.addEventListener("click", () => {

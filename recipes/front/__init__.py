@@ -1,0 +1,1 @@
+"""Fetch the front-end files of others again: `python -m recipes.front`."""
