@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,7 +47,7 @@ def deploy(http: str, missing: Sequence[str]) -> None:
     from ray import serve
     from ray.exceptions import RayError
 
-    from poolbench.runtime.serve import build_app
+    from poolbench.runtime.serve import build_app, web_app
 
     try:
         serve.start(http_options=http_options(http), logging_config=serve_logging())
@@ -62,8 +61,7 @@ def deploy(http: str, missing: Sequence[str]) -> None:
     app_options = options(ray.cluster_resources().get("GPU", 0))
     applications = {name: build_app(name, **app_options.get(name, {})) for name in missing if name in SERVICES}
     if CONSOLE in missing:
-        # By its name, as Serve's configuration does: neither imports the driver.
-        applications[CONSOLE] = import_module("poolbench_driver.console.serve").app()
+        applications[CONSOLE] = web_app("poolbench_driver.console.serve:application", CONSOLE)
     targets = [serve.RunTarget(app, name=name, route_prefix=f"/{name}") for name, app in applications.items()]
     serve.run_many(targets, blocking=False, wait_for_applications_running=False)
 

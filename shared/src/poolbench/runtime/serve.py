@@ -4,6 +4,7 @@ Ray is imported when an application is built, so that a driver may import `poolb
 """
 
 # Without postponed annotations: Serve reads the class of `app`'s parameter to convert the arguments of a configuration.
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -149,6 +150,33 @@ def app(options: AppOptions) -> "Application":
 def build_app(service: str, **options: Any) -> "Application":
     """Build the application of `service`; keyword arguments are fields of `AppOptions`."""
     return app(AppOptions(service=service, **options))
+
+
+def web_app(builder: str, name: str) -> "Application":
+    """Build an application that answers HTTP and takes no task, such as the console.
+
+    Args:
+        builder: `module:function`, by name because the domain imports none of it; returns an ASGI application.
+        name: Its name among the deployments, and in logs.
+    """
+    from ray import serve
+
+    from poolbench.runtime.replica import keep_on_loopback
+    from poolbench.telemetry.logs import configure_logging
+
+    def build() -> Any:
+        configure_logging(name)
+        keep_on_loopback()
+        module, _, function = builder.partition(":")
+        return getattr(import_module(module), function)()
+
+    configure = serve.deployment(
+        name=name,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=SPARE_REQUESTS,
+        logging_config=serve_logging(),
+    )
+    return configure(serve.ingress(build)()).bind()  # type: ignore[attr-defined, no-any-return]
 
 
 def _scale(options: AppOptions) -> dict[str, Any]:
