@@ -39,14 +39,16 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     unchanged, _, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
     gaps, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
     for way, steering in ways.items():
-        steered, met, score = await _run(engine, steering, halfway_id)
-        left = edited(met, steering.applied if steering else (), vectors)
-        _judge_score(engine, score, left, vectors[halfway_id])
-        logits = await engine.head_logits(left)
+        steered, met, _ = await _run(engine, steering)
+        logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
         gaps[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
         largest = max(largest, *(abs(float(logits[token])) for token in steered or ()))
         moved = min(moved, _gap(steered, plain)) if steering else moved
     _judge(engine, gaps, moved, _allowed(engine.dtype, largest))
+    for steering in (None, list(ways.values())[-1]):
+        _, met, score = await _run(engine, steering, halfway_id)
+        left = edited(met, steering.applied if steering else (), vectors)
+        _judge_score(engine, score, left, vectors[halfway_id])
     return gaps
 
 
