@@ -31,7 +31,9 @@ from poolbench_driver.report import write_report as write_page
 
 METRICS = ("d1.auroc", "d1.auroc_test", "d2.best_gain", "d3.robust_ld")
 #: Seconds from navigation until the first view is painted, and until scripts have run.
-_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+_PAINTED = """new Promise((done) => new PerformanceObserver((list) => {
+    for (const entry of list.getEntriesByName("first-contentful-paint")) done(entry.startTime / 1000);
+}).observe({ type: "paint", buffered: true }))"""
 _READY = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
 
 

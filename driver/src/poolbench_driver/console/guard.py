@@ -84,6 +84,8 @@ class Guard:
         if request.method not in ("GET", "HEAD") and not self._is_same_origin(request, hosts[0]):
             return _error(403, "origin", "only the console's own pages may do this")
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if not path:  # the cookie is of the addresses below
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/", 307)
         if self._tokens is None or path == LOGIN or self._is_known(request):
             return None
         if path.startswith("/api/"):
