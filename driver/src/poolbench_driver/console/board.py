@@ -35,8 +35,8 @@ QUANTITY = ("suite", "protocol", "budget", "dataset", "dataset_revision")
 #: What a line is of.
 LINE = ("run", "model", "entrant", "layer")
 _FIGURE = ("metric", "value", "ci_low", "ci_high", "status", "reason")
-#: Sign patterns of the test that tells lines apart, and their seed.
-_NUM_PATTERNS, _SEED = 999, 0
+#: Seed of the sign patterns of the test that tells lines apart, their fewest and most, and how many sums are made.
+_SEED, _PATTERNS, _MOST_SUMS = 0, (499, 9_999), 4_000_000
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,9 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
     """Return which lines the best one does not beat [L], itself among them.
 
     Each line is compared with the best over the blocks that both have, by a sign-flip test of the mean difference with
-    the same 999 sign patterns for all, and p-values are corrected for the number of lines (Benjamini and Hochberg
-    1995). With five blocks or fewer no p-value falls below .05, so that all lines are tied.
+    the same sign patterns for all (499 to 9,999, the more the fewer lines), and p-values are corrected for the number
+    of lines (Benjamini and Hochberg 1995). With five blocks or fewer no p-value falls below .05, so that all lines are
+    tied.
 
     Args:
         values: Figures by line and block [L, B]; NaN for none.
@@ -232,16 +233,17 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
     differences = values - values[best]
     is_shared = np.isfinite(differences)
     differences = np.where(is_shared, differences, 0.0)
-    signs = np.random.default_rng(_SEED).choice(np.array([-1, 1], np.float32), (values.shape[1], _NUM_PATTERNS))
+    num_patterns = int(np.clip(_MOST_SUMS // len(values), *_PATTERNS))
+    signs = np.random.default_rng(_SEED).choice(np.array([-1, 1], np.float32), (values.shape[1], num_patterns))
     observed = np.abs(differences.sum(axis=1))
     extreme = np.zeros(len(values))
-    for start in range(0, len(values), 2048):  # 8 MB at a time
-        part = slice(start, start + 2048)
+    for start in range(0, len(values), 1024):  # at most 41 MB at a time
+        part = slice(start, start + 1024)
         sums = np.abs(differences[part].astype(np.float32) @ signs)
         extreme[part] = np.count_nonzero(sums >= observed[part, None].astype(np.float32) * (1 - 1e-5), axis=1)
     # As many blocks allow 2^n patterns, half of which are as extreme as their opposites.
     least = 2.0 ** (1 - is_shared.sum(axis=1))
-    p_values = np.maximum((extreme + 1) / (_NUM_PATTERNS + 1), least)
+    p_values = np.maximum((extreme + 1) / (num_patterns + 1), least)
     p_values[(observed == 0) | ~is_shared.any(axis=1)] = 1.0
     return benjamini_hochberg(np.minimum(p_values, 1.0)) > LEVEL
 
