@@ -96,7 +96,7 @@ _TOO_WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...doc
 
 
 def check_reading(page: Page) -> None:
-    """Assert that axe finds nothing, and that the page is no wider than the screen."""
+    """Assert that axe finds nothing, and that the page fits the width of the screen."""
     from axe_playwright_python.sync_playwright import Axe
 
     violations = [(one["id"], one["nodes"][0]["html"]) for one in Axe().run(page).response["violations"]]

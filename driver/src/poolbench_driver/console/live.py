@@ -79,7 +79,7 @@ class Live:
         return {**state, "dead_letters": newest, "in_work": [self.progress(run) for run in working]}
 
     def progress(self, run: str) -> dict[str, Any]:
-        """Return the state of a run and how far it is. Raise NotFoundError if there is no such run."""
+        """Return the state of a run and how far it is. Raise NotFoundError if no run has this id."""
         records = self._source.records
         listed = Runs(self._source.output, records).find(run)
         progress = records.progress(listed.id) if records else None

@@ -263,7 +263,7 @@ def _group_head(name: str, columns: int) -> Html:
 
 
 def _head(column: Column) -> Html:
-    if not column.head:  # an empty cell is no head
+    if not column.head:  # an empty head names nothing
         return element("td")
     words = [(element("wbr") if place else None, part) for place, part in enumerate(re.split(r"(?<=_)", column.head))]
     text = element("a", words, href=column.link) if column.link else words
