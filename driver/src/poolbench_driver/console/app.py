@@ -180,27 +180,26 @@ def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:
 
 
 def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]:
-    """Return texts of a run from the object store; none where this machine cannot read that."""
-    read = _store_reader(path)
-    return [] if read is None else read(group, ids)
+    """Return texts of a run from the object store; none where this machine cannot read that, so that ids are shown."""
+    try:
+        return _store_reader(path)(group, ids)
+    except PoolbenchError:  # not kept, because the store may answer the next time
+        return []
 
 
 @lru_cache(maxsize=4)
-def _store_reader(path: Path) -> ReadStore | None:
+def _store_reader(path: Path) -> ReadStore:
+    """Return a reader of the texts of a run, whose plan is made once. Raise PoolbenchError without store or model."""
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
 
-    folder = RunFolder(path)
-    try:
-        session = open_session()
-        return store_reader(prepare(folder.config(), session, folder.model()).plan, session.artifacts)
-    except PoolbenchError:
-        return None
+    folder, session = RunFolder(path), open_session()
+    return store_reader(prepare(folder.config(), session, folder.model()).plan, session.artifacts)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, HTTPException):
-        return error.status_code, "http", "there is no such view" if error.status_code == 404 else str(error.detail)
+        return error.status_code, "http", "no view has this address" if error.status_code == 404 else str(error.detail)
     assert isinstance(error, PoolbenchError)
     return error.http_status, str(error.code), str(error)
 

@@ -1,7 +1,7 @@
 """Who may ask the console: a browser that showed the cluster's token once, from the console's own pages.
 
-A token is exchanged for a cookie that scripts cannot read and that other sites cannot send. Where there is no token, on
-a page of local files, the names of the machine alone are answered, so that no other site reaches it under its own name.
+A token is exchanged for a cookie that scripts cannot read and that other sites cannot send. Without a token, on a
+page of local files, the names of the machine alone are answered, so that no other site reaches it under its own name.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def _name_of(table: Table, is_board: bool) -> str:
 
 
 def _group_head(name: str, columns: int) -> Html:
-    # An empty corner is no head of anything.
+    # An empty corner names nothing.
     return element("th", name, scope="colgroup", colspan=columns) if name else element("td", colspan=columns)
 
 
