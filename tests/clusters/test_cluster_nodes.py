@@ -64,8 +64,7 @@ def disturbed(nodes: Nodes, after: str, disturb: Callable[[], None]) -> Rows:
 
 
 def test_services_run_where_their_resource_is(nodes: Nodes) -> None:
-    # The console runs where Ray puts it.
-    where = {name: set(nodes.replicas(name).values()) - {"console"} for name in nodes.machines}
+    where = {name: set(nodes.replicas(name).values()) for name in nodes.machines}
     assert where == {"head": set(), "first": set(LIGHT), "second": set(HEAVY), "spare": set(), "desk": set()}
 
 

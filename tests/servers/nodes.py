@@ -104,9 +104,10 @@ class Nodes:
         machine.start(supervised, self.folder / f"{name}.log", **self.clocks[name].environment)
 
     def replicas(self, name: str) -> dict[int, str]:
-        """Return the service of every replica of a machine by process."""
+        """Return the service of every replica of a machine by process. The console's runs where Ray puts it."""
         named = {number: line.split(":") for number, line in self.machines[name].processes().items()}
-        return {number: parts[3] for number, parts in named.items() if parts[:3] == ["ray", "", "ServeReplica"]}
+        replicas = {number: parts[3] for number, parts in named.items() if parts[:3] == ["ray", "", "ServeReplica"]}
+        return {number: service for number, service in replicas.items() if service in SERVICES}
 
     def answering(self) -> set[str]:
         """Ask all services for their health; return those that answer."""
