@@ -27,6 +27,7 @@ import torch
 import yaml
 from deploy.local.head import exposed
 from deploy.local.state import Cluster, free_port, load
+from driver.tests.console.conftest import chromium
 from driver.tests.hub import serving
 from safetensors.torch import load_file, save_file
 from tests.bench.benches import smallest
@@ -454,6 +455,32 @@ def test_killed_replicas_leave_the_results_as_they_were(running: Running, first:
         thread.join()
     assert killed == ["extractor", "steerer"]
     assert_same(running.figures(), before)
+
+
+def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running) -> None:
+    """What was streamed stays, the page says that the text ended early, and it goes on with the next replica."""
+    console = f"{running.settings.http_address}/console"
+    with chromium() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(LONG_S * 1000)
+        page.goto(console)
+        page.get_by_label("Token").fill(running.settings.token)
+        page.get_by_role("button", name="Sign in").click()
+        page.goto(f"{console}/playground#max_tokens=512&temperature=1")
+        generate, status = page.get_by_role("button", name=re.compile("Generate|Again")), page.get_by_role("status")
+        generate.click()
+        page.locator("section.text .token").first.wait_for()
+        assert running.kill_replica("steerer")
+        page.get_by_text("1 of 1 texts ended early.").wait_for()
+        assert "The text ended early" in page.locator("section.text [role=alert]").inner_text()
+        assert page.locator("section.text .token").count() > 0
+
+        def is_generated() -> bool:
+            generate.click()
+            page.wait_for_function("/Done|early/.test(document.querySelector('main [role=status]').textContent)")
+            return "Done." in status.inner_text()
+
+        wait_until(is_generated, LONG_S)
 
 
 def _progressed(store, service: str) -> bool:  # type: ignore[no-untyped-def]

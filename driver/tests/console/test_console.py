@@ -125,8 +125,9 @@ def test_the_board_is_copied_as_it_is_filtered(runs: Path, opened: Any, form: st
 def test_the_board_orders_filters_and_sets_apart(site: str, opened: Any) -> None:
     page = opened(f"{site}/board")
     assert "What stands apart" in page.locator("main").inner_text()
+    page.evaluate("globalThis.first = true")
     page.get_by_role("link", name="strategy").click()
-    assert "sort=strategy" in page.url
+    page.wait_for_url("**sort=strategy**")
     page.get_by_label("lines with the words").fill("keyword")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**words=keyword**")
@@ -134,6 +135,9 @@ def test_the_board_orders_filters_and_sets_apart(site: str, opened: Any) -> None
     assert names and all("L5_keyword" in name for name in names)
     page.get_by_label("figures of").select_option(index=1)
     page.wait_for_url("**of=1**")
+    page.go_back()
+    page.locator("table.board tbody th", has_text="L5_keyword").first.wait_for()
+    assert "words=keyword" in page.url and page.evaluate("globalThis.first")  # it is the same page still
 
 
 def test_all_lines_of_the_board_are_copied_and_not_those_of_its_page_alone(site: str, opened: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,7 +59,17 @@ class Quantity:
     @cached_property
     def runs(self) -> list[str]:
         """Return the ids of the runs."""
-        return sorted({line[0] for line in self.lines})
+        return self.distinct("run")
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Return what each line is of in small letters, for a search."""
+        return [" ".join(line).lower() for line in self.lines]
+
+    def distinct(self, column: str) -> list[str]:
+        """Return what a column of `LINE` has, numbers by size."""
+        values = {line[LINE.index(column)] for line in self.lines} - {""}
+        return sorted(values, key=lambda value: (int(value) if value.isdigit() else -1, value))
 
     @property
     def label(self) -> str:
@@ -116,7 +127,10 @@ class BoardView:
             finished, unread = self._source.finished()
             folders = {(folder.id, folder.file("results.parquet").stat().st_mtime_ns): folder for folder in finished}
             if folders.keys() != self._tables.keys():
-                self._tables = {key: self._tables.get(key) or _shown(folder) for key, folder in folders.items()}
+                new = [key for key in folders if key not in self._tables]
+                with ThreadPoolExecutor() as pool:  # Arrow reads outside Python's lock
+                    read = dict(zip(new, pool.map(_shown, (folders[key] for key in new)), strict=True))
+                self._tables = {key: read.get(key) or self._tables[key] for key in folders}
                 self._quantities = _quantities([table for table in self._tables.values() if not isinstance(table, str)])
             unread |= {run: reason for (run, _), reason in self._tables.items() if isinstance(reason, str)}
             return self._quantities, [Line.of(*run_and_reason) for run_and_reason in unread.items()]
@@ -159,9 +173,9 @@ def _quantities(tables: Sequence[pa.Table]) -> list[Quantity]:
     """Return what some runs measured, by quantity; the one of most runs first."""
     import pyarrow as pa
 
-    if not tables:
+    table = pa.concat_tables(tables) if tables else pa.table({})
+    if not table.num_rows:
         return []
-    table = pa.concat_tables(tables)
     codes, names = _encoded(table, QUANTITY)
     quantities = [_quantity(name, table.filter(pa.array(codes == code))) for code, name in enumerate(names)]
     return sorted(quantities, key=lambda quantity: (-len(quantity.runs), quantity.names))
@@ -169,11 +183,17 @@ def _quantities(tables: Sequence[pa.Table]) -> list[Quantity]:
 
 def _encoded(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, ...]]]:
     """Return which combination of some columns each row has, and the combinations."""
-    import pyarrow.compute as pc
+    import pyarrow as pa
 
-    joined = pc.binary_join_element_wise(*(table[name] for name in columns), "\x1f").combine_chunks()
-    encoded = joined.dictionary_encode()
-    return encoded.indices.to_numpy(), [tuple(key.split("\x1f")) for key in encoded.dictionary.to_pylist()]
+    encoded = [table[name].combine_chunks().dictionary_encode() for name in columns]
+    shape = [len(column.dictionary) for column in encoded]
+    places = np.ravel_multi_index([column.indices.to_numpy() for column in encoded], shape)
+    combined = pa.array(places).dictionary_encode()
+    places_of = np.unravel_index(combined.dictionary.to_numpy(), shape)
+    names = [
+        column.dictionary.take(pa.array(places)).to_pylist() for column, places in zip(encoded, places_of, strict=True)
+    ]
+    return combined.indices.to_numpy(), list(zip(*names, strict=True))
 
 
 def _quantity(names: tuple[str, ...], table: pa.Table) -> Quantity:
@@ -269,7 +289,7 @@ class Selection:
             for place, line in enumerate(quantity.lines)
             if wanted["model"] in ("", line[LINE.index("model")])
             and wanted["layer"] in ("", line[LINE.index("layer")])
-            and (not words or all(word in " ".join(line).lower() for word in words))
+            and (not words or all(word in quantity.words[place] for word in words))
         ]
         blocks = [place for place, name in enumerate(quantity.blocks) if wanted["block"] in ("", name)]
         places = np.ix_(lines, blocks)
@@ -404,8 +424,7 @@ def _head(
 
 def _choices(quantities: Sequence[Quantity], place: int, query: Mapping[str, str], unit: str) -> Form:
     quantity = quantities[place]
-    models, layers = (sorted({line[LINE.index(name)] for line in quantity.lines}) for name in ("model", "layer"))
-    layers = sorted(filter(None, layers), key=int)
+    models, layers = (quantity.distinct(name) for name in ("model", "layer"))
 
     def choice(name: str, label: str, values: Sequence[str]) -> FormField:
         return FormField(name, label, query.get(name, ""), [("", "all"), *((value, value) for value in values)])

@@ -2,21 +2,9 @@
 "use strict";
 (() => {
   const INTERVAL_MS = 3000;
-  const { make, addTables } = globalThis.poolbench;
+  const { make, replace } = globalThis.poolbench;
   const status = make("p", { className: "note", role: "status" });
-  const FOCUSABLE = "a, button, input, select, summary";
   let last = "", timer = 0;
-
-  const nameOf = (node) => `${node.tagName} ${node.textContent} ${node.closest("tr")?.cells[0].textContent ?? ""}`;
-  const replace = (main, fetched) => {
-    const focused = main.contains(document.activeElement) ? nameOf(document.activeElement) : "";
-    const opened = new Set([...main.querySelectorAll("details[open] > summary")].map(nameOf));
-    main.replaceChildren(...fetched.childNodes);
-    for (const summary of main.querySelectorAll("summary")) if (opened.has(nameOf(summary))) summary.parentNode.open = true;
-    addTables(main);
-    addActions(main);
-    if (focused) [...main.querySelectorAll(FOCUSABLE)].find((node) => nameOf(node) === focused)?.focus();
-  };
 
   const act = async (letter, verb) => {
     if (verb === "drop" && !confirm("Drop this letter? Its task is not sent again.")) return;
@@ -54,7 +42,7 @@
       const isBusy = document.querySelector("dialog") || document.activeElement?.matches("main input");
       if (fetched.innerHTML !== last && !isBusy) {
         last = fetched.innerHTML;
-        replace(main, fetched);
+        replace(main, fetched, addActions);
       }
       if (status.textContent.startsWith("Waiting")) status.textContent = "";
     } catch (error) {

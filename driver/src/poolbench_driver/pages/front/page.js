@@ -219,10 +219,56 @@
     figure.addEventListener("blur", () => { hint.hidden = true; });
   }
 
-  // --- choices apply at once ------------------------------------------------------------------------------------------
-  for (const form of document.querySelectorAll("form.choices"))
-    form.addEventListener("change", (event) => { if (event.target.tagName === "SELECT") form.requestSubmit(); });
+  // --- views that take each other's place without a new page ---------------------------------------------------------------
+  const nameOf = (node) => `${node.tagName} ${node.name ?? ""} ${node.textContent} ${node.closest("tr")?.cells[0].textContent ?? ""}`;
+  // Put what was fetched in the place of what is there, with what `add` adds to it; focus and opened details stay.
+  const replace = (main, fetched, add = () => {}) => {
+    const focused = main.contains(document.activeElement) ? nameOf(document.activeElement) : "";
+    const opened = new Set([...main.querySelectorAll("details[open] > summary")].map(nameOf));
+    main.replaceChildren(...fetched.childNodes);
+    for (const summary of main.querySelectorAll("summary")) if (opened.has(nameOf(summary))) summary.parentNode.open = true;
+    addTables(main);
+    add(main);
+    if (focused) [...main.querySelectorAll("a, button, input, select, summary")].find((node) => nameOf(node) === focused)?.focus();
+  };
+  const mainOf = async (address) => {
+    const response = await fetch(address);
+    const body = await response.text();
+    if (!response.ok || response.redirected) throw new Error(`the server answers ${response.status}`); // or the cookie has expired
+    return new DOMParser().parseFromString(body, "text/html").querySelector("main");
+  };
+  let newest = 0;
+  const visit = async (address, isNew) => {
+    const number = (newest += 1);
+    try {
+      const fetched = await mainOf(address);
+      if (number !== newest) return; // a later choice
+      if (isNew) history.pushState(null, "", address);
+      replace(document.querySelector("main"), fetched);
+      const heading = document.getElementById("leaderboard");
+      if (isNew && heading?.getBoundingClientRect().top < 0) heading.scrollIntoView();
+    } catch {
+      location.assign(address); // whose page says what is wrong
+    }
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("thead a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    visit(link.href, true);
+  });
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("form.choices:not([action], [method])")) return;
+    event.preventDefault();
+    visit(`?${new URLSearchParams(new FormData(form))}`, true);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("form.choices select")) event.target.form.requestSubmit();
+  });
+  if (document.querySelector("form.choices"))
+    addEventListener("popstate", () => { if (!location.hash) visit(location.href, false); });
 
   addTables(document);
-  globalThis.poolbench = { make, showDialog, addTables };
+  globalThis.poolbench = { make, showDialog, replace };
 })();
