@@ -245,6 +245,12 @@ def test_a_token_is_exchanged_for_a_cookie(guarded: str, opened: Any) -> None:
     assert page.evaluate("document.cookie") == ""
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_cookie_of_a_page_that_came_over_tls_stays_there(guarded: str, scheme: str) -> None:
+    answer = httpx.post(f"{guarded}/login", data={"token": TOKEN}, headers={"Origin": guarded.replace("http", scheme)})
+    assert answer.status_code == 303 and ("; Secure" in answer.headers["set-cookie"]) == (scheme == "https")
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

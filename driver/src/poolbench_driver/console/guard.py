@@ -121,10 +121,12 @@ def signed_in(request: Request, tokens: Tokens, token: str) -> Response | None:
     if not tokens.accept(token.encode()):
         return None
     root = request.scope.get("root_path", "")
+    # A proxy may end TLS, but the origin is what the browser sees.
+    is_https = urlsplit(request.headers.get("origin", str(request.url))).scheme == "https"
     response = RedirectResponse(f"{root}/", 303)
     response.set_cookie(
         COOKIE, session_of(token, int(time.time()) + SESSION_S), max_age=SESSION_S, path=f"{root}/", httponly=True,
-        samesite="strict", secure=request.url.scheme == "https",
+        samesite="strict", secure=is_https,
     )  # fmt: skip
     return response
 
