@@ -1,0 +1,125 @@
+"""Choose a steering vector among candidates, and read its gain on openings that the choice never saw.
+
+The best of many noisy figures is too high by construction (the winner's curse). So the openings are split in two, as
+for `d2.best_gain`: vector and strength are chosen together on the first half, and the gain is read on the second half,
+where the chosen one is also compared with the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.multiple import benjamini_hochberg
+from poolbench.statistics.paired import paired_permutation_test
+from poolbench.statuses import Status
+from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, align_openings
+from poolbench_driver.suites.poolbench.measures.response import (
+    SteeringRules,
+    best_column,
+    gain_at,
+    halves,
+    opening_interval,
+)
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """A direction that a run has steered along."""
+
+    layer: int
+    entrant: str  # strategy, and construction where it is a further one
+    strategy: str
+    construction: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen candidate, and what is known of the others.
+
+    Attributes:
+        chosen: The candidate with the highest gain on the openings of the choice.
+        strength: The fluent strength of that gain, in the run's unit.
+        gain: Mean rise of the score over unsteered, on the other openings.
+        interval: 95 % interval of `gain` over these openings; None where resamples have no value.
+        num_openings: Openings that `gain` was read on.
+        naive: The highest gain of all candidates on all openings, each at its best strength there.
+        gains: By candidate, the gain on the other openings at the strength of its choice; best first.
+        strengths: By candidate, that strength.
+        tied: Candidates that the other openings cannot tell apart from the chosen one, itself among them: paired
+            permutation tests, corrected for their number (Benjamini and Hochberg 1995).
+        excluded: By candidate, why it could not be chosen.
+    """
+
+    chosen: Candidate
+    strength: float
+    gain: float
+    interval: tuple[float, float] | None
+    num_openings: int
+    naive: float
+    gains: Mapping[Candidate, float]
+    strengths: Mapping[Candidate, float]
+    tied: frozenset[Candidate]
+    excluded: Mapping[Candidate, str]
+
+    @property
+    def optimism(self) -> float:
+        """Return by how much the naive figure is too high, as far as this one split of the openings tells."""
+        return self.naive - self.gain
+
+
+def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Selection:
+    """Return the best candidate, chosen on one half of the openings and read on the other.
+
+    Args:
+        grids: The texts of each candidate; openings that not all of them have are left out.
+        rules: Which texts are fluent, and the seed of the split.
+
+    Raises:
+        CellError: `too_few` openings, or `not_fluent` at any strength of any candidate.
+    """
+    candidates = sorted(grids)
+    aligned = dict(zip(candidates, align_openings([grids[one] for one in candidates]), strict=True))
+    choose, read = halves(len(aligned[candidates[0]].openings), rules.seed)
+    columns, excluded = dict[Candidate, int](), dict[Candidate, str]()
+    for candidate, grid in aligned.items():
+        try:
+            columns[candidate] = best_column(grid.at_openings(choose), rules)
+        except CellError as error:
+            excluded[candidate] = str(error)
+    if not columns:
+        raise CellError(Status.NOT_FLUENT, f"no candidate can be chosen: {next(iter(excluded.values()))}")
+    gains_where_chosen = {one: _gain(aligned[one].at_openings(choose), column) for one, column in columns.items()}
+    chosen = max(columns, key=lambda one: gains_where_chosen[one])
+    rises = {one: aligned[one].score[read, column] - aligned[one].score[read, 0] for one, column in columns.items()}
+    ordered = sorted(columns, key=lambda one: (one != chosen, -rises[one].mean()))
+    p_values = np.array([paired_permutation_test(rises[chosen] - rises[one]).p_value for one in ordered])
+    is_tied = benjamini_hochberg(p_values) > LEVEL
+    weights = bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)
+    samples = gain_at(aligned[chosen].at_openings(read), columns[chosen], weights)
+    return Selection(
+        chosen,
+        float(aligned[chosen].strengths[columns[chosen]]),
+        float(rises[chosen].mean()),
+        opening_interval(samples, len(read), level=rules.level),
+        len(read),
+        max(_naive(grid, rules) for candidate, grid in aligned.items() if candidate in columns),
+        {one: float(rises[one].mean()) for one in ordered},
+        {one: float(aligned[one].strengths[columns[one]]) for one in ordered},
+        frozenset(one for one, is_equal in zip(ordered, is_tied, strict=True) if is_equal),
+        excluded,
+    )
+
+
+def _gain(grid: ResponseGrid, column: int) -> float:
+    return float(gain_at(grid, column, np.ones((1, len(grid.openings))))[0])
+
+
+def _naive(grid: ResponseGrid, rules: SteeringRules) -> float:
+    try:
+        return _gain(grid, best_column(grid, rules))
+    except CellError:
+        return 0.0

@@ -1,0 +1,74 @@
+"""A vector is chosen on one half of the openings and read on the other: the figure must not be optimistic."""
+
+import numpy as np
+import pytest
+
+from poolbench.errors import CellError
+from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.vectors.selection import Candidate, select
+
+STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
+RULES = SteeringRules(num_bootstrap=400)
+
+
+def candidate(number: int) -> Candidate:
+    return Candidate(number % 3, f"S{number}", f"S{number}", "C1")
+
+
+def grid(rises: np.ndarray, noise: np.ndarray, base: np.ndarray, ratio: float = 1.0) -> ResponseGrid:
+    """Scores of openings [P, S]: `base` [P] unsteered, and rises [S] with noise [P, S]."""
+    score = base[:, None] + rises[None, :] + noise
+    score[:, 0] = base
+    nll = np.tile(np.where(STRENGTHS > 0, 2 + np.log(ratio), 2.0), (len(base), 1))
+    return ResponseGrid(
+        tuple(f"o{p:03}" for p in range(len(base))), STRENGTHS, score, nll, np.full_like(score, 40), np.zeros_like(score)
+    )
+
+
+def simulated(rng: np.random.Generator, true_gains: np.ndarray, num_openings: int = 40) -> dict[Candidate, ResponseGrid]:
+    base, shape = rng.normal(0.3, 0.1, num_openings), np.array([0, 0.5, 1.0, 0.8])
+    return {
+        candidate(number): grid(gain * shape, rng.normal(0, 0.15, (num_openings, 4)), base)
+        for number, gain in enumerate(true_gains)
+    }
+
+
+def test_the_figure_that_is_read_covers_the_truth_and_the_naive_one_does_not() -> None:
+    """500 searches over 30 candidates of which none is better than another: the hardest case for a naive figure."""
+    rng, covered, naive, honest = np.random.default_rng(0), 0, [], []
+    for _ in range(500):
+        selection = select(simulated(rng, np.full(30, 0.2), num_openings=32), RULES)
+        truth = 0.2 * {0.1: 0.5, 0.2: 1.0, 0.4: 0.8}[selection.strength]
+        low, high = selection.interval or (0.0, 0.0)
+        covered += low <= truth <= high
+        naive.append(selection.naive - 0.2)
+        honest.append(selection.gain - truth)
+    assert 0.93 <= covered / 500 <= 0.97
+    assert abs(np.mean(honest)) < 3 * np.std(honest) / np.sqrt(500)
+    assert np.mean(naive) > 0.03 and np.mean(np.array(naive) > 0) > 0.95
+
+
+def test_the_best_is_chosen_and_the_others_stand_apart() -> None:
+    gains = np.array([0.05, 0.05, 0.6, 0.05])
+    selection = select(simulated(np.random.default_rng(1), gains), RULES)
+    assert selection.chosen == candidate(2) and selection.strength == 0.2 and selection.tied == {candidate(2)}
+    assert selection.gain == pytest.approx(0.6, abs=0.15) and list(selection.gains)[0] == candidate(2)
+    assert selection.optimism == pytest.approx(selection.naive - selection.gain)
+
+
+def test_equal_candidates_are_tied_and_those_without_fluent_texts_are_left_out() -> None:
+    rng = np.random.default_rng(2)
+    grids = simulated(rng, np.full(4, 0.3))
+    broken = grid(np.array([0, 2, 2, 2.0]), np.zeros((40, 4)), rng.normal(0.3, 0.1, 40), ratio=3.0)
+    selection = select(grids | {candidate(9): broken}, RULES)
+    assert candidate(9) not in selection.gains and "not fluent" in selection.excluded[candidate(9)]
+    assert len(selection.tied) >= 3
+    with pytest.raises(CellError, match="no candidate can be chosen"):
+        select({candidate(9): broken}, RULES)
+
+
+def test_candidates_are_compared_on_the_openings_that_all_of_them_have() -> None:
+    grids = simulated(np.random.default_rng(3), np.array([0.2, 0.4]))
+    fewer = {candidate(0): grids[candidate(0)].at_openings(np.arange(30)), candidate(1): grids[candidate(1)]}
+    assert select(fewer, RULES).num_openings == 15
