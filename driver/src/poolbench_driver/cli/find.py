@@ -1,0 +1,80 @@
+"""find: the best steering vector of a concept, with an honest figure, as a file with a card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+
+if TYPE_CHECKING:
+    from poolbench_driver.vectors.search import Search
+
+
+def find(
+    concept: Annotated[str, typer.Argument(help="Concept id, also of your own (`concept add`).")],
+    output: Annotated[Path, typer.Option(help="Folder to write: vector.safetensors, card.json and a page.")],
+    model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
+    budget: Annotated[str | None, typer.Option(help="demo (the default), small, card or full.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths.")] = None,
+    strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
+    constructions: Annotated[str, typer.Option(help="Comma-separated, such as C1,C3,C4.")] = "C1",
+    candidates: Annotated[int, typer.Option(min=1, help="Strategies to steer along at each layer.")] = 6,
+    corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of folds, halves, nulls and scorers.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
+    display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and what it costs, and stop.")
+    ] = False,
+) -> int:
+    """Find the best steering vector of a concept over strategies, layers, constructions and strengths.
+
+    The vector is chosen on one half of the openings and its gain is read on the other. The same command continues a
+    search that was interrupted.
+    """
+    from poolbench_driver.cli.run import _layers, _names
+    from poolbench_driver.vectors.search import Search
+
+    settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": _names(strategies)}
+    settings |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
+    search = Search(concept, settings, _names(constructions) or [], candidates)
+    return _dry_run(search) if dry_run else _find(search, output, runs, display)
+
+
+def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.loop.progress import open_display
+    from poolbench_driver.pages.html import html_of
+    from poolbench_driver.pages.text import json_of
+    from poolbench_driver.vectors.page import search_page
+    from poolbench_driver.vectors.search import find as find_vector
+
+    result = find_vector(
+        search, open_session(), runs, lambda: open_display(display), lambda line: typer.echo(line, err=True)
+    )
+    page = search_page(result)
+    result.vector.save(output)
+    (output / "view.json").write_text(json_of(page), "utf-8")
+    (output / "index.html").write_text(html_of(page), "utf-8")
+    typer.echo(page.answer.text)
+    typer.echo("\n".join(page.answer.sentences))
+    typer.echo(f"vector: {output}\npage: {output / 'index.html'}")
+    return Exit.DONE
+
+
+def _dry_run(search: Search) -> int:
+    """Say what a search costs: of the strategies to steer along, which it will only know later, count is enough."""
+    from poolbench_driver.cli.dry_run import cluster_of, show_dry_run
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.series import prepare_dry
+
+    session = open_session()
+    (probing,), _ = prepare_dry([search.probing()], session)
+    scope = probing.plan.scope  # type: ignore[attr-defined]
+    steered = [spec.id for spec in scope.strategies][: search.num_strategies]
+    steering = [search.steering(layer, steered) for layer in scope.layers]
+    jobs, missing = prepare_dry([search.probing(), *steering], session)
+    return show_dry_run(jobs, cluster_of(0, None, None), [], missing, as_json=False)

@@ -1,0 +1,212 @@
+"""Search the best steering vector of a concept: runs that steer at one layer each, and one choice over all of them.
+
+A search is a sequence of ordinary runs of the suite PoolBench, which share artifacts: the first one probes all
+strategies at all layers (D1), the others steer at one layer each along the strategies that separate best there. So it
+continues where it was interrupted, and further searches redo nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts import Row
+from poolbench.contracts.wire import UNSTEERED
+from poolbench.errors import CellError, ConfigError
+from poolbench.statuses import Status
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.job import Outcome
+from poolbench_driver.loop.progress import Display
+from poolbench_driver.records import RunFolder
+from poolbench_driver.series import prepare_all
+from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, single_grid
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.vectors.card import CardMeasure, Vector
+from poolbench_driver.vectors.of_run import vector_of_run
+from poolbench_driver.vectors.selection import Candidate, Selection, select
+
+#: Depths of the blocks that are searched, and strategies that are steered along at each.
+DEPTHS, NUM_STRATEGIES = (0.25, 0.5, 0.75), 6
+#: Metric of the train passages by which strategies are screened; the test passages are only read.
+SCREEN = "d1.auroc"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Attributes:
+        concept: Id of the concept.
+        settings: Settings of the runs, such as `model`, `preset`, `corpus`, `strategies`, `layers`.
+        constructions: Construction methods of directions.
+        num_strategies: Strategies that are steered along at each layer.
+    """
+
+    concept: str
+    settings: Mapping[str, Any]
+    constructions: Sequence[str] = ("C1",)
+    num_strategies: int = NUM_STRATEGIES
+
+    def __post_init__(self) -> None:
+        """Refuse what no search could be."""
+        if self.num_strategies < 1 or not self.constructions:
+            raise ConfigError("a search needs at least one strategy and one construction")
+
+    def probing(self) -> ConceptsConfig:
+        """Return the settings of the run that probes all strategies at all layers."""
+        return self._config(metrics=["d1"])
+
+    def steering(self, layer: int, strategies: Sequence[str]) -> ConceptsConfig:
+        """Return the settings of the run that steers at a layer."""
+        direction, *further = dict.fromkeys(self.constructions)
+        steering = {"direction": direction, "further": further}
+        return self._config(
+            metrics=["d1", "d2"], strategies=list(strategies), steering_layer=layer, steering=steering
+        )
+
+    def _config(self, **settings: Any) -> ConceptsConfig:
+        layers = {"layers": list(DEPTHS)} | {name: value for name, value in self.settings.items() if value is not None}
+        config = load_run_config(None, {"preset": "demo", **layers, "concepts": [self.concept], **settings})
+        assert isinstance(config, ConceptsConfig)
+        return config
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search came to.
+
+    Attributes:
+        vector: The chosen one, with its card.
+        selection: The choice, and what is known of the others.
+        screened: Rows of `SCREEN` by layer and strategy: the value, and whether it was steered along.
+        runs: Folders of the runs, the probing one first.
+    """
+
+    vector: Vector
+    selection: Selection
+    screened: Sequence[Row]
+    runs: Sequence[RunFolder] = field(default_factory=tuple)
+
+
+def find(
+    search: Search,
+    session: Session,
+    output: Path,
+    open_display: Callable[[], Display],
+    say: Callable[[str], None],
+) -> SearchResult:
+    """Search, and return the chosen vector.
+
+    Args:
+        output: Folder that the runs lie in.
+        open_display: Opens a display of progress for each run.
+        say: Takes lines on what is done.
+
+    Raises:
+        ConfigError: The runs cannot be, or one of them was cancelled or has no figure.
+        CellError: No candidate can be chosen, because its texts are not fluent or openings are too few.
+        RestrictedError: The concept is sensitive.
+    """
+
+    def run(config: ConceptsConfig) -> RunFolder:
+        (job,) = prepare_all([config], session)
+        folder = RunFolder.create(output, job.config)
+        return _finished(job.run(folder, open_display()))
+
+    say(f"probing {search.concept}: all strategies at all layers")
+    probed = run(search.probing())
+    screened = list(screen(probed.rows("results", metric=SCREEN, concept=search.concept), search.num_strategies))
+    by_layer: dict[int, list[str]] = {}
+    for row in screened:
+        if row["steered"]:
+            by_layer.setdefault(row["layer"], []).append(row["strategy"])
+    if not by_layer:
+        raise ConfigError(f"no strategy separates {search.concept}: {_why_null(screened)}")
+    grids, folders, reasons = dict[Candidate, ResponseGrid](), dict[int, RunFolder](), list[str]()
+    rules = SteeringRules()
+    for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
+        say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
+        config = search.steering(layer, strategies)
+        folders[layer] = run(config)
+        rules = replace(rules, num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+        for candidate in _candidates(config, layer):
+            try:
+                grids[candidate] = grid_of(folders[layer], search.concept, candidate)
+            except CellError as error:
+                reasons.append(str(error))
+    if not grids:
+        raise CellError(Status.TOO_FEW, f"no candidate has steered texts: {reasons[0] if reasons else 'none was run'}")
+    selection = select(grids, rules)
+    chosen = selection.chosen
+    vector = vector_of_run(
+        folders[chosen.layer], session.artifacts, search.concept, chosen.strategy, chosen.layer, chosen.construction
+    )
+    return SearchResult(_with_figures(vector, selection), selection, screened, [probed, *folders.values()])
+
+
+def _finished(outcome: Outcome) -> RunFolder:
+    if outcome.empty or not outcome.tables:
+        why = outcome.empty or f"it is {outcome.state}; the same command continues"
+        raise ConfigError(f"run {outcome.folder.id} of the search has no figures: {why}")
+    return outcome.folder
+
+
+def screen(rows: Sequence[Row], num_strategies: int) -> Iterator[Row]:
+    """Yield layer, strategy, value, reason and whether to steer along it, by layer and then the best first."""
+    for layer in sorted({row["layer"] for row in rows}):
+        of_layer = [row for row in rows if row["layer"] == layer]
+        ordered = sorted(of_layer, key=lambda row: (row["value"] is None, -(row["value"] or 0.0), row["strategy"]))
+        for place, row in enumerate(ordered):
+            is_steered = row["value"] is not None and place < num_strategies
+            yield {name: row[name] for name in ("layer", "strategy", "value", "reason")} | {"steered": is_steered}
+
+
+def _why_null(screened: Sequence[Row]) -> str:
+    return next((row["reason"] for row in screened if row["reason"]), "no layer was probed")
+
+
+def _candidates(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
+    for construction in config.steering.directions:
+        for strategy in config.strategies or ():
+            yield Candidate(layer, config.steering.entrant(strategy, construction), strategy, construction)
+
+
+def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGrid:
+    """Return the scores of a candidate's texts by opening and strength. Raise CellError if there are too few."""
+    steered, unsteered = (
+        _tables(folder.rows("text_scores", name=name, **of))
+        for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
+    )
+    return single_grid(steered, unsteered, concept)
+
+
+def _tables(rows: Sequence[Row]) -> SteeredTables:
+    """Return texts, scores and likelihoods of rows of `text_scores`."""
+    if not rows:
+        raise CellError(Status.TOO_FEW, "there are no steered texts")
+    texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
+    table = pa.Table.from_pylist(list(texts.values()))
+    return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
+
+
+def _with_figures(vector: Vector, selection: Selection) -> Vector:
+    """Return a vector whose card has the figures of its choice, and the strength that was chosen."""
+    low, high = selection.interval or (None, None)
+    of = {"n": selection.num_openings}
+    figures = [
+        CardMeasure(name="find.gain", value=selection.gain, ci_low=low, ci_high=high, **of),
+        CardMeasure(name="find.naive_gain", value=selection.naive),
+        CardMeasure(name="find.optimism", value=selection.optimism),
+        CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),
+        CardMeasure(name="find.num_tied", value=float(len(selection.tied)), n=len(selection.tied)),
+    ]
+    card = vector.card
+    strength = card.strength.model_copy(update={"recommended": selection.strength})
+    card = card.model_copy(update={"strength": strength, "measures": [*figures, *card.measures]})
+    return replace(vector, card=card)
