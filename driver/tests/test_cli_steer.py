@@ -138,8 +138,8 @@ def test_json_has_texts_and_receipts(driver, steerer, tmp_path):
         (["broken"], 1, "error: steerer: the engine died"),
         (["cut", "off"], 1, "without saying that it was done"),
         ([], 2, "give prompts, or --input FILE"),
-        (["a", "--vector", "v.npy"], 2, "--vector needs --layer"),
-        (["a", "--edit", "v.npy:2"], 2, "is not FILE.npy:LAYER:STRENGTH"),
+        (["a", "--vector", "v.npy"], 2, "v.npy cannot be read"),
+        (["a", "--edit", "v.npy:2"], 2, "is not FILE:LAYER:STRENGTH"),
         (["a", "--edit", "v.npy:2:1:ad"], 2, "did you mean add"),
         (["a", "--edit", "nowhere.npy:2:1"], 2, "nowhere.npy"),
         (["a", "--edit", f"{KEY}:2:1", "--unit", "norm"], 2, "did you mean residual_norm"),
@@ -159,7 +159,7 @@ def test_edits_are_read_from_the_right(tmp_path):
     assert parse_edit(f"{odd}:-1:-2.5:clamp", "residual_norm") == expected
     assert parse_edit(f"{odd}:2:1:erase", "residual_norm")["alpha"] == 1.0  # a share, whatever the unit
     assert parse_edit(f"{odd}:4:1e1", "absolute")["alpha"] == 10.0
-    with pytest.raises(InputError, match="1 dimensions are needed"):
+    with pytest.raises(InputError, match=r"of shape \(3, 3\); numbers of shape \[width\] are needed"):
         np.save(odd, np.ones((3, 3)))
         parse_edit(f"{odd}:4:1", "absolute")
 
@@ -192,7 +192,7 @@ def test_a_text_of_several_waits_for_those_before_it():
 def test_a_vector_that_is_not_finite_is_named_before_anything_is_sent(tmp_path: Path) -> None:
     file = tmp_path / "lost.npy"
     np.save(file, np.array([1.0, np.nan], dtype=np.float32))
-    with pytest.raises(InputError, match=r"lost\.npy holds NaN or infinity"):
+    with pytest.raises(InputError, match=r"lost\.npy: the vector holds NaN or infinity"):
         parse_edit(f"{file}:3:0.2", "residual_norm")
 
 

@@ -33,6 +33,7 @@ from poolbench_driver.cli import (
     steer,
     stories,
     upkeep,
+    vectors,
     view,
 )
 
@@ -83,7 +84,7 @@ for command in (
     app.command()(command)
 for group, name in (
     *((corpus.app, "corpus"), (concept.app, "concept"), (importing.app, "import"), (export.app, "export")),
-    *((dead_letters.app, "dead-letters"), (stories.app, "stories")),
+    *((dead_letters.app, "dead-letters"), (stories.app, "stories"), (vectors.app, "vectors")),
 ):
     app.add_typer(group, name=name, cls=help.Group)
 

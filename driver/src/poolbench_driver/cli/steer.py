@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}
 _LOADING = "waiting for the steerer; a model that is not loaded yet takes a while"
-_EDIT = "FILE.npy:LAYER:STRENGTH[:OPERATION]"
+_EDIT = "FILE:LAYER:STRENGTH[:OPERATION]"
 
 
 def steer(
@@ -55,8 +55,12 @@ def steer(
         list[str] | None,
         typer.Option(metavar="<str>", help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),
     ] = None,
-    vector: Annotated[Path | None, typer.Option(help="A single edit instead: .npy [width].")] = None,
-    layer: Annotated[int | None, typer.Option(help="Block index of the concept's direction, or of --vector.")] = None,
+    vector: Annotated[
+        Path | None, typer.Option(help="A single edit instead: .npy, GGUF and what else `vectors import` reads.")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Block index of the concept's direction, or of a --vector that names none.")
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Coefficient of --vector.")] = 1.0,
     unit: Annotated[str, typer.Option(help="Of strengths: absolute, or residual_norm of the layer.")] = "absolute",
     read: Annotated[
@@ -115,7 +119,8 @@ def steer(
         return
     if (strategy, strength, run) != (None, None, None):
         raise InputError("--strategy, --strength and --run belong to --concept, the last two also to --sae")
-    if edits := [parse_edit(spec, unit) for spec in [*(edit or []), *_single_edit(vector, layer, alpha)]]:
+    edits = [parse_edit(spec, unit) for spec in edit or []]
+    if edits := edits + edits_of_file(vector, layer, alpha, unit, model=model):
         body["steering"] = {"edits": edits, "positions": first}
     services = open_services()
     obtain(model)
@@ -273,22 +278,27 @@ def _compare(
         console.print(table_of(cells, tuple(cells[0]), title=rows[start]["prompt"]))
 
 
-def _vector(file: Path) -> list[float]:
-    from poolbench_driver.adhoc.arrays import load_array
+def edits_of_file(
+    file: Path | None, layer: int | None, strength: float, unit: str, *, model: str
+) -> list[dict[str, Any]]:
+    """Return an edit for each layer of a file of vectors, or for one layer; none without a file.
 
-    array = load_array(file, 1).astype("float64")
-    if not (abs(array) < float("inf")).all():
-        raise InputError(f"{file} holds NaN or infinity; a steering vector must be finite")
-    return list(array.tolist())
+    Raises:
+        InputError: The file cannot be read, names no layer, or is for another model.
+    """
+    from poolbench_driver.vectors.importing import read_for_model
+
+    vectors = {} if file is None else read_for_model(file, model, layer)
+    return [
+        {"vector": numbers.tolist(), "layer": number, _unit(unit): strength, "operation": "add"}
+        for number, numbers in vectors.items()
+    ]
 
 
-def _single_edit(vector: Path | None, layer: int | None, alpha: float) -> list[str]:
-    """Return the `--edit` that separate options stand for, if any."""
-    if vector is None:
-        return []
-    if layer is None:
-        raise InputError("--vector needs --layer; or write --edit " + _EDIT)
-    return [f"{vector}:{layer}:{alpha}"]
+def _vector(file: Path, layer: int) -> list[float]:
+    from poolbench_driver.vectors.importing import read_for_model
+
+    return list(read_for_model(file, None, layer)[layer].tolist())
 
 
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
@@ -311,7 +321,7 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
         last = spec.rpartition(":")[2]
         hint = f"; {unknown_name_message('operation', last, OPERATIONS)}" if last.isidentifier() else ""
         raise InputError(f"--edit {spec!r} is not {_EDIT}{hint}") from None
-    source_field = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source))}
+    source_field = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source), layer)}
     of = "alpha" if operation == "erase" else _unit(unit)  # a share of the projection has no unit
     return {**source_field, "layer": layer, of: strength, "operation": operation}
 

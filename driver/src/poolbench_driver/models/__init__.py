@@ -3,5 +3,12 @@
 Nothing here imports Transformers before a conversion begins.
 """
 
-from poolbench_driver.models.describe import ModelInfo, annotator_version, describe_model
+from poolbench_driver.models.describe import (
+    MODEL_LICENCES,
+    ModelInfo,
+    annotator_version,
+    describe,
+    describe_model,
+    model_type,
+)
 from poolbench_driver.models.made import make_model, obtain

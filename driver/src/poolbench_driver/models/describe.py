@@ -16,6 +16,14 @@ from poolbench_driver.config import RunConfig
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
 _WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+#: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
+MODEL_LICENCES = {
+    "demo": "apache-2.0",
+    "smollm2-135m": "apache-2.0",
+    "llama-3.1-8b": "llama3.1",
+    "gemma-2-9b": "gemma",
+    "mistral-7b-v0.3": "apache-2.0",
+}
 #: spaCy pipelines that the project ships.
 ASSETS = ("annotator",)
 
@@ -77,8 +85,15 @@ def _imported_layers(layers: Sequence[LayerChoice] | None, imported: list[int]) 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:
     """Read a local model's configuration, or ask the extractor about a hub model; raise ModelError if unusable."""
-    ref = resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
-    if not ref.is_local:
+    return describe(resolve_model(config.model, revision=config.model_revision, dtype=config.dtype), services)
+
+
+def describe(ref: ModelRef, services: Services | None) -> ModelInfo:
+    """Read the configuration of a model in a folder, or ask the extractor about a hub model; raise ModelError.
+
+    A model in a folder needs no services.
+    """
+    if services is not None and not ref.is_local:
         answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
         resolved = ModelRef(ref.id, ref.source, answer["revision"], ref.dtype, ref.summary)
         return ModelInfo(resolved, answer["num_blocks"], answer["width"])
@@ -104,6 +119,15 @@ def _local_shape(folder: Path) -> tuple[int, int]:
         raise ModelError(f"{file} is not a JSON object, or its text_config is not: {shown(settings)}")
     settings |= inner
     return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
+
+
+def model_type(ref: ModelRef) -> str | None:
+    """Return the type of a model in a folder as Transformers names it, such as `llama`; None where it is unknown."""
+    try:
+        settings = json.loads((Path(ref.source) / "config.json").read_text("utf-8"))
+        return str(settings["model_type"])
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return None
 
 
 def annotator_version(name: str) -> str | None:

@@ -18,8 +18,8 @@ _BLOCK = re.compile(r"(?:\w+\.)*(?:layers|h|blocks)\.(\d+)")
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
-def residual_layer(site: object) -> int:
-    """Return the layer whose output a site is, such as 7 for `blocks.7.hook_resid_post`.
+def residual_layer(site: object, what: str = "the autoencoder") -> int:
+    """Return the layer whose output a site is, such as 7 for `blocks.7.hook_resid_post`; `what` is for messages.
 
     Raise InputError for a site that is not the residual stream, such as `blocks.7.hook_mlp_out`.
     """
@@ -29,7 +29,7 @@ def residual_layer(site: object) -> int:
     block = _BLOCK.fullmatch(str(site))
     if block is None:
         raise InputError(
-            f"the autoencoder reads {shown(site)}; only the residual stream between blocks is read here, such as "
+            f"{what} reads {shown(site)}; only the residual stream between blocks is read here, such as "
             "blocks.7.hook_resid_post"
         )
     return int(block[1])
@@ -66,15 +66,18 @@ def _of_hook(settings: Mapping[str, Any], part: str) -> Any:
 _WHOLE = "it must read and write the whole residual stream at one place"
 
 
-def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file in float32. Raise InputError unless all hold finite floats."""
+def read_tensors(weights: bytes, what: str = "the autoencoder") -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file in float32; `what` they are of is for messages.
+
+    Raise InputError unless all hold finite floats.
+    """
     import safetensors
 
     try:
         entries = safetensors.deserialize(weights)
     except safetensors.SafetensorError as error:
-        raise InputError(f"the autoencoder's weights are not a safetensors file: {error}") from None
-    return {name: _tensor(name, entry) for name, entry in entries}
+        raise InputError(f"{what} is not a safetensors file: {error}") from None
+    return {name: _tensor(f"tensor {name} of {what}", entry) for name, entry in entries}
 
 
 def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
@@ -84,9 +87,9 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
     elif dtype in _DTYPES:
         flat = np.frombuffer(data, dtype=_DTYPES[dtype]).astype(np.float32)
     else:
-        raise InputError(f"tensor {name} of the autoencoder is of {dtype}; floats are needed (F64, F32, F16, BF16)")
+        raise InputError(f"{name} is of {dtype}; floats are needed (F64, F32, F16, BF16)")
     if not np.isfinite(flat).all():
-        raise InputError(f"tensor {name} of the autoencoder holds NaN or infinity")
+        raise InputError(f"{name} holds NaN or infinity")
     return flat.reshape(entry["shape"])
 
 

@@ -16,6 +16,7 @@ from poolbench.directions.sae_formats.converted import (
     scalar,
     settings_of,
 )
+from poolbench.directions.torch_file import load_torch
 from poolbench.errors import InputError, shown
 
 _FILE, _CONFIG = "ae.pt", "config.json"
@@ -57,16 +58,7 @@ def read_dictionary(path: Path) -> Converted | None:
 
 
 def _tensors(file: Path) -> dict[str, np.ndarray]:
-    import torch
-
-    try:
-        state_dict = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file, or one with other objects, raises errors of many kinds
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{_FILE} cannot be read as tensors alone: {type(error).__name__}: {first}") from None
-    if not isinstance(state_dict, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state_dict.values()):
-        raise InputError(f"{_FILE} holds no tensors by name")
-    return {str(name).removeprefix(_COMPILED): tensor.float().numpy() for name, tensor in state_dict.items()}
+    return {str(name).removeprefix(_COMPILED): tensor for name, tensor in load_torch(file).items()}
 
 
 def _linear(tensors: Tensors, **biases: str) -> dict[str, np.ndarray]:

@@ -11,20 +11,13 @@ from poolbench.errors import NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same
+from poolbench_driver.models import MODEL_LICENCES
 from poolbench_driver.records import RunFolder
 from poolbench_driver.release import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.published_table import published_table
 
-#: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
-MODEL_LICENCES = {
-    "demo": "apache-2.0",
-    "smollm2-135m": "apache-2.0",
-    "llama-3.1-8b": "llama3.1",
-    "gemma-2-9b": "gemma",
-    "mistral-7b-v0.3": "apache-2.0",
-}
 #: Licences of bases under the scorers.
 BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
 

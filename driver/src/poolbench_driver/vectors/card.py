@@ -1,0 +1,231 @@
+"""The card of a steering vector, and the folder that holds both: `vector.safetensors` and `card.json`."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, ValidationError
+
+from poolbench import __version__
+from poolbench.config.base import StrictModel
+from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE, VectorFile, read_vector_file
+from poolbench.errors import InputError, shown
+
+#: How far the norm of a vector may be from 1 to be taken as it is; others are divided by it.
+_UNIT_TOLERANCE = 1e-6
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Layer = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(max_length=2_000)]
+
+
+class CardModel(StrictModel):
+    """A part of a card: no other keys, and no values of other types."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Application(CardModel):
+    """How the vector is applied."""
+
+    formula: Text = "h[n] + alpha * direction.n, where h[n] is the output of block n, counted from 0"
+    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
+    """Unit of strengths. In `residual_norm`, alpha is the strength times the residual norm of the layer."""
+    residual_norms: dict[Layer, Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = None
+    """Median norm of the residual stream by layer, on the calibration texts; null where it is unknown."""
+    positions: Literal["generated", "all", "prompt"] = "generated"
+    """Positions at which the recommended strength was measured."""
+
+
+class Strength(CardModel):
+    """The strengths that are recommended, in the unit of the application."""
+
+    recommended: Finite | None = None
+    safe_low: Finite | None = None
+    safe_high: Finite | None = None
+    """The range in which the text stayed fluent."""
+    reason: Text | None = None
+    """Why a value is null."""
+
+
+class Source(CardModel):
+    """Where the vector comes from."""
+
+    tool: Text
+    """What made the vector or its file, such as `PoolBench 0.1.0` or `gguf`."""
+    run: Text | None = None
+    cell: Text | None = None
+    """Id of the row of the run's results whose figure recommends the vector."""
+    artifact: Text | None = None
+    """Key of the directions in the object store."""
+    file: Text | None = None
+    """Name of the file that was imported."""
+    file_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    norms: dict[Layer, Finite] | None = None
+    """Norm of each vector in that file; here they are unit vectors."""
+
+
+class CardMeasure(CardModel):
+    """A figure of the vector, or a null with its reason."""
+
+    name: Text
+    value: Finite | None = None
+    ci_low: Finite | None = None
+    ci_high: Finite | None = None
+    n: Annotated[int, Field(ge=0)] | None = None
+    status: Text = "ok"
+    reason: Text | None = None
+
+
+class VectorCard(CardModel):
+    """What a reader needs to apply and to judge a steering vector."""
+
+    version: Literal[1] = 1
+    name: Text
+    """Model and concept, such as `demo+contrast`."""
+    concept: Text | None = None
+    model: Text
+    model_revision: Text | None = None
+    """Hash or hub revision of the weights that the vector was made with; null if unknown."""
+    architecture: Text | None = None
+    """Type of the model as Transformers names it, such as `llama`."""
+    width: Annotated[int, Field(gt=0)]
+    num_blocks: Annotated[int, Field(gt=0)]
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    """Blocks, counted from 0, to whose output a vector is added."""
+    strategy: Text | None = None
+    strategy_params: dict[str, Any] = Field(default_factory=dict)
+    construction: Text | None = None
+    apply: Application = Application()
+    strength: Strength
+    source: Source
+    licence: Text = "unknown"
+    vectors_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of the vectors: float32, little-endian, by rising layer."""
+    measures: tuple[CardMeasure, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Self:
+        """Return the card of a JSON text. Raise InputError, which names the first wrong field."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            of_field = f" at {field}" if field else ""
+            raise InputError(f"the card of the vector cannot be read{of_field}: {first['msg']}") from None
+
+    def alpha(self, strength: float, layer: int) -> float | None:
+        """Return the factor of the unit vector at a strength; None where the residual norm is unknown."""
+        if self.apply.alpha_unit == "absolute":
+            return strength
+        norm = (self.apply.residual_norms or {}).get(layer)
+        return None if norm is None else strength * norm
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Unit vectors by layer, and their card."""
+
+    card: VectorCard
+    vectors: Mapping[int, np.ndarray]  # float32 [width]
+
+    def at(self, layer: int | None) -> Self:
+        """Return the vector of one layer; all without a layer. Raise InputError if it has none there."""
+        if layer is None or layer in self.vectors:
+            layers = (layer,) if layer is not None else tuple(self.vectors)
+            vectors = {number: self.vectors[number] for number in layers}
+            fields = {"layers": layers, "vectors_sha256": sha256_of_vectors(vectors)}
+            return replace(self, card=self.card.model_copy(update=fields), vectors=vectors)
+        at_hand = ", ".join(map(str, self.card.layers))
+        raise InputError(f"{self.card.name} has no vector of layer {layer}; it has {at_hand}")
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files of the folder by name; equal vectors give equal bytes."""
+        from safetensors.numpy import save
+
+        tensors = {f"direction.{layer}": np.ascontiguousarray(vector) for layer, vector in self.vectors.items()}
+        return {VECTOR_FILE: save(tensors), CARD_FILE: self.card.model_dump_json(indent=1).encode() + b"\n"}
+
+    def save(self, folder: Path) -> None:
+        """Write the folder. Raise InputError if it cannot be written, or holds another vector."""
+        refuse_other_vector(folder, self)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in self.files().items():
+                (folder / name).write_bytes(data)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the vector of a folder, or of a file that carries its card.
+
+        Raises:
+            InputError: There is no card, or it is not the card of these vectors.
+        """
+        file = read_vector_file(path)
+        vector = cls.of_file(file)
+        if vector is None:
+            remedy = "`poolbench-driver vectors import` makes one"
+            raise InputError(f"{path} has no card that says which model and layer it is for; {remedy}")
+        return vector
+
+    @classmethod
+    def of_file(cls, file: VectorFile) -> Self | None:
+        """Return the vector of a file that carries its card; None without one.
+
+        Raises:
+            InputError: The card cannot be read, or is not that of these vectors.
+        """
+        if file.card is None:
+            return None
+        card = VectorCard.parse(file.card)
+        vectors = {layer: vector for layer, vector in file.vectors.items() if layer is not None}
+        if sha256_of_vectors(vectors) != card.vectors_sha256:
+            raise InputError(f"the card of {shown(card.name)} is that of other numbers (vectors_sha256)")
+        return cls(card, vectors)
+
+
+def refuse_other_vector(folder: Path, vector: Vector) -> None:
+    """Raise InputError if a folder is a file, or holds other numbers or those of another model."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder")
+    if not (folder / CARD_FILE).exists():
+        return
+    try:
+        card = VectorCard.parse((folder / CARD_FILE).read_bytes())
+    except (InputError, OSError):
+        raise InputError(f"{folder} holds a {CARD_FILE} that is no card of a vector; name another folder") from None
+    if (card.vectors_sha256, card.model) != (vector.card.vectors_sha256, vector.card.model):
+        raise InputError(f"{folder} holds another vector, {shown(card.name)}; name another folder, or remove it")
+
+
+def sha256_of_vectors(vectors: Mapping[int, np.ndarray]) -> str:
+    """Return the SHA-256 of vectors by layer, as a card has it."""
+    numbers = b"".join(vectors[layer].astype("<f4").tobytes() for layer in sorted(vectors))
+    return hashlib.sha256(numbers).hexdigest()
+
+
+def unit_vectors(vectors: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, float]]:
+    """Return unit vectors by rising layer, float32, and the norms before; a unit vector keeps its bits."""
+    units, norms = dict[int, np.ndarray](), dict[int, float]()
+    for layer in sorted(vectors):
+        vector = vectors[layer].astype(np.float64)
+        norms[layer] = float(np.linalg.norm(vector))
+        is_unit = abs(norms[layer] - 1) < _UNIT_TOLERANCE
+        units[layer] = (vector if is_unit else vector / norms[layer]).astype(np.float32)
+    return units, norms
+
+
+def made_here() -> str:
+    """Return the name of this program and its version, as the source of a card."""
+    return f"PoolBench {__version__}"
+
+
+def vector_name(model: str, concept: str) -> str:
+    """Return the name of a vector: the last part of the model's name, and the concept."""
+    return f"{model.rstrip('/').rpartition('/')[2]}+{concept}"

@@ -1,0 +1,137 @@
+"""Turn a file of vectors into a vector with a card, after a check that it fits the model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.config import ModelRef, resolve_model
+from poolbench.directions.vector_files import VectorFile, read_vector_file
+from poolbench.errors import InputError, PoolbenchError, shown
+from poolbench_driver.dataset_folder import sha256_of
+from poolbench_driver.models import MODEL_LICENCES, ModelInfo, model_type
+from poolbench_driver.vectors.card import (
+    Source,
+    Strength,
+    Vector,
+    VectorCard,
+    sha256_of_vectors,
+    unit_vectors,
+    vector_name,
+)
+
+_NO_STRENGTH = "the file names none; `poolbench-driver steer` shows what a strength does"
+
+
+def import_vector(path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False) -> Vector:
+    """Return the vector of a file as one of a model.
+
+    Args:
+        layer: Block whose output it is for. Of a file that names layers, the one to take; default: all.
+        force: Take the vector of another model, where its width fits.
+
+    Raises:
+        InputError: The file cannot be read, or does not fit the model.
+    """
+    with _naming(path):
+        file = read_vector_file(path)
+        carried = Vector.of_file(file)
+        if not force:
+            require_same_model(file, carried, model.ref, "--force takes it where the width fits")
+        file = file.at(layer)
+        _require_fit(file, model)
+    vectors, norms = unit_vectors({number: vector for number, vector in file.vectors.items() if number is not None})
+    of_model: dict[str, Any] = {
+        "model": model.ref.id,
+        "model_revision": model.ref.revision,
+        "architecture": model_type(model.ref),
+        "num_blocks": model.num_blocks,
+        "layers": tuple(vectors),
+        "vectors_sha256": sha256_of_vectors(vectors),
+    }
+    if carried is not None:
+        return Vector(carried.card.model_copy(update=of_model), vectors)
+    source = Source(
+        tool=file.format,
+        file=path.name,
+        file_sha256=sha256_of(path) if path.is_file() else None,
+        norms=norms,
+    )
+    card = VectorCard(
+        name=file.label or vector_name(model.ref.id, path.stem),
+        width=model.width,
+        strength=Strength(reason=_NO_STRENGTH),
+        source=source,
+        licence=MODEL_LICENCES.get(model.ref.id, "unknown"),
+        **of_model,
+    )
+    return Vector(card, vectors)
+
+
+def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int, np.ndarray]:
+    """Return the vectors of a file by layer as they are, float32 [width], to steer with at once.
+
+    Args:
+        model: Name of the model; a file that says it is for another one is refused. None: not checked.
+        layer: The layer of a file that names none; of another, the one to take.
+
+    Raises:
+        InputError: The file cannot be read, has no vector of this layer, or is for another model.
+    """
+    with _naming(path):
+        file = read_vector_file(path)
+        if model is not None:
+            require_same_model(file, Vector.of_file(file), _ref(model), "`vectors import --force` takes it")
+        return {number: vector for number, vector in file.at(layer).vectors.items() if number is not None}
+
+
+def _ref(model: str) -> ModelRef:
+    try:
+        return resolve_model(model)
+    except PoolbenchError:  # it is where the services are
+        return ModelRef(model, model)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors begin with the path of the file."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, remedy: str) -> None:
+    """Raise InputError, with a remedy, if a file says that it is for another model; one that says nothing passes."""
+    if carried is not None:
+        card = carried.card
+        if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
+            raise InputError(
+                f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
+                f"{ref.revision}; {remedy}"
+            )
+        if card.model != ref.id and card.model_revision != ref.revision:
+            raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
+        return
+    architecture = model_type(ref)
+    if None not in (file.architecture, architecture) and file.architecture != architecture:
+        raise InputError(
+            f"the vector is of a model of type {shown(file.architecture)}, and {ref.id} is of {architecture}; {remedy}"
+        )
+    if file.model is not None and _last_part(file.model) != _last_part(ref.id):
+        raise InputError(f"the vector is of the model {shown(file.model)}, not of {ref.id}; {remedy}")
+
+
+def _last_part(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2].lower()
+
+
+def _require_fit(file: VectorFile, model: ModelInfo) -> None:
+    for layer, vector in file.vectors.items():
+        if vector.size != model.width:
+            raise InputError(f"the vector has width {vector.size}; {model.ref.id} has {model.width}")
+        if layer is None or not 0 <= layer < model.num_blocks:
+            raise InputError(f"layer {layer} is out of range; {model.ref.id} has blocks 0 to {model.num_blocks - 1}")

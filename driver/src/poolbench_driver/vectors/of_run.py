@@ -1,0 +1,186 @@
+"""The vector of a run's direction, with what the run measured of it as its card."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.concepts import refuse_restricted, refuse_sensitive
+from poolbench.config import ModelRef, resolve_model
+from poolbench.contracts import Row
+from poolbench.errors import IntegrityError, NotFoundError, PoolbenchError
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.storage import Artifacts
+from poolbench_driver.models import MODEL_LICENCES, model_type
+from poolbench_driver.records import RunFolder, RunRecords
+from poolbench_driver.vectors.card import (
+    Application,
+    CardMeasure,
+    Source,
+    Strength,
+    Vector,
+    VectorCard,
+    made_here,
+    sha256_of_vectors,
+    unit_vectors,
+    vector_name,
+)
+
+_CALIBRATION = "extractor.calibrate."
+_SHOWN = 8
+
+
+def directions_of(folder: RunFolder) -> list[Row]:
+    """Return the directions of a run, of each concept the best first."""
+    return folder.rows("directions")
+
+
+def recommended_strengths(folder: RunFolder) -> dict[tuple[str, str, int], float]:
+    """Return the strength of the best gain by concept, strategy and layer, in residual norms."""
+    rows = folder.rows("results", metric="d2.best_strength", protocol="corrected")
+    return {(row["concept"], row["strategy"], row["layer"]): row["value"] for row in rows if row["value"] is not None}
+
+
+def vector_of_run(
+    folder: RunFolder,
+    artifacts: Artifacts,
+    concept: str,
+    strategy: str | None = None,
+    layer: int | None = None,
+    construction: str | None = None,
+) -> Vector:
+    """Return the best direction of a run that has these names.
+
+    Args:
+        construction: One of those that the run has made; default: the one that it steered along.
+
+    Raises:
+        RestrictedError: The concept is sensitive, or passages of a sensitive one are in the direction.
+        NotFoundError: The run has no such direction, or the object store has not.
+    """
+    folder.recall_concepts()
+    refuse_sensitive([concept])
+    row = _row_of(folder, concept, strategy, layer, construction)
+    refuse_restricted(f"the direction of {concept}", [row["key"]])
+    row = {**row, "construction": construction or row["construction"]}
+    vectors, _ = unit_vectors({row["layer"]: _read(artifacts, row)})
+    return Vector(_card(folder, artifacts, row, vectors), vectors)
+
+
+def _row_of(folder: RunFolder, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
+    """Return the best direction that fits; of equal ones the one that was steered along the construction."""
+    rows = directions_of(folder)
+    of_concept = [row for row in rows if row["concept"] == concept]
+    fitting = [
+        row for row in of_concept if strategy in (None, row["strategy"]) and layer in (None, row["layer"])
+    ]  # fmt: skip
+    if fitting:
+        return next((row for row in fitting if row["construction"] == construction), fitting[0])
+    if of_concept:
+        cells = list(dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in of_concept))
+        there_are = ", ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")
+    else:
+        there_are = f"those of {', '.join(dict.fromkeys(row['concept'] for row in rows)) or 'no concept'}"
+    by = f" by {strategy}" if strategy else ""
+    at = "" if layer is None else f" at layer {layer}"
+    raise NotFoundError(f"run {folder.id} has no direction of {concept}{by}{at}; there are {there_are}")
+
+
+def _read(artifacts: Artifacts, row: Row) -> np.ndarray:
+    vector_by_construction = {
+        entry["direction_id"]: entry["vector"] for entry in artifacts.read_table(row["key"]).to_pylist()
+    }
+    vector = vector_by_construction.get(row["construction"])
+    if vector is None:
+        names = ", ".join(name for name, numbers in vector_by_construction.items() if numbers is not None) or "none"
+        cell = f"{row['concept']} by {row['strategy']} at layer {row['layer']}"
+        raise NotFoundError(f"{cell} has no {row['construction']}; made are {names}")
+    return np.asarray(vector, np.float32)
+
+
+def _card(folder: RunFolder, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.ndarray]) -> VectorCard:
+    model = folder.model()
+    if model is None:
+        raise NotFoundError(f"run {folder.id} has not started: nothing says how deep its model is")
+    figures = list(_figures(folder, row))
+    cell = next((figure["cell_id"] for figure in figures if figure["metric"] in ("d2.best_gain", "d1.auroc")), None)
+    strategy = row["strategy"].partition(":")[0]
+    return VectorCard(
+        name=vector_name(row["model"], row["concept"]),
+        concept=row["concept"],
+        model=row["model"],
+        model_revision=row["model_revision"],
+        architecture=_architecture(row["model"]),
+        width=model.width,
+        num_blocks=model.num_blocks,
+        layers=tuple(vectors),
+        strategy=row["strategy"],
+        strategy_params=_params(strategy),
+        construction=row["construction"],
+        apply=Application(residual_norms=_residual_norms(folder, artifacts, list(vectors))),
+        strength=_strength(folder, row, figures),
+        source=Source(tool=made_here(), run=folder.id, cell=cell, artifact=row["key"]),
+        licence=MODEL_LICENCES.get(row["model"], "unknown"),
+        vectors_sha256=sha256_of_vectors(vectors),
+        measures=tuple(_measure(figure) for figure in figures),
+    )
+
+
+def _architecture(model: str) -> str | None:
+    try:
+        return model_type(resolve_model(model))
+    except PoolbenchError:  # the model is not on this machine
+        return model_type(ModelRef(model, model))
+
+
+def _params(strategy: str) -> dict[str, Any]:
+    """Return the parameters of a strategy as JSON has them; the concept's own words are left out."""
+    try:
+        params = STRATEGIES.get(strategy).params
+    except PoolbenchError:  # it came from a package that is not installed here
+        return {}
+    return dict(json.loads(json.dumps({name: value for name, value in params.items() if name != "triggers"})))
+
+
+def _figures(folder: RunFolder, row: Row) -> Iterator[Row]:
+    """Yield the figures of D1, D2 and D3 that a run has of a direction, not those of its parts."""
+    at = {name: row[name] for name in ("concept", "strategy", "layer")}
+    for figure in folder.rows("results", **at, protocol="corrected"):
+        is_of_direction = figure["direction"] in (None, row["construction"])
+        if figure["metric"].startswith(("d1.", "d2.", "d3.")) and is_of_direction and figure["params"] in (None, "{}"):
+            yield figure
+
+
+def _measure(figure: Row) -> CardMeasure:
+    of = f"/{figure['neighbour']}" if figure["neighbour"] else ""
+    return CardMeasure(
+        name=f"{figure['metric']}{of}",
+        **{name: figure[name] for name in ("value", "ci_low", "ci_high", "n", "status", "reason")},
+    )
+
+
+def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
+    """Return the strength of the best gain, and the range in which texts stayed fluent."""
+    best = next((figure for figure in figures if figure["metric"] == "d2.best_strength"), None)
+    fits = {name: row[name] for name in ("concept", "strategy", "layer", "construction")}
+    fluent = next((steered["fluent_strength"] for steered in folder.rows("directions", **fits)), None)
+    if best is None:
+        return Strength(reason=f"run {folder.id} did not steer along it")
+    if best["value"] is None or fluent is None:
+        low = None if fluent is None else 0.0
+        reason = best["reason"] or "no strength of the run gave fluent texts"
+        return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
+    return Strength(recommended=best["value"], safe_low=0.0, safe_high=fluent)
+
+
+def _residual_norms(folder: RunFolder, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
+    """Return the calibration norms of layers; None where the run has measured none, or the store lost them."""
+    try:
+        keys = sorted(key for key in RunRecords(artifacts.store).keys(folder.id) if key.startswith(_CALIBRATION))
+        tables: list[pa.Table] = [artifacts.read_table(key) for key in keys]
+    except (NotFoundError, IntegrityError):
+        return None
+    norms = {row["layer"]: row["median_residual_norm"] for table in tables for row in table.to_pylist()}
+    return {layer: norms[layer] for layer in layers} if norms.keys() >= set(layers) else None

@@ -1,0 +1,75 @@
+"""A card in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from poolbench_driver.pages.text import interval
+from poolbench_driver.vectors.card import VectorCard
+
+
+def facts_of(card: VectorCard) -> Iterator[tuple[str, str]]:
+    """Yield what a card says, by name; what it does not say is left out."""
+    facts = {
+        "name": card.name,
+        "concept": card.concept,
+        "model": f"{card.model}, revision {card.model_revision or 'unknown'}",
+        "shape": f"width {card.width}, {card.num_blocks} blocks",
+        "layer": ", ".join(map(str, card.layers)) + ", counted from 0: the output of the block",
+        "made by": _made_by(card),
+        "apply": f"{card.apply.formula}; positions: {card.apply.positions}",
+        "strength": _strength(card),
+        "residual norm": _norms(card.apply.residual_norms),
+        "source": _source(card),
+        "licence": card.licence,
+        "numbers": f"SHA-256 {card.vectors_sha256}",
+    }
+    yield from ((name, fact) for name, fact in facts.items() if fact)
+
+
+def measures_of(card: VectorCard) -> list[dict[str, Any]]:
+    """Return the measures of a card as rows of a table."""
+    return [
+        {
+            "measure": measure.name,
+            "value": "" if measure.value is None else f"{measure.value:.4g}",
+            "95 % interval": interval((measure.ci_low, measure.ci_high), ".4g"),
+            "n": measure.n,
+            "why null": "" if measure.value is not None else f"{measure.status}: {measure.reason or ''}",
+        }
+        for measure in card.measures
+    ]
+
+
+def _made_by(card: VectorCard) -> str | None:
+    if card.strategy is None:
+        return card.construction
+    params = "".join(f", {name} = {value}" for name, value in card.strategy_params.items())
+    return f"{card.strategy}{params}; construction {card.construction or 'unknown'}"
+
+
+def _strength(card: VectorCard) -> str:
+    strength, unit = card.strength, card.apply.alpha_unit
+    parts = []
+    if strength.recommended is not None:
+        alphas = [card.alpha(strength.recommended, layer) for layer in card.layers]
+        of_alpha = "" if None in alphas else f" (alpha {', '.join(f'{alpha:.4g}' for alpha in alphas)})"
+        parts.append(f"{strength.recommended:g} in {unit}{of_alpha}")
+    if strength.safe_high is not None:
+        parts.append(f"fluent from {strength.safe_low or 0:g} to {strength.safe_high:g}")
+    if strength.reason:
+        parts.append(f"unknown: {strength.reason}" if strength.recommended is None else strength.reason)
+    return "; ".join(parts)
+
+
+def _norms(norm_by_layer: Mapping[int, float] | None) -> str | None:
+    if not norm_by_layer:
+        return None
+    return ", ".join(f"{norm:.4g} at layer {layer}" for layer, norm in norm_by_layer.items())
+
+
+def _source(card: VectorCard) -> str:
+    source = card.source
+    facts = {"run": source.run, "cell": source.cell, "file": source.file, "SHA-256": source.file_sha256}
+    norms = _norms(source.norms)
+    clauses = [source.tool, *(f"{name} {fact}" for name, fact in facts.items() if fact)]
+    return ", ".join([*clauses, *([f"norms there: {norms}"] if norms else [])])
