@@ -21,7 +21,6 @@ from poolbench_driver.cli import (
     dead_letters,
     export,
     features,
-    find,
     help,
     importing,
     listing,
@@ -78,7 +77,7 @@ app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
     *(view.view, runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
-    *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer, find.find),
+    *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
     *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)

@@ -126,14 +126,16 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         return right_passages(tables["passage_scores"])
 
     def commands(self) -> typer.Typer:
-        """Return `reproduce`, and what `export` writes of concepts."""
+        """Return `reproduce`, `find`, and what `export` writes of concepts."""
         import typer
 
         from poolbench_driver.suites.poolbench.release import commands
         from poolbench_driver.suites.poolbench.reproduction.command import reproduce
+        from poolbench_driver.suites.poolbench.search.command import find
 
         app = typer.Typer(rich_markup_mode=None)
         app.command()(reproduce)
+        app.command()(find)
         app.add_typer(commands.app, name="export")
         return app
 

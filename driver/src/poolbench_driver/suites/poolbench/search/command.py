@@ -10,7 +10,7 @@ import typer
 from poolbench.contracts.wire import Exit
 
 if TYPE_CHECKING:
-    from poolbench_driver.vectors.search import Search
+    from poolbench_driver.suites.poolbench.search.runs import Search
 
 
 def find(
@@ -36,7 +36,7 @@ def find(
     search that was interrupted.
     """
     from poolbench_driver.cli.run import _layers, _names
-    from poolbench_driver.vectors.search import Search
+    from poolbench_driver.suites.poolbench.search.runs import Search
 
     settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": _names(strategies)}
     settings |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
@@ -49,8 +49,8 @@ def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.pages.html import html_of
     from poolbench_driver.pages.text import json_of
-    from poolbench_driver.vectors.page import search_page
-    from poolbench_driver.vectors.search import find as find_vector
+    from poolbench_driver.suites.poolbench.search.page import search_page
+    from poolbench_driver.suites.poolbench.search.runs import find as find_vector
 
     result = find_vector(
         search, open_session(), runs, lambda: open_display(display), lambda line: typer.echo(line, err=True)

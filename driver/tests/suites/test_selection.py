@@ -6,7 +6,7 @@ import pytest
 from poolbench.errors import CellError
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.vectors.selection import Candidate, select
+from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 
 STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
 RULES = SteeringRules(num_bootstrap=400)
@@ -22,11 +22,18 @@ def grid(rises: np.ndarray, noise: np.ndarray, base: np.ndarray, ratio: float = 
     score[:, 0] = base
     nll = np.tile(np.where(STRENGTHS > 0, 2 + np.log(ratio), 2.0), (len(base), 1))
     return ResponseGrid(
-        tuple(f"o{p:03}" for p in range(len(base))), STRENGTHS, score, nll, np.full_like(score, 40), np.zeros_like(score)
+        tuple(f"o{p:03}" for p in range(len(base))),
+        STRENGTHS,
+        score,
+        nll,
+        np.full_like(score, 40),
+        np.zeros_like(score),
     )
 
 
-def simulated(rng: np.random.Generator, true_gains: np.ndarray, num_openings: int = 40) -> dict[Candidate, ResponseGrid]:
+def simulated(
+    rng: np.random.Generator, true_gains: np.ndarray, num_openings: int = 40
+) -> dict[Candidate, ResponseGrid]:
     base, shape = rng.normal(0.3, 0.1, num_openings), np.array([0, 0.5, 1.0, 0.8])
     return {
         candidate(number): grid(gain * shape, rng.normal(0, 0.15, (num_openings, 4)), base)
@@ -53,7 +60,7 @@ def test_the_best_is_chosen_and_the_others_stand_apart() -> None:
     gains = np.array([0.05, 0.05, 0.6, 0.05])
     selection = select(simulated(np.random.default_rng(1), gains), RULES)
     assert selection.chosen == candidate(2) and selection.strength == 0.2 and selection.tied == {candidate(2)}
-    assert selection.gain == pytest.approx(0.6, abs=0.15) and list(selection.gains)[0] == candidate(2)
+    assert selection.gain == pytest.approx(0.6, abs=0.15) and next(iter(selection.gains)) == candidate(2)
     assert selection.optimism == pytest.approx(selection.naive - selection.gain)
 
 

@@ -27,9 +27,9 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.of_run import vector_of_run
-from poolbench_driver.vectors.selection import Candidate, Selection, select
 
 #: Depths of the blocks that are searched, and strategies that are steered along at each.
 DEPTHS, NUM_STRATEGIES = (0.25, 0.5, 0.75), 6
@@ -66,9 +66,7 @@ class Search:
         """Return the settings of the run that steers at a layer."""
         direction, *further = dict.fromkeys(self.constructions)
         steering = {"direction": direction, "further": further}
-        return self._config(
-            metrics=["d1", "d2"], strategies=list(strategies), steering_layer=layer, steering=steering
-        )
+        return self._config(metrics=["d1", "d2"], strategies=list(strategies), steering_layer=layer, steering=steering)
 
     def _config(self, **settings: Any) -> ConceptsConfig:
         layers = {"layers": list(DEPTHS)} | {name: value for name, value in self.settings.items() if value is not None}
@@ -198,9 +196,8 @@ def _tables(rows: Sequence[Row]) -> SteeredTables:
 def _with_figures(vector: Vector, selection: Selection) -> Vector:
     """Return a vector whose card has the figures of its choice, and the strength that was chosen."""
     low, high = selection.interval or (None, None)
-    of = {"n": selection.num_openings}
     figures = [
-        CardMeasure(name="find.gain", value=selection.gain, ci_low=low, ci_high=high, **of),
+        CardMeasure(name="find.gain", value=selection.gain, ci_low=low, ci_high=high, n=selection.num_openings),
         CardMeasure(name="find.naive_gain", value=selection.naive),
         CardMeasure(name="find.optimism", value=selection.optimism),
         CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from poolbench_driver.contract.page import Answer, Cell, Column, Facts, Line, Page, Part, Problem, Span, Table
+from poolbench_driver.contract.page import Answer, Cell, Column, Facts, Heads, Line, Page, Part, Problem, Span, Table
 from poolbench_driver.pages.text import interval
-from poolbench_driver.vectors.search import SCREEN, SearchResult
+from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.words import facts_of, measures_of
 
 
@@ -16,9 +16,9 @@ def search_page(result: SearchResult) -> Page:
         gain += f" ({interval(selection.interval, '+.3f')})"
     others = len(selection.tied) - 1
     sentences = [
-        f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on {selection.num_openings} "
-        "openings that the choice never saw.",
-        f"The best of {len(selection.gains)} candidates on all openings rises by {selection.naive:+.3f}: read without a "
+        f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on "
+        f"{selection.num_openings} openings that the choice never saw.",
+        f"The best of {len(selection.gains)} candidates on all openings rises by {selection.naive:+.3f}: without the "
         f"split, the figure would be {selection.optimism:+.3f} higher.",
         "The data tell it apart from every other candidate."
         if not others
@@ -58,7 +58,7 @@ def _board(result: SearchResult) -> Table:
         "half. The first line was chosen on the first half alone. The edge marks those that the second half cannot "
         "tell apart from it (paired permutation tests, Benjamini-Hochberg at .05)."
     )
-    heads = ["strategy", Column("construction", is_text=True), "layer", "strength", "gain"]
+    heads: Heads = ["strategy", Column("construction", is_text=True), "layer", "strength", "gain"]
     return Table.of(heads, lines, "Candidates", note)
 
 
@@ -67,7 +67,9 @@ def _screened(result: SearchResult) -> Part:
         Line.of(
             row["strategy"],
             str(row["layer"]),
-            Cell("null", note=row["reason"] or "") if row["value"] is None else Cell(f"{row['value']:.3f}", row["value"]),
+            Cell("null", note=row["reason"] or "")
+            if row["value"] is None
+            else Cell(f"{row['value']:.3f}", row["value"]),
             "yes" if row["steered"] else "no",
         )
         for row in result.screened
@@ -83,5 +85,5 @@ def _excluded(result: SearchResult) -> Iterator[Part]:
         for candidate, reason in result.selection.excluded.items()
     ]
     if lines:
-        heads = ["candidate", "layer", Column("reason", is_text=True)]
+        heads: Heads = ["candidate", "layer", Column("reason", is_text=True)]
         yield Part("excluded", "What could not be chosen", [Table.of(heads, lines)], "Left out")
