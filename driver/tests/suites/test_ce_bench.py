@@ -507,6 +507,8 @@ def test_stories_open_with_their_strongest_features_on_the_tokens(
     most = np.max(np.concatenate(expected), axis=0)
     for part, side, values_TF in zip(answer.json()["parts"], ("first", "second"), expected, strict=True):
         copies, table = part["blocks"]
+        name = "high" if side == "first" else "low"
+        assert part["heading"] == f"{subject['subject']}, {name}, by features of one"
         assert [column["head"] for column in table["columns"]] == ["token", *(f"feature {n}" for n in features)]
         cells = [[cell["value"] for cell in line["cells"][1:]] for line in table["lines"]]
         tokens = np.array([values for values in cells if None not in values])

@@ -60,7 +60,7 @@ def feature_parts(opened: FeatureTexts, answers: Sequence[Entry]) -> Iterator[Pa
             shaded.append((f"{head}, at most {max(values):.4f}", _shaded(text, answer["tokens"], values, most)))
         numbers = [[number(value, ".4f") for value in values] for values in activations]
         blocks: list[Block] = [SideBySide(shaded), _table(answer["tokens"], heads, numbers)]
-        yield Part(f"tokens-{caption}", caption, blocks, note=_FEATURES_NOTE)
+        yield Part(f"tokens-{caption}", caption, blocks, note=_FEATURES_NOTE if answer is answers[0] else "")
 
 
 def _shaded(text: str, tokens: Sequence[Entry], values: Sequence[float], reach: float | None = None) -> Passage:

@@ -37,12 +37,13 @@ def features(cell: OpenedCell, subject: str) -> FeatureTexts:
 
     Raise NotFoundError where the run has no such pair, or no autoencoder for it.
     """
-    key, stories = _key(cell), cell.rows("stories", subject=subject)
-    subjects = cell.rows("subjects", subject=subject, entrant=cell.row["entrant"])
+    entrant, key, stories = cell.row["entrant"], _key(cell), cell.rows("stories", subject=subject)
+    subjects = cell.rows("subjects", subject=subject, entrant=entrant)
     if key is None or not stories or not subjects or not subjects[0]["features"]:
-        raise NotFoundError(f"the run has no stories of {subject[:100]!r} with features of {cell.row['entrant']}")
+        raise NotFoundError(f"the run has no stories of {subject[:100]!r} with features of {entrant}")
     numbers = [feature["feature"] for feature in strongest_features(subjects[0])]
-    return FeatureTexts(key, numbers, {f"{subject}, {name}": stories[0][side] for name, side in SIDES.items()})
+    texts = {f"{subject}, {name}, by features of {entrant}": stories[0][side] for name, side in SIDES.items()}
+    return FeatureTexts(key, numbers, texts)
 
 
 BEHIND = Evidence(evidence, features=features)
