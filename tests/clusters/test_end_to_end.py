@@ -468,17 +468,18 @@ def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{console}/")
         page.goto(f"{console}/playground#max_tokens=512&temperature=1")
-        generate, status = page.get_by_role("button", name=re.compile("Generate|Again")), page.get_by_role("status")
+        generate, status = page.get_by_role("button", name=re.compile("Generate|Again")), page.locator("main [role=status]")
         generate.click()
-        page.wait_for_function("document.querySelector('section.text p')?.textContent")
+        page.locator("section.text p").first.filter(has_text=re.compile(r"\S")).wait_for()
         assert running.kill_replica("steerer")
         page.get_by_text("1 of 1 texts ended early.").wait_for()
         assert "The text ended early" in page.locator("section.text [role=alert]").inner_text()
         assert page.locator("section.text p").first.inner_text()
 
         def is_generated() -> bool:
+            page.reload()
             generate.click()
-            page.wait_for_function("/Done|early/.test(document.querySelector('main [role=status]').textContent)")
+            status.filter(has_text=re.compile("Done|early")).wait_for()
             return "Done." in status.inner_text()
 
         wait_until(is_generated, LONG_S)

@@ -31,7 +31,7 @@ from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.pages.html import parts_html
 from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
-from poolbench_driver.pages.tokens import explained_blocks
+from poolbench_driver.pages.tokens import explained_blocks, feature_parts
 from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.stage import Plan
 
@@ -78,11 +78,15 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
     Raises:
         NotFoundError: The run has no such cell.
     """
+    cell = _cell(folder, cell_id, read_store)
+    suite = SUITES.get(cell.config.suite)
+    return [_figure(cell.row, suite.board), *_tests(folder, cell.row, suite.board), *suite.evidence().parts(cell)]
+
+
+def _cell(folder: RunFolder, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
     folder.recall_concepts()
-    config, row = folder.config(), _row(folder, cell_id)
-    suite = SUITES.get(config.suite)
-    cell = OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
-    return [_figure(row, suite.board), *_tests(folder, row, suite.board), *suite.evidence().parts(cell)]
+    row, config = _row(folder, cell_id), folder.config()
+    return OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
 
 
 def _row(folder: RunFolder, cell_id: str) -> Row:
@@ -110,30 +114,35 @@ def tokens_of(
     read_store: ReadStore | None = None,
     artifacts: Artifacts | None = None,
 ) -> list[Part]:
-    """Return the tokens of a passage by their weight under the strategy of a cell, and along its direction.
+    """Return the tokens of a text behind a cell: by features of its autoencoder, or by weight and along its direction.
 
     Args:
-        services: Those of a cluster; the extractor explains the passage.
+        services: Those of a cluster; the extractor explains the text.
         artifacts: Has the direction, without which tokens have weights alone.
 
     Raises:
         NotFoundError: The run has no such cell, or its text is not at hand.
         PoolbenchError: The extractor refuses or does not answer.
     """
-    config, row = folder.config(), _row(folder, cell_id)
-    text_row = _texts(folder, read_store, TextGroup(row["concept"] or ""), [text_id]).get(text_id)
-    if text_row is None or row["strategy"] is None or row["layer"] is None:
-        raise NotFoundError(f"run {folder.id} has no text {text_id[:100]!r} at hand behind the cell {cell_id}")
-    text, model = text_row["texts"][0]["text"], folder.model()
+    cell, model = _cell(folder, cell_id, read_store), folder.model()
+    config, row = cell.config, cell.row
     layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
     reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
-    settings = {**reading, "strategy": row["strategy"], "layer": layers.get(row["layer"], row["layer"])}
+    reading |= {"layer": layers.get(row["layer"], row["layer"])} | ({} if model is None else model.params)
+    if (of_features := SUITES.get(config.suite).evidence().features(cell, text_id)) is not None:
+        further = {"autoencoder": of_features.autoencoder, "features": list(of_features.features)}
+        body = {**reading, **further, "texts": list(of_features.texts.values())}
+        return list(feature_parts(of_features, services.post("extractor", "explain", body)["texts"]))
+    text_row = cell.texts(TextGroup(row["concept"] or ""), [text_id]).get(text_id)
+    if text_row is None or row["strategy"] is None or row["layer"] is None:
+        raise NotFoundError(f"run {folder.id} has no text {text_id[:100]!r} at hand behind the cell {cell_id}")
+    text = text_row["texts"][0]["text"]
     reads_words = STRATEGIES.get(row["strategy"]).reads_annotations
     reference = Reference([text], "the text") if reads_words else None
     vector = None if artifacts is None else _direction(folder, row, artifacts)
     if vector is not None and model is not None and len(vector) != model.width:  # of several vectors in a row
         vector = None
-    answer = Embedder(services, settings, reference).explain(text, vector)
+    answer = Embedder(services, reading | {"strategy": row["strategy"]}, reference).explain(text, vector)
     note = f"{row['strategy']} at layer {row['layer']}."
     if vector is not None:
         note += f" The contribution of a token is its weight times its state along the direction of {row['concept']}."

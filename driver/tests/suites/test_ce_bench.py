@@ -1,7 +1,7 @@
 """The suite ce-bench: autoencoders by name or folder, stories, the plan, rows from real contrasts, the page."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from subprocess import CompletedProcess
@@ -11,23 +11,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, texts_of
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
+from starlette.testclient import TestClient
+from tests.servers.services import cluster_environment, serving
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import resolve_model
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure, measures_table
-from poolbench.errors import ConfigError, CorpusError, InputError, PoolbenchError
+from poolbench.errors import ConfigError, CorpusError, InputError, NotFoundError, PoolbenchError
+from poolbench.settings import ClusterSettings
 from poolbench.statuses import Status
 from poolbench.steps.extractor import FEATURES_OF, RECOVERED
 from poolbench.steps.prober import CONTRAST
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.service import load_service
 from poolbench.worker.taskio import TaskIO
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Answer, Passage
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.evidence import tokens_of
 from poolbench_driver.imports.saes import import_saes, places_of
 from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
@@ -337,8 +347,8 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
     def make(made: CeBenchPlan, without: str = "") -> RunFolder:
         artifacts, service = Artifacts(open_store(str(tmp_path / "store"))), create()
         for key, step in made.local.items():
-            if isinstance(built := step.build(), pa.Table):
-                artifacts.write_table(key, built)
+            built = step.build()
+            artifacts.write_table(key, built) if isinstance(built, pa.Table) else artifacts.write(key, built)
         failures = {}
         for task in made.tasks.values():
             if task.kind == without:
@@ -350,6 +360,7 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
             else:
                 service.handlers[task.kind](task, TaskIO(task, artifacts))
         folder = RunFolder.create(tmp_path / "runs", made.config)
+        folder.write_model(MODEL)
         for name, table in assemble(made, artifacts, failures, folder.id).items():
             folder.write_table(name, table)
         folder.write_table("failures", pa.Table.from_pylist([]))
@@ -463,6 +474,79 @@ def test_the_page_names_the_best_its_limits_and_a_subject(
     (pair,) = folder.rows("stories", subject=clearest["subject"])
     assert [story.text for _, story in stories.blocks[0].texts] == [pair["first"], pair["second"]]  # type: ignore[union-attr]
     assert subjects.heading == "Subjects, as two sees them"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    """Return the services of a cluster with an extractor, whose store is that of `run`."""
+    with serving({"extractor": load_service("extractor")}) as address:
+        for name, value in cluster_environment(address, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        yield Services(ClusterSettings.load())
+
+
+def test_stories_open_with_their_strongest_features_on_the_tokens(
+    run: Callable[..., RunFolder], saes: Path, stories: str, cluster: Services
+) -> None:
+    """Activations are those of Transformers and NumPy; without a cluster nothing opens."""
+    folder = run(plan_of(saes / "one", stories=stories))
+    (row,) = folder.rows("results", metric="ce.interpretability", entrant="one")
+    subject = max(folder.rows("subjects", entrant="one"), key=lambda subject: subject["contrastive"])
+    path = f"tokens/{row['cell_id']}/{subject['subject']}"
+    cell = f"/api/runs/{folder.id}/cells/{row['cell_id']}"
+    views = [
+        TestClient(Console(RunSource(folder.path.parent), services).application(), base_url="http://127.0.0.1")
+        for services in (None, cluster)
+    ]
+    assert [f'"opens":"{path}"' in view.get(cell).text.replace(": ", ":") for view in views] == [False, True]
+    refused, answer = (view.get(f"/api/runs/{folder.id}/{path}") for view in views)
+    assert refused.status_code == 404 and "open its console" in refused.json()["error"]["message"]
+    features = [feature["feature"] for feature in subject["features"]][:5]
+    (pair,) = folder.rows("stories", subject=subject["subject"])
+    expected = [activations_by_hand(saes / "one", pair[side])[:, features] for side in ("first", "second")]
+    most = np.max(np.concatenate(expected), axis=0)
+    for part, side, values_TF in zip(answer.json()["parts"], ("first", "second"), expected, strict=True):
+        copies, table = part["blocks"]
+        name = "high" if side == "first" else "low"
+        assert part["heading"] == f"{subject['subject']}, {name}, by features of one"
+        assert [column["head"] for column in table["columns"]] == ["token", *(f"feature {n}" for n in features)]
+        cells = [[cell["value"] for cell in line["cells"][1:]] for line in table["lines"]]
+        tokens = np.array([values for values in cells if None not in values])
+        np.testing.assert_allclose(tokens, values_TF, rtol=1e-4, atol=1e-5)
+        for (caption, copy), feature, values_T, reach in zip(copies["texts"], features, values_TF.T, most, strict=True):
+            assert copy["text"] == pair[side] and caption == f"feature {feature}, at most {values_T.max():.4f}"
+            shades = [value for value in copy.get("shades", []) if value]
+            assert max(shades, default=0) == (min(8, 1 + int(8 * values_T.max() / reach)) if values_T.any() else 0)
+            assert len(shades) == np.count_nonzero(values_T)
+
+
+def activations_by_hand(folder: Path, text: str) -> np.ndarray:
+    """Return the features of block 3 of the demo model, with its hidden states from Transformers, in float64."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL.ref.source)
+    model = AutoModelForCausalLM.from_pretrained(MODEL.ref.source, dtype=torch.float32)
+    inputs = tokenizer(text, return_tensors="pt", return_special_tokens_mask=True)
+    special = inputs.pop("special_tokens_mask")[0].bool()
+    with torch.no_grad():
+        states = model(**inputs, output_hidden_states=True).hidden_states[4][0]
+    tensors = {name: value.astype(np.float64) for name, value in load_file(folder / "sae.safetensors").items()}
+    return np.maximum(states[~special].double().numpy() @ tensors["W_enc"] + tensors["b_enc"], 0)
+
+
+def test_only_autoencoders_open_stories_and_sensitive_subjects_none(
+    run: Callable[..., RunFolder], saes: Path, tmp_path: Path
+) -> None:
+    rows = [pair(subject, row) for subject in ("toxicity", "calm") for row in range(4)]
+    folder = run(plan_of(saes / "one", stories=put_stories(tmp_path / "own.jsonl", rows), evidence=5))
+    assert [row["subject"] for row in folder.rows("stories")] == ["calm"]
+    parts = opened(folder)
+    for name, paths in (("one", 5), ("one random", 0), ("coordinates 3", 0)):
+        (row,) = folder.rows("results", metric="ce.interpretability", entrant=name)
+        behind = parts[f"cells/{row['cell_id']}"]
+        assert "very toxicity" not in str(behind) and "toxicity" in str(behind)
+        assert str(behind).count(f"tokens/{row['cell_id']}/calm") == paths
+        subject = "toxicity" if name == "one" else "calm"
+        with pytest.raises(NotFoundError, match=f"no stories of '{subject}' with features of {name}"):
+            tokens_of(folder, row["cell_id"], subject, Services(ClusterSettings(broker_url="", store_uri="")))
 
 
 def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of(

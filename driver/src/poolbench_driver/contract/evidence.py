@@ -1,6 +1,6 @@
 """What a reader opens a cell of the results with: its row, the tables behind it, and the texts that were measured."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,6 +75,20 @@ class OpenedCell:
         return self.config.evidence or _SHOWN
 
 
+class FeatureTexts(NamedTuple):
+    """Texts whose tokens a reader opens by features of an autoencoder.
+
+    Attributes:
+        autoencoder: Its key in the object store.
+        features: Numbers of the features.
+        texts: The texts by their captions.
+    """
+
+    autoencoder: str
+    features: Sequence[int]
+    texts: Mapping[str, str]
+
+
 def _no_texts(*_: object) -> Iterator[Any]:
     return iter(())
 
@@ -89,8 +103,11 @@ class Evidence:
             so many of each.
         texts: Yields the texts of a plan with some ids as rows of `TEXTS`; those that must stay in the store are left
             out.
+        features: Returns what the tokens of some texts behind a cell, by their id, are read by; None where that is the
+            direction of the cell.
     """
 
     parts: Callable[[OpenedCell], Iterable[Part]] = _no_texts
     shown_texts: Callable[[Mapping[str, pa.Table], int], Iterator[tuple[TextGroup, str]]] = _no_texts
     texts: Callable[[Any, RowSource, TextIds], Iterator[Row]] = _no_texts
+    features: Callable[[OpenedCell, str], FeatureTexts | None] = lambda cell, text_id: None

@@ -1,12 +1,13 @@
 """Parameters of the extractor's tasks and requests, responses, and batch sizes."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import (
     MAX_CHARACTERS,
+    ArtifactKey,
     Flag,
     Label,
     Layer,
@@ -27,6 +28,8 @@ MAX_TEXTS = 1_024
 MAX_REQUEST_CHARACTERS = 5_000_000
 #: The same where every token is an object of the answer.
 MAX_EXPLAINED_CHARACTERS = 200_000
+#: Features of one request, each a number of every token.
+MAX_FEATURES = 32
 #: Texts of one forward pass, whatever a request asks for.
 MAX_BATCH = 4_096
 #: Words of one annotated text.
@@ -34,6 +37,8 @@ MAX_WORDS = 500_000
 #: Place of a character, or of a word, in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
+#: Number of a feature of an autoencoder.
+Feature = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
 
 
@@ -105,9 +110,19 @@ class ExplainRequest(EmbedRequest):
 
     Attributes:
         direction: A number for each dimension of the model's states; without it tokens have weights alone.
+        autoencoder: Key of a sparse autoencoder of the layer in the object store.
+        features: The features of it that tokens have activations of.
     """
 
     direction: Vector | None = None
+    autoencoder: ArtifactKey | None = None
+    features: Annotated[list[Feature], Field(max_length=MAX_FEATURES, fail_fast=True)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _features_have_an_autoencoder(self) -> Self:
+        if (self.autoencoder is None) != (not self.features):
+            raise ValueError("`autoencoder` and `features` belong together; give both or neither")
+        return self
 
 
 class ExplainedToken(StrictModel):
@@ -119,6 +134,9 @@ class ExplainedToken(StrictModel):
     special: bool = Field(description="whether the tokenizer added it; such tokens have no weight, but for P2 and A11")
     weight: float = Field(description="of max, min and median the share of dimensions whose value is the token's")
     contribution: float | None = Field(description="w_t (h_t . d); null without a direction")
+    activations: list[float] | None = Field(
+        description="of the features, in their order; null without any, and of special tokens and attention sinks"
+    )
 
 
 class ExplainedText(StrictModel):

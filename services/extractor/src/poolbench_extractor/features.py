@@ -132,6 +132,24 @@ def counted_positions(passage: Encoded, h_TD: Tensor, sinks: SinkRule) -> np.nda
     return context.without(sinks.find(norms_T, context.of_text)).real
 
 
+def activations_of(encoder: Encoder, h_TD: Tensor, counted: np.ndarray, features: Sequence[int]) -> np.ndarray:
+    """Return the activations of F features, float32 [T, F]; NaN at positions whose features do not count.
+
+    Args:
+        counted: Positions whose features count.
+
+    Raises:
+        InputError: The encoder has no such feature.
+    """
+    if max(features) >= encoder.num_features:
+        raise InputError(f"feature {max(features)}: the autoencoder has the features 0 to {encoder.num_features - 1}")
+    x_TD = h_TD[torch.from_numpy(counted).to(h_TD.device)].float()
+    blocks = x_TD.split(max(1, BLOCK_VALUES // encoder.num_features))
+    activations_TF = np.full((len(h_TD), len(features)), np.nan, dtype=np.float32)
+    activations_TF[counted] = torch.cat([encoder.encode(block)[:, list(features)] for block in blocks]).cpu().numpy()
+    return activations_TF
+
+
 class Pooled(NamedTuple):
     """One part of a passage, as one encoder sees it; sums over tokens."""
 

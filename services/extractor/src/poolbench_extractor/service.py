@@ -1,7 +1,7 @@
 """The extractor's adapter: from tasks and requests to the functions of `core`."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from poolbench.http.openapi import BINARY, Responses, errors, example
 from poolbench.model_folders.folders import requested_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
-from poolbench.settings import ExtractorSettings
+from poolbench.settings import ClusterSettings, ExtractorSettings
 from poolbench.steps.extractor import (
     ANNOTATIONS,
     AUTOENCODER,
@@ -43,6 +43,7 @@ from poolbench.steps.extractor import (
     ExtractParams,
     ReadingParams,
 )
+from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
 from poolbench_extractor.config import (
@@ -156,10 +157,14 @@ class ExtractorService:
         return JSONResponse(embedding.as_json(table))
 
     def explain(self, request: ExplainRequest) -> JSONResponse:
-        """Return what each token of texts adds to their vectors: its weight, and its part of a projection."""
+        """Return what each token of texts adds to their vectors, and activations of features of an autoencoder."""
         pooling = embedding.unsupervised(request.strategy, request.params)
-        passages = embedding.passages_of(request, pooling)
-        return JSONResponse(explain(self._models.get(request.reference()), request, pooling, passages))
+        passages, decoder = embedding.passages_of(request, pooling), self._models.get(request.reference())
+        key, encoder = request.autoencoder, None
+        if key is not None:
+            artifacts = Artifacts(open_store(ClusterSettings.load().store_uri))
+            encoder = read_autoencoder(partial(artifacts.read, key), key, decoder)
+        return JSONResponse(explain(decoder, request, pooling, passages, encoder))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
         """Return revision, depth, width and window of a model, without loading its weights."""
@@ -240,18 +245,18 @@ def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dic
         roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
         if not roles:
             continue
-        encoder = autoencoder(read_autoencoder(io, role, decoder), decoder.device)
+        encoder = read_autoencoder(partial(io.file, role), role, decoder)
         twin = random_twin(encoder, decoder.width, seed, decoder.device) if RANDOM_FEATURES(*at) in roles else encoder
         encoders |= {role: encoder if FEATURES.parse(role) else twin for role in sorted(roles)}
     return encoders
 
 
-def read_autoencoder(io: TaskIO, role: str, decoder: Decoder) -> SparseAutoencoder:
-    """Return an autoencoder of a task; raise InputError if it reads another width than the model has."""
-    sae = SparseAutoencoder.from_bytes(io.file(role, WEIGHTS_FILE), io.file(role, CONFIG_FILE))
+def read_autoencoder(read: Callable[[str], bytes], name: str, decoder: Decoder) -> Encoder:
+    """Return an autoencoder from its files; raise InputError if it reads another width than the model has."""
+    sae = SparseAutoencoder.from_bytes(read(WEIGHTS_FILE), read(CONFIG_FILE))
     if sae.width != decoder.width:
-        raise InputError(f"{role}: the autoencoder reads width {sae.width}; {decoder.source} has {decoder.width}")
-    return sae
+        raise InputError(f"{name}: the autoencoder reads width {sae.width}; {decoder.source} has {decoder.width}")
+    return autoencoder(sae, decoder.device)
 
 
 def marks_of(passages: pa.Table) -> list[list[tuple[int, int]]]:

@@ -94,6 +94,8 @@ _PUBLISHED = {
     CONTRASTIVE: "contrastive", INDEPENDENT: "independent", PRIMARY: "interpretability",
     "ce.interpretability.sum": "sum", PAPER: "sparsity-aware",
 }  # fmt: skip
+#: The columns of a pair of stories by what the page calls them.
+SIDES = {"high": "first", "low": "second"}
 #: Strongest features of a subject, and those that are named for each of all subjects.
 _STRONGEST, _NAMED = 5, 3
 #: Features that the page lists with their subjects, and rows of the table that it reads for them.
@@ -193,14 +195,28 @@ def _subjects(view: View) -> Iterator[Part]:
         yield subjects_part(view.trained[0].name, subjects)
 
 
-def opened_subject(subject: Row) -> list[Block]:
-    """Return the first pair of stories of a subject, and the features that differ most over all its pairs."""
-    stories = [(name, _story(subject, side)) for name, side in (("high", "first"), ("low", "second"))]
+def opened_subject(subject: Row, opens: str = "") -> list[Block]:
+    """Return the first pair of stories of a subject, and the features that differ most over all its pairs.
+
+    Args:
+        opens: What the features open.
+    """
+    stories = [(name, _story(subject, side)) for name, side in SIDES.items()]
     features = [
-        Line.of(str(feature["feature"]), number(feature["first"], ".4f"), number(feature["second"], ".4f"))
-        for feature in subject["features"][:_STRONGEST]
+        Line.of(
+            Cell(str(feature["feature"]), opens=opens),
+            number(feature["first"], ".4f"),
+            number(feature["second"], ".4f"),
+        )
+        for feature in strongest_features(subject)
     ]
     return [SideBySide(stories), Table.of(["feature", "mean, high", "mean, low"], features)]
+
+
+def strongest_features(subject: Row) -> list[Row]:
+    """Return the features of a subject that are listed beside its stories."""
+    features: list[Row] = subject["features"][:_STRONGEST]
+    return features
 
 
 def subjects_part(entrant: str, subjects: Sequence[Row]) -> Part:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.steps.base import Keys
@@ -48,6 +49,7 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
         "null_of": at.sae if at.kind == "random" else None,  # the autoencoder that random directions stand beside
         "architecture": trained and trained.architecture,
         "autoencoder": trained and trained.id,
+        "key": trained and trained.step.key,  # in the object store
         "family": trained and trained.family,
         "seed": trained and trained.seed,
     }
@@ -87,11 +89,14 @@ def _features(at: Compared, keys: Keys, source: RowSource) -> Iterator[pa.Table]
 
 
 def _stories(plan: CeBenchPlan) -> list[Row]:
-    """Return the first pair of stories of each subject, which the page opens one of."""
+    """Return the first pair of stories of each subject that is not a sensitive concept; the page opens one of them."""
     stories = plan.scope.stories
     texts = {row["passage_id"]: row for row in stories.passages.to_pylist()}
+    sensitive = {concept.id for concept in CONCEPTS.all() if concept.sensitive}
     first_pairs: dict[str, Row] = {}
     for row in stories.rows.to_pylist():
+        if row["subject"] in sensitive:
+            continue
         first, second = texts[row["first"]], texts[row["second"]]
         first_pairs.setdefault(
             row["subject"],

@@ -14,17 +14,27 @@ from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_EXPLAINED_CHARACTERS, ExplainRequest
 from poolbench_extractor.core import run_batches
 from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
+from poolbench_extractor.features import Encoder, activations_of, counted_positions
 from poolbench_extractor.forward.capture import Captured
 from poolbench_extractor.models.decoder import Decoder
 
 
-def explain(decoder: Decoder, request: ExplainRequest, pooling: Request, passages: PassageTexts) -> dict[str, Any]:
-    """Return weight and contribution of every token of the texts, and how they were computed.
+def explain(
+    decoder: Decoder,
+    request: ExplainRequest,
+    pooling: Request,
+    passages: PassageTexts,
+    encoder: Encoder | None = None,
+) -> dict[str, Any]:
+    """Return weight, contribution and activations of every token of the texts, and how they were computed.
+
+    Args:
+        encoder: The autoencoder that the request names.
 
     Raises:
         TooLargeError: The texts are too long together.
         LayerError: The model has no such layer.
-        InputError: The direction has another width than the model.
+        InputError: The direction has another width than the model, or the autoencoder lacks a feature.
     """
     characters = sum(map(len, request.texts))
     require_at_most("characters in texts", characters, MAX_EXPLAINED_CHARACTERS, "explain fewer texts at a time")
@@ -37,12 +47,18 @@ def explain(decoder: Decoder, request: ExplainRequest, pooling: Request, passage
     shares: dict[int, TokenShares | CellError] = {
         passage.index: passage.error for passage in encoded if passage.error is not None
     }
+    activations = dict[int, np.ndarray]()
 
     def consume(batch: Sequence[Encoded], captured: Captured) -> None:
         plan = Weighing.of([passage.context for passage in batch], [pooling])
         signals = captured.signals_of(layer)
-        rows = explain_layer(captured.states_of(layer), plan, signals, reading.sinks, direction_D)
+        states = captured.states_of(layer)
+        rows = explain_layer(states, plan, signals, reading.sinks, direction_D)
         shares.update((passage.index, row[0]) for passage, row in zip(batch, rows, strict=True))
+        if encoder is not None:
+            for passage, h_TD in zip(batch, states, strict=True):
+                counted = counted_positions(passage, h_TD, reading.sinks)
+                activations[passage.index] = activations_of(encoder, h_TD, counted, request.features)
 
     needs = {layer: set(pooling.strategy.needs)}
     run_batches(decoder, encoded, consume, layers=[layer], signals=needs, reading=reading, progress=None)
@@ -53,13 +69,15 @@ def explain(decoder: Decoder, request: ExplainRequest, pooling: Request, passage
         "strategy_version": pooling.strategy.version,
         "layer": layer,
         "texts": [
-            _of_text(passage, text, shares[passage.index])
+            _of_text(passage, text, shares[passage.index], activations.get(passage.index))
             for passage, text in zip(encoded, passages.texts, strict=True)
         ],
     }
 
 
-def _of_text(passage: Encoded, text: str, shares: TokenShares | CellError) -> dict[str, Any]:
+def _of_text(
+    passage: Encoded, text: str, shares: TokenShares | CellError, activations_TF: np.ndarray | None
+) -> dict[str, Any]:
     if isinstance(shares, CellError):
         return {
             "id": passage.context.passage_id,
@@ -70,6 +88,7 @@ def _of_text(passage: Encoded, text: str, shares: TokenShares | CellError) -> di
         }
     parts_T = shares.contributions_T
     contributions = [None] * len(shares.weights_T) if parts_T is None else parts_T.tolist()
+    activations = [None] * len(shares.weights_T) if activations_TF is None else activations_TF.tolist()
     tokens = [
         {
             "text": text[start:end],
@@ -78,12 +97,14 @@ def _of_text(passage: Encoded, text: str, shares: TokenShares | CellError) -> di
             "special": special,
             "weight": weight,
             "contribution": contribution,
+            "activations": features if features and np.isfinite(features).all() else None,
         }
-        for (start, end), special, weight, contribution in zip(
+        for (start, end), special, weight, contribution, features in zip(
             passage.context.offsets.tolist(),
             passage.context.special.tolist(),
             shares.weights_T.tolist(),
             contributions,
+            activations,
             strict=True,
         )
     ]
