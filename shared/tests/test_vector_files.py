@@ -167,6 +167,7 @@ def test_what_cannot_be_steered_with_is_refused_in_one_line(tmp_path: Path) -> N
     write_gguf(tmp_path / "tensor.gguf", {"bias.3": VECTORS[3]})
     write_gguf(tmp_path / "matrix.gguf", {"direction.3": np.ones((2, WIDTH), np.float32)})
     write_gguf(tmp_path / "none.gguf", {})
+    write_gguf(tmp_path / "twice.gguf", {"direction.3": VECTORS[3], "direction.03": VECTORS[3]})
     refusals = {
         "matrix.npy": r"float64 of shape \(6, 5\); numbers of shape \[width\]",
         "objects.npy": "it holds Python objects",
@@ -192,6 +193,7 @@ def test_what_cannot_be_steered_with_is_refused_in_one_line(tmp_path: Path) -> N
         "tensor.gguf": "holds the tensor 'bias.3'",
         "matrix.gguf": r"direction.3 has the shape \(5, 2\)",
         "none.gguf": "holds no vector",
+        "twice.gguf": "several vectors of one layer",
     }
     for name, message in refusals.items():
         with pytest.raises(InputError, match=message) as caught:

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from tests.waiting import PATIENCE_S
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from poolbench.config import asset_path, resolve_model
+from poolbench.config import ModelRef, asset_path, resolve_model
 from poolbench.contracts import tables as t
 from poolbench.directions.vector_files import read_vector_file
 from poolbench.errors import InputError
@@ -246,6 +246,9 @@ def test_a_vector_of_another_model_is_refused_unless_forced(demo: ModelInfo, tmp
     export_vector(named, "poolbench", tmp_path / "named")
     with pytest.raises(InputError, match="is of owner/other, not of demo"):
         import_vector(tmp_path / "named", demo)
+    unknown = ModelInfo(ModelRef("owner/another", "owner/another"), demo.num_blocks, demo.width)
+    with pytest.raises(InputError, match="is of owner/other, not of owner/another"):
+        import_vector(tmp_path / "named", unknown)
     export_vector(named, "neuronpedia", tmp_path / "named.json")
     with pytest.raises(InputError, match="is of the model 'other', not of demo"):
         import_vector(tmp_path / "named.json", demo)
