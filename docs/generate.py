@@ -23,6 +23,7 @@ from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.text import paragraph, schema, table
+from poolbench_driver.vectors.card import VectorCard
 
 FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
@@ -207,7 +208,10 @@ PAGES: Mapping[str, Callable[[], Mapping[str, str]]] = {
 
 
 #: Files that are made as a whole.
-FILES: Mapping[str, Callable[[], str]] = {"view.schema.json": lambda: json.dumps(schema(), indent=1) + "\n"}
+FILES: Mapping[str, Callable[[], str]] = {
+    "view.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
+    "vector-card.schema.json": lambda: json.dumps(VectorCard.model_json_schema(), indent=1) + "\n",
+}
 
 
 def made_again(name: str) -> str:

@@ -113,7 +113,7 @@ def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, 
                 f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
                 f"{ref.revision}; {remedy}"
             )
-        if card.model != ref.id and card.model_revision != ref.revision:
+        if card.model != ref.id and None in (card.model_revision, ref.revision):
             raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
         return
     architecture = model_type(ref)

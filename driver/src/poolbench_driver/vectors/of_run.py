@@ -30,6 +30,8 @@ from poolbench_driver.vectors.card import (
 
 _CALIBRATION = "extractor.calibrate."
 _SHOWN = 8
+#: Settings of rows that hold a part of a figure, such as one domain.
+_PARTS = ("C", "domain", "part", "of", "scp")
 
 
 def directions_of(folder: RunFolder) -> list[Row]:
@@ -149,7 +151,8 @@ def _figures(folder: RunFolder, row: Row) -> Iterator[Row]:
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     for figure in folder.rows("results", **at, protocol="corrected"):
         is_of_direction = figure["direction"] in (None, row["construction"])
-        if figure["metric"].startswith(("d1.", "d2.", "d3.")) and is_of_direction and figure["params"] in (None, "{}"):
+        is_part = not json.loads(figure["params"] or "{}").keys().isdisjoint(_PARTS)
+        if figure["metric"].startswith(("d1.", "d2.", "d3.")) and is_of_direction and not is_part:
             yield figure
 
 

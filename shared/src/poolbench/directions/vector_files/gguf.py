@@ -111,6 +111,9 @@ class _Reader:
         places = [self._tensor_place() for _ in range(num_tensors)]
         alignment = int(metadata.get("general.alignment", _ALIGNMENT))
         start = self._at + -self._at % alignment
+        layers = [layer for layer, *_ in places]
+        if len(set(layers)) < len(layers):
+            raise InputError("the GGUF file has several vectors of one layer; add them up into one")
         return {layer: self._floats(start + at, kind, size) for layer, size, kind, at in places}, metadata
 
     def _numbers(self, codes: str) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ class VectorFile:
         if layer is None:
             return self
         if layer not in self.vectors:
-            raise InputError(f"the file has no vector of layer {layer}; it has {_listed(self.vectors)}")
+            raise InputError(f"the file has no vector of layer {layer}; it has {', '.join(map(str, self.vectors))}")
         return replace(self, vectors={layer: self.vectors[layer]})
 
 
@@ -209,4 +209,4 @@ def _require_usable(layer: int | None, vector: np.ndarray) -> None:
 
 def _listed(names: Mapping[Any, Any]) -> str:
     more = " ..." if len(names) > _SHOWN else ""
-    return ", ".join(shown(name) for name in list(names)[:_SHOWN]) + more if names else "no tensor"
+    return ", ".join(shown(name) for name in sorted(names, key=str)[:_SHOWN]) + more if names else "no tensor"
