@@ -205,5 +205,5 @@ def _with_figures(vector: Vector, selection: Selection) -> Vector:
     ]
     card = vector.card
     strength = card.strength.model_copy(update={"recommended": selection.strength})
-    card = card.model_copy(update={"strength": strength, "measures": [*figures, *card.measures]})
+    card = card.model_copy(update={"strength": strength, "measures": (*figures, *card.measures)})
     return replace(vector, card=card)
