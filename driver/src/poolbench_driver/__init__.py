@@ -12,6 +12,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     assemble    the tables of a run: a suite's rows, what all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
     release     a run to publish
+    vectors     steering vectors with their cards, and the files of other tools
     pages       the page kit: boards, figures, tables and texts
     records     folders of runs, and their records in the object store
     contract    what a suite is, how it is found, its settings and metrics, and the source of its rows

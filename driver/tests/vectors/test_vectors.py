@@ -27,6 +27,7 @@ from poolbench_driver.records.record import encode_keys
 from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
 from poolbench_driver.vectors.exporting import FORMATS, export_vector
 from poolbench_driver.vectors.importing import import_vector
+from poolbench_driver.vectors.of_run import vector_of_run
 
 CALIBRATION = "extractor.calibrate.0123"
 
@@ -129,6 +130,18 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
         environment, "vectors", "export", *options, "--format", "poolbench", "--output", str(tmp_path / "c2")
     )
     assert (taken.returncode, "holds another vector" in taken.stderr) == (2, True)
+
+
+def test_the_card_says_how_the_run_has_steered(steered: Any, tmp_path: Path) -> None:
+    made = steered(steering={"positions": "all"}, budget={"alpha_unit": "absolute"}).write(lambda *_: 0.5)
+    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    folder.write_model(made.plan.scope.model)
+    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
+        folder.write_table(name, table)
+    card = vector_of_run(folder, made.artifacts, "contrast", "A1_mean").card
+    assert (card.apply.alpha_unit, card.apply.positions, card.apply.residual_norms) == ("absolute", "all", None)
+    assert card.alpha(0.25, 4) == 0.25
+    assert card.strength.safe_high == 0.5
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from poolbench.contracts import Row
 from poolbench.errors import IntegrityError, NotFoundError, PoolbenchError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import MODEL_LICENCES, model_type
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.vectors.card import (
@@ -121,7 +122,7 @@ def _card(folder: RunFolder, artifacts: Artifacts, row: Row, vectors: Mapping[in
         strategy=row["strategy"],
         strategy_params=_params(strategy),
         construction=row["construction"],
-        apply=Application(residual_norms=_residual_norms(folder, artifacts, list(vectors))),
+        apply=_application(folder, _residual_norms(folder, artifacts, list(vectors))),
         strength=_strength(folder, row, figures),
         source=Source(tool=made_here(), run=folder.id, cell=cell, artifact=row["key"]),
         licence=MODEL_LICENCES.get(row["model"], "unknown"),
@@ -167,8 +168,8 @@ def _measure(figure: Row) -> CardMeasure:
 def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
     """Return the strength of the best gain, and the range in which texts stayed fluent."""
     best = next((figure for figure in figures if figure["metric"] == "d2.best_strength"), None)
-    fits = {name: row[name] for name in ("concept", "strategy", "layer", "construction")}
-    fluent = next((steered["fluent_strength"] for steered in folder.rows("directions", **fits)), None)
+    at = {name: row[name] for name in ("concept", "strategy", "layer")}
+    fluent = max((point["strength"] for point in folder.rows("curves", **at) if point["fluent"]), default=None)
     if best is None:
         return Strength(reason=f"run {folder.id} did not steer along it")
     if best["value"] is None or fluent is None:
@@ -176,6 +177,15 @@ def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
         reason = best["reason"] or "no strength of the run gave fluent texts"
         return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
     return Strength(recommended=best["value"], safe_low=0.0, safe_high=fluent)
+
+
+def _application(folder: RunFolder, norms: dict[int, float] | None) -> Application:
+    """Return how the run has steered; a run of another suite has said nothing about it."""
+    config = folder.config()
+    if not isinstance(config, ConceptsConfig):
+        return Application(residual_norms=norms)
+    unit, positions = config.budget.alpha_unit, config.steering.positions
+    return Application(alpha_unit=unit, residual_norms=norms, positions=positions)
 
 
 def _residual_norms(folder: RunFolder, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
