@@ -243,7 +243,9 @@ def test_a_vector_is_found_and_the_same_search_does_no_work(running: Running, fi
     figures = {measure.name: measure for measure in vector.card.measures}
     assert vector.card.concept == "contrast" and vector.card.layers[0] in (2, 3)
     assert figures["find.num_candidates"].value in (2, 3, 4) and figures["find.gain"].n == 4
-    assert figures["find.optimism"].value == pytest.approx(figures["find.naive_gain"].value - figures["find.gain"].value)
+    assert figures["find.optimism"].value == pytest.approx(
+        figures["find.naive_gain"].value - figures["find.gain"].value
+    )
     source = RunFolder(running.output / str(vector.card.source.run))
     (steered,) = source.rows("results", cell_id=vector.card.source.cell)
     assert steered["strategy"].startswith(str(vector.card.strategy)) and steered["layer"] == vector.card.layers[0]
@@ -489,7 +491,10 @@ def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{console}/")
         page.goto(f"{console}/playground#max_tokens=512&temperature=1")
-        generate, status = page.get_by_role("button", name=re.compile("Generate|Again")), page.locator("main [role=status]")
+        generate, status = (
+            page.get_by_role("button", name=re.compile("Generate|Again")),
+            page.locator("main [role=status]"),
+        )
         generate.click()
         page.locator("section.text p").first.filter(has_text=re.compile(r"\S")).wait_for()
         assert running.kill_replica("steerer")

@@ -108,7 +108,7 @@ def _card(folder: RunFolder, artifacts: Artifacts, row: Row, vectors: Mapping[in
     if model is None:
         raise NotFoundError(f"run {folder.id} has not started: nothing says how deep its model is")
     figures = list(_figures(folder, row))
-    cell = next((figure["cell_id"] for figure in figures if figure["metric"] in ("d2.best_gain", "d1.auroc")), None)
+    cell_by_metric = {figure["metric"]: figure["cell_id"] for figure in figures}
     strategy = row["strategy"].partition(":")[0]
     return VectorCard(
         name=vector_name(row["model"], row["concept"]),
@@ -124,7 +124,12 @@ def _card(folder: RunFolder, artifacts: Artifacts, row: Row, vectors: Mapping[in
         construction=row["construction"],
         apply=_application(folder, _residual_norms(folder, artifacts, list(vectors))),
         strength=_strength(folder, row, figures),
-        source=Source(tool=made_here(), run=folder.id, cell=cell, artifact=row["key"]),
+        source=Source(
+            tool=made_here(),
+            run=folder.id,
+            cell=cell_by_metric.get("d2.best_gain", cell_by_metric.get("d1.auroc")),
+            artifact=row["key"],
+        ),
         licence=MODEL_LICENCES.get(row["model"], "unknown"),
         vectors_sha256=sha256_of_vectors(vectors),
         measures=tuple(_measure(figure) for figure in figures),

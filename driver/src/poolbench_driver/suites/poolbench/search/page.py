@@ -28,7 +28,7 @@ def search_page(result: SearchResult) -> Page:
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
     figures = Table.of(
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
-        [Line.of(*(str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
+        [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
     parts = [facts, Part("figures", "Figures", [figures], "Figures"), _screened(result), *_excluded(result)]
     problems = []

@@ -143,7 +143,7 @@ def find(
     selection = select(grids, rules)
     chosen = selection.chosen
     vector = vector_of_run(
-        folders[chosen.layer], session.artifacts, search.concept, chosen.strategy, chosen.layer, chosen.construction
+        folders[chosen.layer], session.artifacts, search.concept, chosen.entrant, chosen.layer, chosen.construction
     )
     return SearchResult(_with_figures(vector, selection), selection, screened, [probed, *folders.values()])
 
