@@ -10,7 +10,7 @@ from poolbench_driver.vectors.words import facts_of, measures_of
 
 def search_page(result: SearchResult) -> Page:
     """Return the page of a search."""
-    card, selection, chosen = result.vector.card, result.selection, result.selection.chosen
+    card, selection, best = result.vector.card, result.selection, result.selection.chosen
     gain = f"{selection.gain:+.3f}"
     if selection.interval:
         gain += f" ({interval(selection.interval, '+.3f')})"
@@ -24,7 +24,7 @@ def search_page(result: SearchResult) -> Page:
         if not others
         else f"The data cannot tell it apart from {others} other{'s' * (others > 1)}, which the edge marks.",
     ]
-    headline = [Span(chosen.entrant, named=True), Span(f" at layer {chosen.layer} steers {card.concept} best.")]
+    headline = [Span(best.entrant, named=True), Span(f" at layer {best.layer} steers {card.concept} best.")]
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
     figures = Table.of(
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],

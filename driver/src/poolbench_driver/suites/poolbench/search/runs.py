@@ -141,9 +141,9 @@ def find(
     if not grids:
         raise CellError(Status.TOO_FEW, f"no candidate has steered texts: {reasons[0] if reasons else 'none was run'}")
     selection = select(grids, rules)
-    chosen = selection.chosen
+    best = selection.chosen
     vector = vector_of_run(
-        folders[chosen.layer], session.artifacts, search.concept, chosen.entrant, chosen.layer, chosen.construction
+        folders[best.layer], session.artifacts, search.concept, best.entrant, best.layer, best.construction
     )
     return SearchResult(_with_figures(vector, selection), selection, screened, [probed, *folders.values()])
 

@@ -93,17 +93,17 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     if not columns:
         raise CellError(Status.NOT_FLUENT, f"no candidate can be chosen: {next(iter(excluded.values()))}")
     gains_where_chosen = {one: _gain(aligned[one].at_openings(choose), column) for one, column in columns.items()}
-    chosen = max(columns, key=lambda one: gains_where_chosen[one])
+    best = max(columns, key=lambda one: gains_where_chosen[one])
     rises = {one: aligned[one].score[read, column] - aligned[one].score[read, 0] for one, column in columns.items()}
-    ordered = sorted(columns, key=lambda one: (one != chosen, -rises[one].mean()))
-    p_values = np.array([paired_permutation_test(rises[chosen] - rises[one]).p_value for one in ordered])
+    ordered = sorted(columns, key=lambda one: (one != best, -rises[one].mean()))
+    p_values = np.array([paired_permutation_test(rises[best] - rises[one]).p_value for one in ordered])
     is_tied = benjamini_hochberg(p_values) > LEVEL
     weights = bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)
-    samples = gain_at(aligned[chosen].at_openings(read), columns[chosen], weights)
+    samples = gain_at(aligned[best].at_openings(read), columns[best], weights)
     return Selection(
-        chosen,
-        float(aligned[chosen].strengths[columns[chosen]]),
-        float(rises[chosen].mean()),
+        best,
+        float(aligned[best].strengths[columns[best]]),
+        float(rises[best].mean()),
         opening_interval(samples, len(read), level=rules.level),
         len(read),
         max(_naive(grid, rules) for candidate, grid in aligned.items() if candidate in columns),
