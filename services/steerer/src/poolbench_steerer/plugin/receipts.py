@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from poolbench_steerer.plugin.state import SteeringState
 
 
+_WIRE_TOTALS = ("repeated", "skipped", "stray", "reached")
 _TOTALS = ("positions_changed", "positions_applied", "positions_expected")
 
 
@@ -184,8 +185,8 @@ class RowCount:
         """Return the counts that `counts_of` wrote."""
         layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
         broken = {int(layer): int(count) for layer, count in values["broken"]}
-        totals = [int(values[name]) for name in ("repeated", "skipped", "stray")]
-        return cls(layers, *totals, broken, int(values["reached"]))
+        repeated, skipped, stray, reached = (int(values[name]) for name in _WIRE_TOTALS)
+        return cls(layers, repeated, skipped, stray, broken, reached)
 
 
 def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ class Exchange:
             *events, self._held = self._held.split(b"\n\n")
             body = b"".join(self._event(event) + b"\n\n" for event in events)
             more = message.get("more_body", False)
-            await send(message | {"body": body if more else body + self._held})
+            await send({**message, "body": body if more else body + self._held})
         else:
             self._held += message.get("body", b"")
             if not message.get("more_body", False):
@@ -108,7 +108,7 @@ class Exchange:
             answer, status = error.body, HTTPStatus.INTERNAL_SERVER_ERROR
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
         MutableHeaders(raw=self._start["headers"])["content-length"] = str(len(body))
-        await send(self._start | {"status": status})
+        await send({**self._start, "status": int(status)})
         await send({"type": "http.response.body", "body": body})
 
     def _event(self, event: bytes) -> bytes:

@@ -116,9 +116,7 @@ async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str,
     return Resolved(fields, steering, readings)
 
 
-async def _placed(
-    engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapping[str, NamedVector]
-) -> list[_Body]:
+async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapping[str, NamedVector]) -> list[_Body]:
     """Return bodies with the ids and layers of the vectors that they name; raise InputError."""
     return [await _with_vector(engine, body, vectors) for body in bodies]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +13,7 @@ from poolbench_steerer.server.exchange import Exchange
 from poolbench_steerer.server.files import check_vectors, read_vectors
 from poolbench_steerer.server.texts import CALL, Call, ServedEngine
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("vllm.steering")  # below the one logger that vLLM shows
 
 
 class SteeringMiddleware:

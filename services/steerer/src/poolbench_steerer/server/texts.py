@@ -1,6 +1,6 @@
 """The texts of vLLM's own server: each one that is steered or read along has a row of the worker's table."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Call:
 
     wish: Resolved | None = None
     texts: dict[int, TextFacts] = field(default_factory=dict)
-    prompts: count[int] = field(default_factory=count)
+    prompts: Iterator[int] = field(default_factory=count)
 
 
 #: The HTTP request that a text is generated for; vLLM's own tasks for it inherit this.
