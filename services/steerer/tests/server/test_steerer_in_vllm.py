@@ -19,7 +19,7 @@ import numpy as np
 import openai
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 from tests.waiting import wait_until
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -88,7 +88,17 @@ def address(folder: Path, plugged: str, tmp_path_factory: pytest.TempPathFactory
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", resolve_model("demo").source),
         *("--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port)),
-        *("--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "67108864"),
+        *(
+            "--enforce-eager",
+            "--max-model-len",
+            "512",
+            "--max-num-seqs",
+            "8",
+            "--kv-cache-memory-bytes",
+            "67108864",
+            "--dtype",
+            "float32",
+        ),
         *("--chat-template", str(template), "--steering", str(folder)),
     ]
     environment = os.environ | {
@@ -274,6 +284,7 @@ def test_every_position_of_a_prompt_can_be_steered(client, reference, prompt_ids
         ({"steering": "tide@8", "vllm_xargs": {"steering": "tide@8"}}, "give one of both"),
         ({"steering": "tide@8", "use_beam_search": True}, "beam search"),
         ({"steering": "tide@1e9"}, "neither JSON nor"),
+        ({"steering": {"concept": "tide", "alpha": 1e9}}, "less than or equal to"),
         ({"reading": "tied"}, "unknown steering vector"),
     ],
 )
@@ -318,6 +329,19 @@ async def _first_line(http: httpx.AsyncClient) -> None:
             if line.startswith("data: "):
                 assert json.loads(line[6:])["choices"][0]["index"] == 0
                 return
+
+
+def test_vectors_are_registered_by_name_while_the_server_runs(client, address, vectors) -> None:
+    body = save({"late": vectors["tide"] * 2, "later": vectors["mill"]}, metadata={"layer": "3"})
+    with httpx.Client(base_url=address, trust_env=False) as http:
+        listed = http.post("/v1/steering/vectors", content=body).raise_for_status().json()["vectors"]
+        assert [vector["name"] for vector in listed] == ["mill", "tide", "late", "later"]
+        assert http.get("/v1/steering/vectors").json()["vectors"] == listed
+        refused = http.post("/v1/steering/vectors", content=save({"short": np.ones(3, dtype=np.float32)}))
+        assert refused.status_code == 400 and "vector 'short'" in refused.text
+    late, tide = (complete(client, {"steering": short}).choices[0] for short in ("late@4", "tide:3@8"))
+    assert late.token_ids == tide.token_ids
+    assert late.steering_receipt["layers"] == [3]
 
 
 # What is refused before the model is loaded
@@ -378,7 +402,7 @@ def test_an_unknown_vllm_is_refused_at_start(start, monkeypatch: pytest.MonkeyPa
         (np.zeros(WIDTH), {}, "vector 'bad': vector 0 is zero"),
         (np.full(WIDTH, np.nan), {}, "values that are not finite"),
         (np.ones(WIDTH), {"layer": "6"}, "is for layer 6, but the model has blocks 0..5"),
-        (np.ones(WIDTH), {"layer": "two"}, "layer in its metadata is 'two', not a number"),
+        (np.ones(WIDTH), {"layer": "two"}, "layer in the metadata is 'two', not a number"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused_by_name_at_start(start, tmp_path, vector, facts, reason) -> None:

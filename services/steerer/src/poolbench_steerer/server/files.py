@@ -1,8 +1,9 @@
 """Vectors from files, by name."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,28 +82,39 @@ def _files(sources: Sequence[str]) -> Iterator[tuple[str | None, Path]]:
 
 
 def _read(name: str | None, file: Path) -> list[NamedVector]:
-    from safetensors import SafetensorError, safe_open
-
     try:
-        labels, arrays = parse_safetensors(file.read_bytes())
-        with safe_open(file, "np") as opened:
-            facts = opened.metadata() or {}
-    except (OSError, SafetensorError) as error:
+        data = file.read_bytes()
+    except OSError as error:
         raise InputError(f"steering vectors {file} cannot be read: {error}") from None
+    try:
+        vectors = vectors_in(data)
     except PoolbenchError as error:
         raise type(error)(f"{file}: {error}") from None
-    if name is not None and len(arrays) > 1:
-        raise InputError(f"{name}={file}: the file holds {len(arrays)} vectors, and a name is for one; leave it out")
-    names = [name or file.stem] if len(arrays) == 1 else labels
-    if unfit := [label for label in names if not re.fullmatch(NAME, label)]:
-        raise InputError(f"{file}: {unfit[0]!r} cannot name a vector; take letters, digits and . _ - /")
-    layer = _number(file, facts, "layer", int)
-    residual_norm = _number(file, facts, "residual_norm", float)
-    return [NamedVector(label, array, layer, residual_norm) for label, array in zip(names, arrays, strict=True)]
+    if len(vectors) == 1:
+        return [named(vectors[0], name or file.stem)]
+    if name is not None:
+        raise InputError(f"{name}={file}: the file holds {len(vectors)} vectors, and a name is for one; leave it out")
+    return [named(vector, vector.name) for vector in vectors]
 
 
-def _number(file: Path, facts: dict[str, str], key: str, kind: Callable[[str], _N]) -> _N | None:
+def named(vector: NamedVector, name: str) -> NamedVector:
+    """Return a vector under a name; raise InputError for one that requests could not write."""
+    if not re.fullmatch(NAME, name):
+        raise InputError(f"{name!r} cannot name a vector; take letters, digits and . _ - /")
+    return replace(vector, name=name)
+
+
+def vectors_in(data: bytes) -> list[NamedVector]:
+    """Return the vectors of safetensors by the names of their tensors; raise InputError or VectorError."""
+    labels, arrays = parse_safetensors(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    facts = header.get("__metadata__", {})
+    layer, residual_norm = _number(facts, "layer", int), _number(facts, "residual_norm", float)
+    return [NamedVector(label, array, layer, residual_norm) for label, array in zip(labels, arrays, strict=True)]
+
+
+def _number(facts: dict[str, str], key: str, kind: Callable[[str], _N]) -> _N | None:
     try:
         return kind(facts[key]) if key in facts else None
     except ValueError:
-        raise InputError(f"{file}: {key} in its metadata is {facts[key]!r}, not a number") from None
+        raise InputError(f"{key} in the metadata is {facts[key]!r}, not a number") from None

@@ -10,8 +10,9 @@ from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import PoolbenchError
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.server.exchange import Exchange
-from poolbench_steerer.server.files import check_vectors, read_vectors
+from poolbench_steerer.server.files import read_vectors
 from poolbench_steerer.server.texts import CALL, Call, ServedEngine
+from poolbench_steerer.server.vectors import add_vectors
 
 logger = logging.getLogger("vllm.steering")  # below the one logger that vLLM shows
 
@@ -54,6 +55,7 @@ class SteeringMiddleware:
         message = await receive()
         try:
             self._engine = await started(scope["app"].state)
+            add_vectors(scope["app"], self._engine)
         except (PoolbenchError, RuntimeError) as error:
             await send({"type": "lifespan.startup.failed", "message": f"steering: {error}"})
             asyncio.get_running_loop().call_soon(_exit)
@@ -75,10 +77,9 @@ async def started(state: Any) -> ServedEngine:
     """
     vectors = await asyncio.to_thread(read_vectors, state.args.steering)
     served_name = (state.args.served_model_name or [state.args.model])[0]
-    engine = await ServedEngine.around(state.engine_client, served_name, vectors)
-    check_vectors(list(vectors.values()), engine.bank.width, engine.num_layers)
+    engine = await ServedEngine.around(state.engine_client, served_name)
     checks = await self_test(engine)
-    await engine.register([vector.vector for vector in vectors.values()])
+    await engine.register_named(list(vectors.values()))
     engine.take_over()
     logger.info("steering is ready: %d vectors, self-test %s", len(vectors), checks)
     return engine

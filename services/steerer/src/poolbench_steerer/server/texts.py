@@ -1,6 +1,6 @@
 """The texts of vLLM's own server: each one that is steered or read along has a row of the worker's table."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
 from poolbench_steerer.engine.launch import device
 from poolbench_steerer.engine.requests import Scores, check_counts, sampling_params
 from poolbench_steerer.plugin import WIRE_KEY
-from poolbench_steerer.plugin.bank import VectorBank
+from poolbench_steerer.plugin.bank import VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
 from poolbench_steerer.server.fields import READING, STEERING, Fields, Resolved, resolved
-from poolbench_steerer.server.files import NamedVector
+from poolbench_steerer.server.files import NamedVector, check_vectors
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -53,7 +53,7 @@ class ServedEngine(SteeringEngine):
     vectors: dict[str, NamedVector]
 
     @classmethod
-    async def around(cls, llm: Any, name: str, vectors: Mapping[str, NamedVector]) -> Self:
+    async def around(cls, llm: Any, name: str) -> Self:
         """Return the engine around vLLM's; `take_over` lets requests steer."""
         info = (await llm.collective_rpc("steering_info"))[0]
         settings = SteererSettings.load()
@@ -62,7 +62,7 @@ class ServedEngine(SteeringEngine):
             ModelRef(name, name), llm, info, VectorBank(info["width"], info["num_slots"]), 0.0,
             num_seqs=num_seqs, on_cpu=device(settings) == "cpu",
         )  # fmt: skip
-        engine.vectors = dict(vectors)
+        engine.vectors = {}
         return engine
 
     def take_over(self) -> None:
@@ -71,8 +71,24 @@ class ServedEngine(SteeringEngine):
         self.llm.generate = self.texts  # type: ignore[method-assign,assignment]
 
     async def resolved(self, fields: Fields) -> Resolved:
-        """Return what fields mean in this engine; errors as in `fields.resolved`."""
-        return await resolved(self, fields, self.vectors)
+        """Return what fields mean in this engine; errors as in `fields.resolved`.
+
+        All that does not depend on the prompt is checked here, before a stream begins.
+        """
+        wish = await resolved(self, fields, self.vectors)
+        edits = wish.steering.edits if wish.steering is not None else ()
+        for place in (*edits, *wish.readings):
+            self.limits.check_layer(place.layer)
+            self.bank.entry(place.vector_id)
+        if wish.steering is not None:
+            check_change(wish.steering, self.bank.entry, self.dtype)
+        return wish
+
+    async def register_named(self, vectors: Sequence[NamedVector]) -> None:
+        """Let requests name vectors; one of the same name is replaced. Errors as in `register`."""
+        check_vectors(vectors, self.bank.width, self.num_layers)
+        await self.register([vector.vector for vector in vectors])
+        self.vectors.update((vector.name, vector) for vector in vectors)
 
     def texts(self, prompt: Any, sampling_params: "SamplingParams", request_id: str, **options: Any) -> Outputs:
         """Generate the n texts of a prompt, in the place of vLLM's `generate`.
