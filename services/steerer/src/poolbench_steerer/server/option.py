@@ -95,7 +95,7 @@ def _prepare(args: Namespace) -> list[Any]:
     arguments = steering_arguments(config, device_type)
     arguments["additional_config"] = {**(args.additional_config or {}), **arguments["additional_config"]}
     vars(args).update(arguments)
-    if _MIDDLEWARE not in args.middleware:
+    if _MIDDLEWARE not in args.middleware:  # arguments may be read more than once
         args.middleware = [*args.middleware, _MIDDLEWARE]
     return list(vectors.values())
 
@@ -104,6 +104,8 @@ def _refuse_others(args: Namespace) -> None:
     """Raise ConfigError for options under which texts would not be steered, or without a proof."""
     from poolbench.errors import ConfigError
 
+    if getattr(args, "middleware", None) is None:
+        raise ConfigError("requests to `vllm serve` are steered, and this command has no server; leave it out")
     reasons = {
         "--worker-cls (steering has a worker of its own)": args.worker_cls not in ("auto", None)
         and "poolbench_steerer" not in args.worker_cls,

@@ -1,5 +1,6 @@
 """The texts of vLLM's own server: each one that is steered or read along has a row of the worker's table."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from poolbench_steerer.engine.requests import Scores, check_counts, sampling_par
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
+from poolbench_steerer.plugin.spec import Edit, Reading
 from poolbench_steerer.server.fields import READING, STEERING, Fields, Resolved, resolved
 from poolbench_steerer.server.files import NamedVector, check_vectors
 
@@ -76,8 +78,8 @@ class ServedEngine(SteeringEngine):
         All that does not depend on the prompt is checked here, before a stream begins.
         """
         wish = await resolved(self, fields, self.vectors)
-        edits = wish.steering.edits if wish.steering is not None else ()
-        for place in (*edits, *wish.readings):
+        places: list[Edit | Reading] = [*wish.readings, *(wish.steering.edits if wish.steering is not None else ())]
+        for place in places:
             self.limits.check_layer(place.layer)
             self.bank.entry(place.vector_id)
         if wish.steering is not None:
@@ -205,9 +207,8 @@ class ServedEngine(SteeringEngine):
             async with aclosing(self._generate(prompt, params, request_id, **options)) as outputs:
                 async for output in outputs:
                     yield output
-        except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled while the request was being sent: see `_outputs`
-                await self.llm.abort(request_id)
+        except asyncio.CancelledError:
+            await self.llm.abort(request_id)  # it may have been cancelled while it was being sent: see `_outputs`
             raise
 
 
