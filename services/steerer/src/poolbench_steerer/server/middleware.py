@@ -58,7 +58,7 @@ class SteeringMiddleware:
             add_vectors(scope["app"], self._engine)
         except (PoolbenchError, RuntimeError) as error:
             await send({"type": "lifespan.startup.failed", "message": f"steering: {error}"})
-            asyncio.get_running_loop().call_soon(_exit)
+            asyncio.get_running_loop().call_soon(_exit)  # not every release of vLLM's server ends with an exit code
             return
         first: list[Message] = [message]
 
