@@ -202,7 +202,8 @@ def test_tensor_parallel_workers_must_have_counted_the_same(second):
     """A worker that missed a position, or steered its share as if it were the whole, differs from the others."""
 
     def reply(changed: int) -> dict[str, object]:
-        return {"layers": [[2, [changed, 0, 0, 0]]], "repeated": 0, "skipped": 0, "stray": 0, "broken": []}
+        totals = {"repeated": 0, "skipped": 0, "stray": 0, "reached": 0}
+        return {"layers": [[2, [changed, 0, 0, 0]]], **totals, "broken": []}
 
     assert agreed([reply(7), reply(7)]).layers[2].changed == 7
     with pytest.raises(ReceiptError, match="workers disagree"):

@@ -200,7 +200,7 @@ class SteeringEngine:
             count = await self._rows.count(row)
             if cut and steering is not None:
                 # The engine may have computed steps after the end of the text; they count too.
-                num_new = await self._rows.reached(row) - num_prompt + 1
+                num_new = count.reached - num_prompt + 1
         check_counts(count, self.dtype)
         if steering is None:
             return None

@@ -108,11 +108,7 @@ def launch(model: ModelRef, config: SteererSettings) -> "AsyncLLM":
     try:
         check_vllm_version(vllm.__version__)
         device_type = device(config)
-        if device_type == "cpu":
-            # The hooks clear cache blocks and keep random generators in vLLM's first model runner only; a CPU build
-            # that has Triton would choose the second. vLLM reads the setting when it makes the engine's configuration,
-            # here and in the engine's process.
-            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        require_hooked_runner(device_type)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device_type)))
     except (ValueError, OSError, RuntimeError) as error:
         raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
@@ -160,6 +156,34 @@ def device(config: SteererSettings) -> str:
     return platform
 
 
+def require_hooked_runner(device_type: str) -> None:
+    """Make vLLM use a model runner that the hooks work in.
+
+    On CPUs they clear cache blocks and keep random generators in vLLM's first model runner only; a CPU build that has
+    Triton would choose the second. vLLM reads the setting when it makes the engine's configuration, here and in the
+    engine's process.
+    """
+    if device_type == "cpu":
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+
+
+def steering_arguments(config: SteererSettings, device_type: str) -> dict[str, Any]:
+    """Return the arguments of vLLM's engine that steering needs, whatever else it is started with."""
+    return {
+        "worker_cls": _WORKERS[device_type],
+        # A step that is already under way when a request ends would steer a position too many.
+        "async_scheduling": False,
+        "additional_config": {
+            WIRE_KEY: {
+                "hooks_version": _HOOKS_VERSION,
+                "num_slots": config.bank_slots,
+                "num_rows": config.max_steered_requests + 1,
+                "num_edits": config.max_edits_per_layer,
+            }
+        },
+    }
+
+
 def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str) -> dict[str, Any]:
     """Return the arguments of vLLM's engine."""
     on_cpu = device_type == "cpu"
@@ -174,18 +198,8 @@ def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str)
         "enable_prefix_caching": config.prefix_caching,
         "tensor_parallel_size": config.tensor_parallel,
         "trust_remote_code": config.trust_remote_code,
-        "worker_cls": _WORKERS[device_type],
-        # A step that is already under way when a request ends would steer a position too many.
-        "async_scheduling": False,
         "disable_log_stats": True,
-        "additional_config": {
-            WIRE_KEY: {
-                "hooks_version": _HOOKS_VERSION,
-                "num_slots": config.bank_slots,
-                "num_rows": config.max_steered_requests + 1,
-                "num_edits": config.max_edits_per_layer,
-            }
-        },
+        **steering_arguments(config, device_type),
     }
     if on_cpu:
         arguments["block_size"] = config.block_size

@@ -131,11 +131,6 @@ class Rows:
         flat = (await self._scores.result((row, first, stop, num_readings)))[0]
         return [tuple(flat[at : at + num_readings]) for at in range(0, len(flat), num_readings)]
 
-    async def reached(self, row: int) -> int:
-        """Return the first position that was not computed for the request that holds `row`."""
-        replies = await self._llm.collective_rpc("steering_reached", args=(row,))
-        return int(replies[0])
-
 
 class _Calls:
     """Call a method of the workers for several requests at once. Belongs to the engine's event loop.

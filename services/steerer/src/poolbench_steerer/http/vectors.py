@@ -66,10 +66,10 @@ class VectorVerbs:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         limit_mib = self.host.config.max_upload_mib
         if kind in SAFETENSORS_TYPES:
-            labels, arrays = await asyncio.to_thread(parse_safetensors, await _read(request, limit_mib))
+            labels, arrays = await asyncio.to_thread(parse_safetensors, await read_body(request, limit_mib))
         elif kind in ("", JSON_TYPE):
             try:
-                parsed = VectorsBody.model_validate_json(await _read(request, min(limit_mib, MAX_JSON_MIB)))
+                parsed = VectorsBody.model_validate_json(await read_body(request, min(limit_mib, MAX_JSON_MIB)))
             except ValidationError as error:
                 raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
             model = parsed.model or model
@@ -158,7 +158,8 @@ def _num_vectors(name: str, tensor: Any) -> int:
     return 1 if len(shape) == 1 else shape[0]
 
 
-async def _read(request: Request, limit_mib: float) -> bytes:
+async def read_body(request: Request, limit_mib: float) -> bytes:
+    """Return the body of a request; raise TooLargeError as soon as it exceeds the limit."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)

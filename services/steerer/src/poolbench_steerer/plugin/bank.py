@@ -115,7 +115,7 @@ class VectorBank:
         except KeyError:
             raise UnknownVectorError(
                 f"vector {key!r} is not registered ({len(self)} of {self.capacity} slots used); "
-                "POST it to /steerer/vectors first: the least recently used are evicted"
+                "POST it to .../vectors first: the least recently used are evicted"
             ) from None
 
     @contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from poolbench_steerer.plugin.state import SteeringState
 
 
+_WIRE_TOTALS = ("repeated", "skipped", "stray", "reached")
 _TOTALS = ("positions_changed", "positions_applied", "positions_expected")
 
 
@@ -169,6 +170,7 @@ class RowCount:
         stray: Changes at tokens that belong to no request since the engine started, and at tokens of this request that
             are not to be steered.
         broken: By layer, positions whose state became too large or was not finite.
+        reached: First position in the steered range that was not computed yet.
     """
 
     layers: dict[int, LayerCount]
@@ -176,13 +178,15 @@ class RowCount:
     skipped: int
     stray: int
     broken: dict[int, int] = field(default_factory=dict)
+    reached: int = 0
 
     @classmethod
     def from_wire(cls, values: dict[str, Any]) -> RowCount:
         """Return the counts that `counts_of` wrote."""
         layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
         broken = {int(layer): int(count) for layer, count in values["broken"]}
-        return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]), broken)
+        repeated, skipped, stray, reached = (int(values[name]) for name in _WIRE_TOTALS)
+        return cls(layers, repeated, skipped, stray, broken, reached)
 
 
 def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:
@@ -193,7 +197,8 @@ def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]
     # [0 and requests, layers, (changed, applied, broken), copies of the row]
     counted = columns_3LC.reshape(len(tables), len(columns_3LC[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
     unowned = int(counted[0, :, 0].sum())
-    return [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
+    replies = [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
+    return [reply | {"reached": state.rows.reached(row)} for row, reply in zip(rows, replies, strict=True)]
 
 
 def _reply(counts: np.ndarray, account: tuple[int, int], unowned: int) -> dict[str, Any]:

@@ -108,10 +108,6 @@ class SteeringWorkerMixin:
         self.steering.keep_scores()
         return [self.steering.readings.scores(*span).ravel().tolist() for span in spans]
 
-    def steering_reached(self, row: int) -> int:
-        """Return how many positions of a row's request were computed, for a text that was ended early."""
-        return self.steering.rows.reached(row)
-
     def steering_head(self, data: bytes) -> list[float]:
         """Return logits of the next token for a float32 residual stream after the last block."""
         model = self.model_runner.get_model()

@@ -1,0 +1,148 @@
+"""What a request says about steering and reading along: in fields of its body, or as text in `vllm_xargs`."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from poolbench.errors import InputError, unknown_name_message
+from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.errors import StrengthError
+from poolbench_steerer.http.steering import (
+    DirectionBody,
+    EditBody,
+    ReadingBody,
+    Readings,
+    SteeringBody,
+    resolve,
+    resolve_readings,
+)
+from poolbench_steerer.plugin.spec import Reading, Steering
+from poolbench_steerer.server.files import NAME, NamedVector
+
+STEERING, READING = "steering", "reading"
+_READINGS: TypeAdapter[ReadingBody | list[ReadingBody]] = TypeAdapter(Readings)
+_PLACE = rf"(?P<concept>{NAME})(?::(?P<layer>\d{{1,4}}))?"
+_EDIT = re.compile(rf"{_PLACE}@(?P<alpha>-?(?:\d+\.?\d*|\.\d+))")
+_READ = re.compile(_PLACE)
+_Body = TypeVar("_Body", bound=DirectionBody)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a request.
+
+    Attributes:
+        in_list: Whether the readings came in a list, so that the response has lists too.
+    """
+
+    steering: SteeringBody | None = None
+    readings: tuple[ReadingBody, ...] = ()
+    in_list: bool = False
+
+    @classmethod
+    def taken_from(cls, values: dict[str, Any]) -> "Fields":
+        """Remove the fields from `values` and return them; raise InputError for those that cannot be understood."""
+        steering, reading = values.pop(STEERING, None), values.pop(READING, None)
+        body = None if steering is None else _parsed(STEERING, steering, _EDIT, SteeringBody.model_validate)
+        readings = [] if reading is None else _parsed(READING, reading, _READ, _READINGS.validate_python)
+        in_list = isinstance(readings, list)
+        return cls(body, tuple(readings) if isinstance(readings, list) else (readings,), in_list)
+
+    def __bool__(self) -> bool:
+        return self.steering is not None or bool(self.readings)
+
+
+def _parsed(field: str, value: Any, short: re.Pattern[str], validated: Callable[[Any], _T]) -> _T:
+    """Return the meaning of a field, which is JSON, JSON in a text, or the short form."""
+    if isinstance(value, str):
+        value = _of_text(field, value, short)
+    try:
+        return validated(value)
+    except ValidationError as error:
+        issue = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join([field, *map(str, issue["loc"])])
+        raise InputError(f"{place}: {issue['msg']}") from None
+
+
+def _of_text(field: str, text: str, short: re.Pattern[str]) -> Any:
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{field} is not valid JSON: {error}") from None
+    matches = [short.fullmatch(part) for part in text.split("+")]
+    entries = [_entry(match) for match in matches if match is not None]
+    if len(entries) < len(matches):
+        form = "NAME@ALPHA or NAME:LAYER@ALPHA" if field == STEERING else "NAME or NAME:LAYER"
+        raise InputError(f"{field} {text[:80]!r} is neither JSON nor {form}, several with + between them")
+    if field == STEERING:
+        return {"edits": entries}
+    return entries[0] if len(entries) == 1 else entries
+
+
+def _entry(match: re.Match[str]) -> dict[str, Any]:
+    kinds: dict[str, Callable[[str], Any]] = {"concept": str, "layer": int, "alpha": float}
+    return {name: kinds[name](value) for name, value in match.groupdict().items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The fields of a request in the terms of the engine; their vectors are registered."""
+
+    fields: Fields
+    steering: Steering | None
+    readings: tuple[Reading, ...]
+
+
+async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str, NamedVector]) -> Resolved:
+    """Return what fields mean; register their vectors.
+
+    Raises:
+        InputError: A vector has no such name, or its layer or unit is not known.
+        LayerError, StrengthError, UnknownVectorError, VectorError, NoEffectError, BankFullError: As in the engine.
+    """
+    steering = None
+    if fields.steering is not None:
+        edits = await _placed(engine, fields.steering.edits, vectors)
+        edits = [_with_unit(edit, vectors.get(edit.concept or "")) for edit in edits]
+        body = fields.steering.model_copy(update={"edits": edits})
+        steering = await resolve(engine, body, [edit.residual_norm or 1.0 for edit in edits])
+    readings = await resolve_readings(engine, await _placed(engine, fields.readings, vectors))
+    return Resolved(fields, steering, readings)
+
+
+async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapping[str, NamedVector]) -> list[_Body]:
+    """Return bodies with the ids and layers of the vectors that they name; raise InputError."""
+    return [await _with_vector(engine, body, vectors) for body in bodies]
+
+
+async def _with_vector(engine: SteeringEngine, body: _Body, vectors: Mapping[str, NamedVector]) -> _Body:
+    if body.concept is None:
+        return body
+    if body.concept not in vectors:
+        raise InputError(unknown_name_message("steering vector", body.concept, vectors))
+    if (body.strategy, body.run) != (None, None):
+        raise InputError(f"{body.concept!r} names a vector of this server, which has neither strategy nor run")
+    vector = vectors[body.concept]
+    layer = vector.layer if body.layer is None else body.layer
+    if layer is None:
+        raise InputError(f"vector {body.concept!r} has no layer in its file; give the layer in the request")
+    (vector_id,) = await engine.register([vector.vector])  # another client's vectors may have evicted it
+    return body.model_copy(update={"vector_id": vector_id, "layer": layer})
+
+
+def _with_unit(edit: EditBody, vector: NamedVector | None) -> EditBody:
+    """Return an edit with the size of strength 1; raise StrengthError if it has a strength and no such size."""
+    if edit.strength is None or edit.residual_norm is not None:
+        return edit
+    if vector is None or vector.residual_norm is None:
+        raise StrengthError(
+            "a strength is in residual norms, and neither the request nor the vector's file has residual_norm; give "
+            "it, or alpha in place of strength"
+        )
+    return edit.model_copy(update={"residual_norm": vector.residual_norm})

@@ -1,0 +1,120 @@
+"""Vectors from files, by name."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from poolbench.errors import InputError, PoolbenchError
+from poolbench_steerer.http.vectors import parse_safetensors
+from poolbench_steerer.plugin.bank import VectorBank
+
+#: What a name may consist of: the short form of a request puts `:`, `@` and `+` behind names.
+NAME = r"[\w./-]+"
+_SUFFIX = ".safetensors"
+_N = TypeVar("_N", int, float)
+
+
+@dataclass(frozen=True)
+class NamedVector:
+    """A vector that requests can name.
+
+    Attributes:
+        vector: float32 [width].
+        layer: Block whose output it steers; None where the file does not say it.
+        residual_norm: Size of strength 1; None where the file does not say it.
+    """
+
+    name: str
+    vector: np.ndarray
+    layer: int | None = None
+    residual_norm: float | None = None
+
+
+def read_vectors(sources: Sequence[str]) -> dict[str, NamedVector]:
+    """Return the vectors of folders and files by name.
+
+    A file with one vector has its own name, one with several has the names of its tensors.
+
+    Args:
+        sources: Each is a folder with safetensors files, such a file, or `NAME=FILE` with a file of one vector.
+
+    Raises:
+        InputError, VectorError: A source cannot be read, or two vectors have the same name.
+    """
+    vectors: dict[str, NamedVector] = {}
+    for name, file in _files(sources):
+        for vector in _read(name, file):
+            if vector.name in vectors:
+                raise InputError(f"two vectors are named {vector.name!r}, the second in {file}; write NAME=FILE")
+            vectors[vector.name] = vector
+    return vectors
+
+
+def check_vectors(vectors: Sequence[NamedVector], width: int, num_layers: int) -> None:
+    """Raise PoolbenchError, with the name, for a vector that does not fit a model."""
+    for vector in vectors:
+        try:
+            VectorBank(width, 1).register([vector.vector])
+        except PoolbenchError as error:
+            raise type(error)(f"vector {vector.name!r}: {error}") from None
+        if vector.layer is not None and not 0 <= vector.layer < num_layers:
+            raise InputError(
+                f"vector {vector.name!r} is for layer {vector.layer}, but the model has blocks 0..{num_layers - 1}"
+            )
+
+
+def _files(sources: Sequence[str]) -> Iterator[tuple[str | None, Path]]:
+    """Yield each file, with the name that its vector was given."""
+    for source in sources:
+        name, equals, path = source.partition("=")
+        if equals:
+            yield name, Path(path)
+            continue
+        files = sorted(Path(source).glob(f"*{_SUFFIX}")) if Path(source).is_dir() else [Path(source)]
+        if not files:
+            raise InputError(f"folder {source} has no {_SUFFIX} file with steering vectors")
+        yield from ((None, file) for file in files)
+
+
+def _read(name: str | None, file: Path) -> list[NamedVector]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"steering vectors {file} cannot be read: {error}") from None
+    try:
+        vectors = vectors_in(data)
+    except PoolbenchError as error:
+        raise type(error)(f"{file}: {error}") from None
+    if len(vectors) == 1:
+        return [named(vectors[0], name or file.stem)]
+    if name is not None:
+        raise InputError(f"{name}={file}: the file holds {len(vectors)} vectors, and a name is for one; leave it out")
+    return [named(vector, vector.name) for vector in vectors]
+
+
+def named(vector: NamedVector, name: str) -> NamedVector:
+    """Return a vector under a name; raise InputError for one that requests could not write."""
+    if not re.fullmatch(NAME, name):
+        raise InputError(f"{name!r} cannot name a vector; take letters, digits and . _ - /")
+    return replace(vector, name=name)
+
+
+def vectors_in(data: bytes) -> list[NamedVector]:
+    """Return the vectors of safetensors by the names of their tensors; raise InputError or VectorError."""
+    labels, arrays = parse_safetensors(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    facts = header.get("__metadata__", {})
+    layer, residual_norm = _number(facts, "layer", int), _number(facts, "residual_norm", float)
+    return [NamedVector(label, array, layer, residual_norm) for label, array in zip(labels, arrays, strict=True)]
+
+
+def _number(facts: dict[str, str], key: str, kind: Callable[[str], _N]) -> _N | None:
+    try:
+        return kind(facts[key]) if key in facts else None
+    except ValueError:
+        raise InputError(f"{key} in the metadata is {facts[key]!r}, not a number") from None
