@@ -102,6 +102,7 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.poolbench.measures.prompting:prompted_gain": "openings",
     "poolbench_driver.suites.poolbench.measures.response:halves": "openings",
     "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
+    "poolbench_driver.suites.poolbench.search.selection:select": "openings of the half that figures are read on",
     "poolbench_prober.probing.pilots:folds_of": "groups of instances, in samples and folds",
     "poolbench_prober.inputs.corpus:control_labels": "words of a control task",
 }

@@ -62,7 +62,7 @@ def _with_steering(from_cli_args: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """End the process with one line, and no traceback, for an error that the user can mend."""
+    """End the process with one line, and no traceback, for an error that the user can repair."""
     from poolbench.errors import PoolbenchError
 
     try:
