@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_steerer.http.vectors import parse_safetensors
 from poolbench_steerer.plugin.bank import VectorBank
@@ -38,10 +39,11 @@ class NamedVector:
 def read_vectors(sources: Sequence[str]) -> dict[str, NamedVector]:
     """Return the vectors of folders and files by name.
 
-    A file with one vector has its own name, one with several has the names of its tensors.
+    A file with one vector has its own name, one with several has the names of its tensors. A folder of
+    `poolbench-driver find` or `vectors` is one vector of its own name, whose card says layer and residual norm.
 
     Args:
-        sources: Each is a folder with safetensors files, such a file, or `NAME=FILE` with a file of one vector.
+        sources: Each is a file in safetensors, a folder with a card, a folder of both, or `NAME=` and one vector.
 
     Raises:
         InputError, VectorError: A source cannot be read, or two vectors have the same name.
@@ -75,26 +77,45 @@ def _files(sources: Sequence[str]) -> Iterator[tuple[str | None, Path]]:
         if equals:
             yield name, Path(path)
             continue
-        files = sorted(Path(source).glob(f"*{_SUFFIX}")) if Path(source).is_dir() else [Path(source)]
-        if not files:
+        folder = Path(source)
+        if not folder.is_dir() or (folder / CARD_FILE).is_file():
+            yield None, folder
+            continue
+        places = sorted([*folder.glob(f"*{_SUFFIX}"), *(card.parent for card in folder.glob(f"*/{CARD_FILE}"))])
+        if not places:
             raise InputError(f"folder {source} has no {_SUFFIX} file with steering vectors")
-        yield from ((None, file) for file in files)
+        yield from ((None, place) for place in places)
 
 
 def _read(name: str | None, file: Path) -> list[NamedVector]:
     try:
-        data = file.read_bytes()
+        if file.is_dir():
+            vectors = _with_card(vectors_in((file / VECTOR_FILE).read_bytes()), (file / CARD_FILE).read_bytes())
+            own_name = file.name
+        else:
+            vectors, own_name = vectors_in(file.read_bytes()), file.stem
     except OSError as error:
         raise InputError(f"steering vectors {file} cannot be read: {error}") from None
-    try:
-        vectors = vectors_in(data)
     except PoolbenchError as error:
         raise type(error)(f"{file}: {error}") from None
     if len(vectors) == 1:
-        return [named(vectors[0], name or file.stem)]
+        return [named(vectors[0], name or own_name)]
     if name is not None:
         raise InputError(f"{name}={file}: the file holds {len(vectors)} vectors, and a name is for one; leave it out")
     return [named(vector, vector.name) for vector in vectors]
+
+
+def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]:
+    """Return vectors `direction.<layer>` with their layers, and the residual norms of their card."""
+    try:
+        norms = json.loads(card)["apply"]["residual_norms"] or {}
+        layers = [int(vector.name.removeprefix("direction.")) for vector in vectors]
+        return [
+            replace(vector, layer=layer, residual_norm=norms.get(str(layer)))
+            for vector, layer in zip(vectors, layers, strict=True)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{CARD_FILE} is not the card of a steering vector: {error!r}") from None
 
 
 def named(vector: NamedVector, name: str) -> NamedVector:
