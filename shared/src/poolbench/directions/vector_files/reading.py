@@ -65,7 +65,7 @@ def read_vector_file(path: Path) -> VectorFile:
     """Return the vectors of a file or folder.
 
     Raises:
-        InputError: There is no such file, it is of another format or damaged, or a vector is not finite or is zero.
+        InputError: The file does not exist, it is of another format or damaged, or a vector is not finite or is zero.
             The message begins with the path and has one line.
     """
     try:
