@@ -1,11 +1,18 @@
 """A vector is chosen on one half of the openings and read on the other: the figure must not be optimistic."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from poolbench.errors import CellError
+from poolbench.contracts.results import RESULT_SCHEMA
+from poolbench.errors import CellError, RestrictedError
+from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.search.runs import Search, find, grid_of, screen
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 
 STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
@@ -79,3 +86,35 @@ def test_candidates_are_compared_on_the_openings_that_all_of_them_have() -> None
     grids = simulated(np.random.default_rng(3), np.array([0.2, 0.4]))
     fewer = {candidate(0): grids[candidate(0)].at_openings(np.arange(30)), candidate(1): grids[candidate(1)]}
     assert select(fewer, RULES).num_openings == 15
+
+
+def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
+    session: Any = None  # nothing may be asked of it
+    with pytest.raises(RestrictedError, match="toxicity"):
+        find(Search("toxicity", {}), session, tmp_path, lambda: pytest.fail("a run began"), lambda line: None)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("status", ["scorer_invalid", "not_fluent", "no_coverage"])
+def test_a_candidate_without_a_gain_cannot_be_chosen_and_says_why(tmp_path: Path, status: str) -> None:
+    """A scorer that failed its gate gives scores all the same; they must not choose a vector."""
+    folder = RunFolder.create(tmp_path, Search("contrast", {}).steering(1, ["S0"]))
+    row = dict.fromkeys(RESULT_SCHEMA.names) | {"metric": "d2.best_gain", "concept": "contrast", "strategy": "S0"}
+    row |= {"status": status, "reason": "the gate failed", "higher_is_better": True}
+    folder.write_table("results", pa.Table.from_pylist([row], RESULT_SCHEMA))
+    with pytest.raises(CellError, match="the gate failed") as caught:
+        grid_of(folder, "contrast", candidate(0))
+    assert caught.value.status == status
+
+
+def test_strategies_are_screened_at_each_layer_and_nulls_never_pass() -> None:
+    rows = [
+        {"layer": layer, "strategy": name, "value": value, "reason": None if value else "no keyword"}
+        for layer, values in ((2, (0.9, 0.7, None)), (1, (0.6, 0.8, None)))
+        for name, value in zip("abc", values, strict=True)
+    ]
+    screened = list(screen(rows, 3))
+    assert [(row["layer"], row["strategy"]) for row in screened if row["steered"]] == [
+        (1, "b"), (1, "a"), (2, "a"), (2, "b"),
+    ]  # fmt: skip
+    assert [row["strategy"] for row in screen(rows, 1) if row["steered"]] == ["b", "a"]

@@ -150,10 +150,10 @@ def run(
         raise typer.BadParameter(f"--scorers {scorers}: the suite {suite} trains no scorers; leave the option out")
     flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
     flags["suite"] = suite
-    flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
+    flags |= {"concepts": names_of(concepts), "strategies": names_of(strategies), "metrics": names_of(metrics)}
     passages = {"source": corpus or None, "scorer_texts": scorer_texts}
     flags |= {
-        "layers": _layers(layers),
+        "layers": layers_of(layers),
         "corpus": {name: source for name, source in passages.items() if source} or None,
     }
     flags |= {"keep_activations": keep_activations or None, **scorer_settings(scorers)}
@@ -218,7 +218,8 @@ def new_folder(job: Job, output: Path) -> RunFolder:
     return RunFolder.create(output, job.config)
 
 
-def _names(text: str | None) -> list[str] | None:
+def names_of(text: str | None) -> list[str] | None:
+    """Return names that a command takes with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
@@ -228,7 +229,7 @@ def _models(text: str | None) -> list[str]:
 
     if text is None:
         return []
-    return [text] if local_folder(text) is not None else list(dict.fromkeys(_names(text) or []))
+    return [text] if local_folder(text) is not None else list(dict.fromkeys(names_of(text) or []))
 
 
 def _configs(
@@ -262,12 +263,13 @@ def _configs(
     return [load_run_config(config, model_overrides, assignments) for model_overrides in each_given], assignments
 
 
-def _layers(text: str | None) -> list[int | float | str] | None:
+def layers_of(text: str | None) -> list[int | float | str] | None:
+    """Return layers that a command takes with commas between them. Raise BadParameter for what names none."""
     if text is None:
         return None
     names = ("embedding", "final")
     try:
-        return [part if part in names else float(part) if "." in part else int(part) for part in _names(text) or []]
+        return [part if part in names else float(part) if "." in part else int(part) for part in names_of(text) or []]
     except ValueError:
         allowed = "block indices such as 2,4, depths such as .5,1.0, or " + " and ".join(names)
         raise typer.BadParameter(f"--layers {text}: use {allowed}") from None

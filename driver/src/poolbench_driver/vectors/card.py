@@ -165,7 +165,7 @@ class Vector:
         """Return the vector of a folder, or of a file that carries its card.
 
         Raises:
-            InputError: There is no card, or it is not the card of these vectors.
+            InputError: The card is missing, or is not that of these vectors.
         """
         file = read_vector_file(path)
         vector = cls.of_file(file)
@@ -199,7 +199,7 @@ def refuse_other_vector(folder: Path, vector: Vector) -> None:
     try:
         card = VectorCard.parse((folder / CARD_FILE).read_bytes())
     except (InputError, OSError):
-        raise InputError(f"{folder} holds a {CARD_FILE} that is no card of a vector; name another folder") from None
+        raise InputError(f"{folder} holds a {CARD_FILE} that does not describe a vector; name another folder") from None
     if (card.vectors_sha256, card.model) != (vector.card.vectors_sha256, vector.card.model):
         raise InputError(f"{folder} holds another vector, {shown(card.name)}; name another folder, or remove it")
 

@@ -37,7 +37,7 @@ def export_vector(vector: Vector, name: str, output: Path) -> str:
     """Write a vector in a format and return how to use it.
 
     Raises:
-        UnknownNameError: There is no such format.
+        UnknownNameError: The format is unknown.
         RestrictedError: The concept is sensitive.
         InputError: The format cannot express the vector, or `output` cannot be written.
     """

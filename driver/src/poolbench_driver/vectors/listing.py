@@ -26,13 +26,13 @@ def place_of(vector: str) -> Path:
     """Return the place of a vector: a path, or the name of a folder in `vectors`.
 
     Raises:
-        NotFoundError: There is neither.
+        NotFoundError: It is neither.
     """
     for path in (Path(vector).expanduser(), FOLDER / vector):
         if path.exists():
             return path
     names = ", ".join(path.relative_to(FOLDER).as_posix() for path, _ in cards_below(FOLDER)) or "none"
-    raise NotFoundError(f"there is no vector {vector!r}, neither a path nor a folder in {FOLDER}; there: {names}")
+    raise NotFoundError(f"{vector!r} is neither a path nor a folder in {FOLDER}, which has: {names}")
 
 
 def folder_name(name: str) -> str:

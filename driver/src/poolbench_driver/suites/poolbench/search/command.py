@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.contracts.wire import Exit
+from poolbench.errors import InputError
 
 if TYPE_CHECKING:
     from poolbench_driver.suites.poolbench.search.runs import Search
@@ -35,16 +36,19 @@ def find(
     The vector is chosen on one half of the openings and its gain is read on the other. The same command continues a
     search that was interrupted.
     """
-    from poolbench_driver.cli.run import _layers, _names
+    from poolbench_driver.cli.run import layers_of, names_of
     from poolbench_driver.suites.poolbench.search.runs import Search
 
-    settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": _names(strategies)}
-    settings |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
-    search = Search(concept, settings, _names(constructions) or [], candidates)
+    settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": names_of(strategies)}
+    settings |= {"layers": layers_of(layers), "corpus": {"source": corpus} if corpus else None}
+    if output.is_file():
+        raise InputError(f"{output} is a file; name a folder")
+    search = Search(concept, settings, names_of(constructions) or [], candidates)
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 
 
 def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
+    from poolbench_corpora.io import write_at_once
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.pages.html import html_of
@@ -57,8 +61,8 @@ def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
     )
     page = search_page(result)
     result.vector.save(output)
-    (output / "view.json").write_text(json_of(page), "utf-8")
-    (output / "index.html").write_text(html_of(page), "utf-8")
+    write_at_once(output / "view.json", json_of(page))
+    write_at_once(output / "index.html", html_of(page))
     typer.echo(page.answer.text)
     typer.echo("\n".join(page.answer.sentences))
     typer.echo(f"vector: {output}\npage: {output / 'index.html'}")

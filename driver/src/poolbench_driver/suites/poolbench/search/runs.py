@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.concepts import refuse_sensitive
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError
@@ -112,6 +113,8 @@ def find(
         RestrictedError: The concept is sensitive.
     """
 
+    refuse_sensitive([search.concept])
+
     def run(config: ConceptsConfig) -> RunFolder:
         (job,) = prepare_all([config], session)
         folder = RunFolder.create(output, job.config)
@@ -126,26 +129,37 @@ def find(
             by_layer.setdefault(row["layer"], []).append(row["strategy"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {search.concept}: {_why_null(screened)}")
-    grids, folders, reasons = dict[Candidate, ResponseGrid](), dict[int, RunFolder](), list[str]()
-    rules = SteeringRules()
+    runs = dict[int, tuple[ConceptsConfig, RunFolder]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
         config = search.steering(layer, strategies)
-        folders[layer] = run(config)
+        runs[layer] = config, run(config)
+    selection = _selected(search.concept, runs)
+    best = selection.chosen
+    _, folder = runs[best.layer]
+    vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
+    folders = [probed, *(folder for _, folder in runs.values())]
+    return SearchResult(_with_figures(vector, selection), selection, screened, folders)
+
+
+def _selected(concept: str, runs: Mapping[int, tuple[ConceptsConfig, RunFolder]]) -> Selection:
+    """Return the choice among all candidates of some runs by layer; those without a gain are left out with the reason.
+
+    Raises:
+        CellError: No candidate can be chosen.
+    """
+    grids, excluded, rules = dict[Candidate, ResponseGrid](), dict[Candidate, str](), SteeringRules()
+    for layer, (config, folder) in runs.items():
         rules = replace(rules, num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
         for candidate in _candidates(config, layer):
             try:
-                grids[candidate] = grid_of(folders[layer], search.concept, candidate)
+                grids[candidate] = grid_of(folder, concept, candidate)
             except CellError as error:
-                reasons.append(str(error))
+                excluded[candidate] = f"{error.status}: {error}"
     if not grids:
-        raise CellError(Status.TOO_FEW, f"no candidate has steered texts: {reasons[0] if reasons else 'none was run'}")
+        raise CellError(Status.TOO_FEW, f"no candidate can be chosen: {next(iter(excluded.values()))}")
     selection = select(grids, rules)
-    best = selection.chosen
-    vector = vector_of_run(
-        folders[best.layer], session.artifacts, search.concept, best.entrant, best.layer, best.construction
-    )
-    return SearchResult(_with_figures(vector, selection), selection, screened, [probed, *folders.values()])
+    return replace(selection, excluded={**excluded, **selection.excluded})
 
 
 def _finished(outcome: Outcome) -> RunFolder:
@@ -176,7 +190,14 @@ def _candidates(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
 
 
 def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGrid:
-    """Return the scores of a candidate's texts by opening and strength. Raise CellError if there are too few."""
+    """Return the scores of a candidate's texts by opening and strength.
+
+    Raises:
+        CellError: The run has no gain of it, for example because the concept's scorer failed its gate.
+    """
+    for gain in folder.rows("results", metric="d2.best_gain", concept=concept, strategy=candidate.entrant):
+        if gain["value"] is None:
+            raise CellError(gain["status"], gain["reason"] or "the run has no gain of it")
     steered, unsteered = (
         _tables(folder.rows("text_scores", name=name, **of))
         for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
@@ -187,7 +208,7 @@ def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGr
 def _tables(rows: Sequence[Row]) -> SteeredTables:
     """Return texts, scores and likelihoods of rows of `text_scores`."""
     if not rows:
-        raise CellError(Status.TOO_FEW, "there are no steered texts")
+        raise CellError(Status.TOO_FEW, "the run has no steered texts")
     texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
     table = pa.Table.from_pylist(list(texts.values()))
     return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)

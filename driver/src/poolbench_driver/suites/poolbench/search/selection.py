@@ -106,7 +106,7 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
         float(rises[best].mean()),
         opening_interval(samples, len(read), level=rules.level),
         len(read),
-        max(_naive(grid, rules) for candidate, grid in aligned.items() if candidate in columns),
+        max(_naive(grid, rules) for grid in aligned.values()),
         {one: float(rises[one].mean()) for one in ordered},
         {one: float(aligned[one].strengths[columns[one]]) for one in ordered},
         frozenset(one for one, is_equal in zip(ordered, is_tied, strict=True) if is_equal),
@@ -119,6 +119,7 @@ def _gain(grid: ResponseGrid, column: int) -> float:
 
 
 def _naive(grid: ResponseGrid, rules: SteeringRules) -> float:
+    """Return the highest gain on the openings that it is chosen on; 0 (no steering) if no strength is fluent."""
     try:
         return _gain(grid, best_column(grid, rules))
     except CellError:
