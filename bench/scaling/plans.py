@@ -43,6 +43,7 @@ SECONDS_PER_UNIT = {
     "prober.probe": 0.00209,
     "prober.directions": 0.00018,
     "steerer.generate": 0.000122,
+    "steerer.complete": 0.000122,
     "steerer.continue": 0.000234,
     "scorer.train": 0.0282,
     "scorer.score": 0.00103,

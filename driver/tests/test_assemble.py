@@ -11,6 +11,7 @@ from driver.tests.page_reader import rendered
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
+from poolbench.statistics.response import split_openings
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
@@ -296,7 +297,12 @@ def test_d1_checks_concepts_and_compares_layers(steered: Any, tmp_path: Path) ->
 
 def test_d2_can_be_made_again_from_the_scores_of_texts(complete: dict[str, pa.Table]) -> None:
     rows = complete["text_scores"].to_pylist()
-    steered = [row for row in rows if row["name"] == "A1_mean" and row["scorer"] == row["concept"] == "contrast"]
+    first, _ = split_openings({row["prompt_id"] for row in rows}, seed=0)
+    steered = [
+        row
+        for row in rows
+        if row["name"] == "A1_mean" and row["scorer"] == row["concept"] == "contrast" and row["prompt_id"] in first
+    ]
     curve: dict[float, list[float]] = {}
     for row in steered:
         curve.setdefault(row["strength"], []).append(row["score"])

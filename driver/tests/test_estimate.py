@@ -54,6 +54,7 @@ SECONDS = {
     "prober.probe": 0.002,
     "prober.directions": 0.001,
     "steerer.generate": 1e-4,
+    "steerer.complete": 1e-4,
     "steerer.continue": 2e-4,
     "scorer.train": 0.03,
     "scorer.score": 0.001,
@@ -80,7 +81,7 @@ def test_a_plan_knows_its_work_before_it_runs() -> None:
     plan = plan_of()
     budget, counted = plan.scope.config.budget, num_texts(plan.scope)
     texts = sum(counted.values())
-    assert work_of(plan, "steerer.generate") == texts * budget.max_tokens
+    assert work_of(plan, "steerer.generate") + work_of(plan, "steerer.complete") == texts * budget.max_tokens
     neighbours = len(plan.scope.scored_concepts) - 2
     assert work_of(plan, "extractor.extract") == 2 * 2000 + neighbours * 1400
     assert work_of(plan, "prober.probe") == 2 * 2000 * 3 * len(plan.scope.strategies)
@@ -89,7 +90,8 @@ def test_a_plan_knows_its_work_before_it_runs() -> None:
     assert work_of(plan, "steerer.continue") == scorers * 100 * 200
     per_concept = {name: len(plan.scope.scorers_of(own)) for name, own in zip("ab", plan.scope.concepts, strict=True)}
     of_one = (counted["steered"] + counted["null"]) // 2
-    assert work_of(plan, "scorer.score") == sum(per_concept.values()) * of_one + scorers * counted["unsteered"]
+    unsteered = (scorers + len(per_concept)) * counted["unsteered"]  # once more by each concept's, to choose a strength
+    assert work_of(plan, "scorer.score") == sum(per_concept.values()) * of_one + unsteered
     assert all(amount.work for amount in amounts_of(plan).values())
 
 

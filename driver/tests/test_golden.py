@@ -36,12 +36,14 @@ from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 GOLDEN = Path(__file__).parent / "golden.json"
-#: The presets as they are.
+#: The presets, with all openings at every strength, as runs were before lazy reading.
+WHOLE: dict[str, Any] = {"steering": {"reading": "whole"}}
 CONFIGS: dict[str, dict[str, Any]] = {
-    "demo": {"preset": "demo"},
+    "demo": {"preset": "demo", **WHOLE},
+    "lazy": {"preset": "demo"},
     "card": {"preset": "card", "model": "llama-3.1-8b"},
-    "full": {"preset": "full", "model": "llama-3.1-8b"},
-    "small": {"preset": "small"},
+    "full": {"preset": "full", "model": "llama-3.1-8b", **WHOLE},
+    "small": {"preset": "small", **WHOLE},
     "planted": {"preset": "demo", "suite": "planted"},
 }
 #: The same with passages that every machine has, and small runs of them whose tables are compared too.
@@ -50,6 +52,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "demo": {**PLANS["demo"], "budget": BUDGET, "fold_seeds": [1]},
     "card": {**PLANS["card"], "concepts": ["contrast", "toxicity"], "strategies": ["A1_mean", "P1_last_token"]}
     | {"budget": {"num_openings": 10, "num_bootstrap": 20, "num_nulls": 20}, "layer_choice": "nested"},
+    "lazy": {**PLANS["lazy"], "budget": BUDGET, "fold_seeds": [1]},
     "planted": PLANS["planted"],
 }
 

@@ -510,7 +510,14 @@ PUBLISHED_CARD = {
     },
     "steering": {"positions": "all"},
 }
-SAMPLED = {"preset": "demo", "steering": {"temperature": 0.8, "num_samples": 3}, "layer_choice": "nested", "seed": 7}
+#: All openings at every strength, as runs were before lazy reading.
+WHOLE = {"steering": {"reading": "whole"}}
+SAMPLED = {
+    "preset": "demo",
+    "steering": {"temperature": 0.8, "num_samples": 3, "reading": "whole"},
+    "layer_choice": "nested",
+    "seed": 7,
+}
 #: Digest of all tasks, and of all keys, without the directions of neighbours. They were recorded at commit 1fb733f and
 #: moved four times since: with the planted passages of revision planted-3 and the settings of the demo that go with
 #: it, when attention sinks were left out, with the planted passages of revision planted-4, and with those of code_docs
@@ -519,6 +526,7 @@ SAMPLED = {"preset": "demo", "steering": {"temperature": 0.8, "num_samples": 3},
 #: nothing else may.
 PLANNED = {
     "demo": ("590ed12fa79183ec", "9ee7b5c461db5d76"),
+    "lazy": ("f038a6c506d82cb9", "7f7afe85af6cd414"),
     "card": ("399b100f9bcf9f42", "c5cd446120b6d6a0"),
     "full": ("aff0624115bcaf68", "c97405a16a995255"),
     "published": ("c4ec81a13fbab974", "67a2e682780a06ab"),
@@ -526,11 +534,12 @@ PLANNED = {
     "sampled": ("c818d1526b3e9e65", "24aacc9e537f1267"),
 }
 RUNS: dict[str, tuple[dict[str, Any], ModelInfo]] = {
-    "demo": ({"preset": "demo"}, DEMO),
-    "card": ({**PLANTED_CARD, "model": "llama-3.1-8b"}, LLAMA),
-    "full": ({"preset": "full", "model": "llama-3.1-8b", "fold_seeds": [1, 2, 3]}, LLAMA),
+    "demo": ({"preset": "demo", **WHOLE}, DEMO),
+    "lazy": ({"preset": "demo"}, DEMO),
+    "card": ({**PLANTED_CARD, "model": "llama-3.1-8b", **WHOLE}, LLAMA),
+    "full": ({"preset": "full", "model": "llama-3.1-8b", "fold_seeds": [1, 2, 3], **WHOLE}, LLAMA),
     "published": ({**PUBLISHED_CARD, "model": "llama-3.1-8b"}, LLAMA),
-    "kept": ({"preset": "demo", "keep_activations": True, "strategies": ALL}, DEMO),
+    "kept": ({"preset": "demo", "keep_activations": True, "strategies": ALL, **WHOLE}, DEMO),
     "sampled": (SAMPLED, DEMO),
 }
 

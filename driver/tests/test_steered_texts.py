@@ -51,7 +51,7 @@ def scope_with(scope: Scope, folder: Path) -> Scope:
 
 
 def test_the_figures_of_imported_texts_are_those_of_the_same_texts_generated(steered: Any, tmp_path: Path) -> None:
-    made = steered(strategies=STRATEGIES).write(rising)
+    made = steered(strategies=STRATEGIES, steering={"reading": "whole"}).write(rising)
     generated = assemble(made.plan, made.artifacts, {}, "run-1")["results"].to_pylist()
     published(tmp_path / "theirs", made.plan.scope)
     made.plan = make_plan(with_published_texts(scope_with(made.plan.scope, tmp_path / "theirs")))

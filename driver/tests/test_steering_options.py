@@ -132,10 +132,11 @@ PUBLISHED = {
     "steering": {"positions": "generated"},
     "budget": {"alpha_unit": "residual_norm", "opening_set": "neutral-54"},
 }
+WHOLE = {"reading": "whole"}
 
 
 def test_published_rows_have_a_table_of_their_own_and_change_no_other(steered: Any) -> None:
-    corrected = steered().write(rising)
+    corrected = steered(steering=WHOLE).write(rising)
     both = steered(**PUBLISHED).write(rising)
     added = [task for name, task in both.plan.tasks.items() if name not in corrected.plan.tasks]
     assert {task.kind for task in added} == {"prober.probe"}  # from the same vectors and texts
@@ -174,7 +175,8 @@ def test_published_rows_take_scorers_as_they_are(steered: Any) -> None:
 def test_d2_and_d3_read_the_same_texts_and_none_is_generated_twice(steered: Any) -> None:
     """Two measured concepts that are each other's neighbours: every text has one task, whatever reads it."""
     wide, d2 = (
-        steered(concepts=["contrast", "negation_density"], metrics=metrics).plan for metrics in (["d2", "d3"], ["d2"])
+        steered(concepts=["contrast", "negation_density"], metrics=metrics, steering=WHOLE).plan
+        for metrics in (["d2", "d3"], ["d2"])
     )
     assert Counter(outputs_of(wide, "steerer.generate")) == Counter(outputs_of(d2, "steerer.generate"))
     assert max(Counter(outputs_of(wide, "steerer.generate")).values()) == 1
@@ -229,7 +231,7 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
     ("preset", "steered_texts", "nulls", "unsteered"),
     [
         ("card", 17 * 19 * 12 * 10, 17 * 20 * 3 * 10, 10),  # 38,760: the published number
-        ("full", 17 * 19 * 12 * 50, 17 * 20 * 3 * 50, 50),
+        ("full", 17 * 19 * (12 * 25 + 4 * 25), 17 * 20 * 3 * 50, 50),  # half of the openings at four strengths
     ],
 )
 def test_the_card_and_full_budgets_generate_what_they_say(
@@ -241,15 +243,15 @@ def test_the_card_and_full_budgets_generate_what_they_say(
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
     plan = make_plan(Scope(config, model, strategies_of("card")))
     assert num_texts(plan.scope) == {"steered": steered_texts, "null": nulls, "unsteered": unsteered}
-    assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 193_800}[preset], 200)
-    assert nulls / steered_texts == pytest.approx(0.26, abs=0.005)  # about a quarter more
+    assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 129_200}[preset], 200)
     counted: Counter[str] = Counter()
     for task in plan.tasks.values():
         names = [role.partition("/")[2] for role in task.outputs if role.startswith("texts/")]
-        if task.kind == "steerer.generate":
+        if task.kind in ("steerer.generate", "steerer.complete"):
+            openings = plan.local[task.inputs["prompts"]].build().num_rows
+            strengths = len(task.params["strengths"]) + (task.kind == "steerer.complete")
             for name in names:
-                rows = config.budget.num_nulls if name == "nulls" else 1
-                counted[name] += rows * len(task.params["strengths"]) * config.budget.num_openings
+                counted[name] += (config.budget.num_nulls if name == "nulls" else 1) * strengths * openings
     assert (counted.pop("nulls"), counted.pop("unsteered"), counted.total()) == (nulls, unsteered, steered_texts)
 
 

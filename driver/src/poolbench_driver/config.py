@@ -192,6 +192,9 @@ class SteeringConfig(StrictModel):
     """0 decodes greedily; above it texts are sampled, with seeds drawn from the run's."""
     num_samples: int = Field(default=1, gt=0, le=1_000)
     """Texts sampled per opening and strength; their scores are averaged."""
+    reading: Literal["lazy", "whole"] = "lazy"
+    """Half of the openings choose a strength, the others read the gain. `lazy` steers the latter at that strength and
+    those of the null directions alone; `whole` at every strength."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Self:
@@ -210,7 +213,7 @@ class SteeringConfig(StrictModel):
 
     def changed(self) -> dict[str, Any]:
         """Return the settings of generation that differ from their defaults; keys and rows hold them."""
-        settings = self.model_dump(exclude={"direction", "further"})
+        settings = self.model_dump(exclude={"direction", "further", "reading"})
         return {name: value for name, value in settings.items() if value != SteeringConfig.model_fields[name].default}
 
 
@@ -340,6 +343,8 @@ class ConceptsConfig(ReadingConfig):
         ):
             if section[name] in (None, False, []):  # a later field
                 del section[name]
+        if settings["steering"]["reading"] == "whole":  # as all runs were before there was another way
+            del settings["steering"]["reading"]
         return settings
 
 

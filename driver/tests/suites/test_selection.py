@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from poolbench.contracts.results import RESULT_SCHEMA
-from poolbench.errors import CellError, RestrictedError
+from poolbench.errors import CellError, ConfigError, RestrictedError
+from poolbench.statistics.response import ResponseGrid, split_openings
+from poolbench_driver.config import read_assignments
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.search.runs import Search, find, grid_of, screen
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
@@ -28,13 +29,15 @@ def grid(rises: np.ndarray, noise: np.ndarray, base: np.ndarray, ratio: float = 
     score = base[:, None] + rises[None, :] + noise
     score[:, 0] = base
     nll = np.tile(np.where(STRENGTHS > 0, 2 + np.log(ratio), 2.0), (len(base), 1))
+    names = [f"o{p:03}" for p in range(len(base))]
     return ResponseGrid(
-        tuple(f"o{p:03}" for p in range(len(base))),
+        tuple(names),
         STRENGTHS,
         score,
         nll,
         np.full_like(score, 40),
         np.zeros_like(score),
+        np.isin(names, split_openings(names, 0)[0]),
     )
 
 
@@ -84,8 +87,9 @@ def test_equal_candidates_are_tied_and_those_without_fluent_texts_are_left_out()
 
 def test_candidates_are_compared_on_the_openings_that_all_of_them_have() -> None:
     grids = simulated(np.random.default_rng(3), np.array([0.2, 0.4]))
-    fewer = {candidate(0): grids[candidate(0)].at_openings(np.arange(30)), candidate(1): grids[candidate(1)]}
-    assert select(fewer, RULES).num_openings == 15
+    few = grids[candidate(0)].at_openings(np.arange(30))
+    selection = select({candidate(0): few, candidate(1): grids[candidate(1)]}, RULES)
+    assert selection.num_openings == len(few.halves[1]) < 20
 
 
 def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
@@ -93,6 +97,14 @@ def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(RestrictedError, match="toxicity"):
         find(Search("toxicity", {}), session, tmp_path, lambda: pytest.fail("a run began"), lambda line: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_settings_reach_the_runs_but_not_what_the_search_decides() -> None:
+    search = Search("contrast", {}, assignments=read_assignments(["budget.num_openings=6", "steering.temperature=0.3"]))
+    config = search.steering(1, ["A1_mean"])
+    assert (config.budget.num_openings, config.steering.temperature, config.concepts) == (6, 0.3, ("contrast",))
+    with pytest.raises(ConfigError, match="--set concepts: a search decides this"):
+        Search("contrast", {}, assignments=read_assignments(["concepts=[causation]"]))
 
 
 @pytest.mark.parametrize("status", ["scorer_invalid", "not_fluent", "no_coverage"])

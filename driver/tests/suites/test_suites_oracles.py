@@ -7,10 +7,10 @@ from scipy import stats
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, table_from_rows
 from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.response import ResponseGrid, SteeredTables, response_grids, split_openings
 from poolbench_driver.suites.poolbench.d2 import d2_measures, excess_measures, published_d2
 from poolbench_driver.suites.poolbench.d3 import ScorerPair, published_d3
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, response_grids
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules, halves
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
@@ -64,6 +64,15 @@ def figures_of(rows_PS: np.ndarray) -> dict[str, float]:
         "d2.scp_1": curve[2] - curve[0],
         "d2.response_area": area / strengths[-1],
     }
+
+
+def halves(num_openings: int, seed: int) -> list[np.ndarray]:
+    """Return the rows of both halves of the openings p00, p01..."""
+    return [np.array([int(name[1:]) for name in half]) for half in split_openings(openings(num_openings), seed)]
+
+
+def openings(number: int) -> list[str]:
+    return [f"p{p:02d}" for p in range(number)]
 
 
 def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
@@ -166,9 +175,9 @@ def simulated(rng: np.random.Generator, num_openings: int, drift: float, effect:
     def grid(slope: float) -> ResponseGrid:
         steered = unsteered + slope * NULL_STRENGTHS[1:] / 0.25 + rng.normal(0, 0.1, size=(num_openings, 3))
         score = np.concatenate([unsteered, steered], axis=1)
-        names = tuple(f"p{p:02d}" for p in range(num_openings))
-        ones = np.ones_like(score)
-        return ResponseGrid(names, NULL_STRENGTHS, score, 2 * ones, 20 * ones, 0 * ones)
+        names, ones = openings(num_openings), np.ones_like(score)
+        is_first = np.isin(names, split_openings(names, 0)[0])
+        return ResponseGrid(tuple(names), NULL_STRENGTHS, score, 2 * ones, 20 * ones, 0 * ones, is_first)
 
     return [grid(rng.normal(0, drift) + effect), *(grid(rng.normal(0, drift)) for _ in range(20))]
 

@@ -16,9 +16,9 @@ from poolbench.contracts.tables import (
     vector_column,
 )
 from poolbench.errors import CellError, InputError
+from poolbench.statistics.response import SteeredTables
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures, response_curve
 from poolbench_driver.suites.poolbench.d3 import ScorerPair, blank_d3, d3_measures, d3_rep_measure
-from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.steered import CellTexts
 

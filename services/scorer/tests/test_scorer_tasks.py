@@ -81,6 +81,15 @@ def test_train_gate_and_score_as_tasks(
     assert [row["text_id"] for row in two] == [f"two-{index}" for index in range(5)]
     assert [row["score"] for row in two] == pytest.approx([row["score"] for row in one[:5]], abs=1e-6)
 
+    # Scores that are there are copied where every scorer of the task has scored the text.
+    scored = [{**row, "score": 0.123} for row in one[:3]] + [{**one[3], "scorer": "other"}]
+    artifacts.write_table("s.part", table_from_rows(scored, SCORES))
+    inputs = {"scorer/contrast": "scorer.train.a", "texts/one": "t.one", "scored/one": "s.part"}
+    run(service, artifacts, "scorer.score", inputs=inputs, outputs={"scores/one": "s.all"})
+    added = {row["text_id"]: row["score"] for row in artifacts.read_table("s.all").to_pylist()}
+    expected = {row["text_id"]: row["score"] for row in one} | {row["text_id"]: 0.123 for row in one[:3]}
+    assert added == pytest.approx(expected, abs=1e-6)
+
 
 def test_a_redone_task_trains_nothing_and_restores_its_name(
     service: ScorerService, artifacts: Artifacts, minilm_training: Trained

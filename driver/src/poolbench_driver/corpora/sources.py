@@ -18,6 +18,7 @@ from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import CHAT_PROMPTS
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
+from poolbench.statistics.response import split_openings
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
 from poolbench_corpora.checks import seed_pattern
@@ -318,9 +319,17 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
     return passages.take(sorted(row_numbers))
 
 
-def openings_step(name: str, count: int) -> LocalStep:
-    """Return the first `count` openings of a named set; raise UnknownNameError or CorpusError if it has fewer."""
-    key, table = PROMPTS.key(TABLE(), PromptsParams(openings=name, count=count), {}), load_openings(name, count)
+def openings_step(name: str, count: int, half: int | None = None, seed: int = 0) -> LocalStep:
+    """Return the first `count` openings of a named set; of these the half 0 or 1, as split by a seed.
+
+    Raise UnknownNameError or CorpusError if the set has fewer.
+    """
+    params, table = PromptsParams(openings=name, count=count), load_openings(name, count)
+    if half is not None:
+        params = PromptsParams(openings=name, count=count, half=half, split_seed=seed)
+        of_half = split_openings(table["prompt_id"].to_pylist(), seed)[half]
+        table = table.filter(pc.is_in(table["prompt_id"], pa.array(of_half, pa.string())))
+    key = PROMPTS.key(TABLE(), params, {})
     return LocalStep(key, f"openings {name}", lambda: table, lambda: table.num_rows)
 
 

@@ -114,6 +114,11 @@ class Scope:
         size = min(MOST_STRATEGIES, max(1, TEXTS_PER_TASK // texts))
         return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
+    @property
+    def is_lazy(self) -> bool:
+        """Return whether half of the openings have texts at few strengths only."""
+        return self.config.steering.reading == "lazy" and self.imported_texts is None
+
     @cached_property
     def scored_concepts(self) -> list[Concept]:
         """Return the concepts that need a scorer: the measured ones and, for D3, their neighbours."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from poolbench.concepts import Concept
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import folder_revision
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.steps import scorer as steps
@@ -18,8 +19,8 @@ from poolbench.steps.prober import NULL_DIRECTIONS, VECTORS, NullParams
 from poolbench.steps.prober import NULLS as NULLS_ROLE
 from poolbench.steps.prober import PASSAGES as SPLIT_PASSAGES
 from poolbench.steps.roles import Cell, SplitCell
-from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
 from poolbench.steps.steerer import (
+    COMPLETE,
     CONTINUE,
     DIRECTIONS,
     FLUENCY,
@@ -27,11 +28,14 @@ from poolbench.steps.steerer import (
     IMPORTED,
     PROMPTS,
     READ,
+    SCORES,
     TEXTS,
+    CompleteParams,
     ContinueParams,
     GenerateParams,
     ReadParams,
 )
+from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step, prompted_step
 from poolbench_driver.imports.steered_texts import ImportedTexts, texts_step
@@ -106,7 +110,8 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
         concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, nulls)
         for _, entrants in _entrant_batches(scope):
             texts = {strategy: concept_texts.texts[entrant].texts for strategy, entrant in entrants.items()}
-            scores = _plan_scores_of(draft, scorers, scorer_names, texts)
+            scored = {strategy: concept_texts.scored.get(entrant) for strategy, entrant in entrants.items()}
+            scores = _plan_scores_of(draft, scorers, scorer_names, texts, scored)
             concepts[name] |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
     return Scores(draft.work, base, concepts)
 
@@ -128,11 +133,19 @@ def _base_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
     return params | ({"subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else {})
 
 
-def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:
+def _plan_scores_of(
+    draft: Draft,
+    scorers: Scorers,
+    names: Sequence[str],
+    texts: Mapping[str, str],
+    scored: Mapping[str, str | None] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Plan one task that scores texts; return the keys by name. `scored` names scores that are there already."""
     inputs = {steps.SCORERS(name): scorers.concepts[name].scorer for name in names}
     inputs |= {TEXTS(name): key for name, key in texts.items()}
-    outputs = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [steps.SCORES(name) for name in texts])
-    return {name: outputs[steps.SCORES(name)] for name in texts}
+    inputs |= {steps.SCORED(name): key for name, key in scored.items() if key is not None}
+    outputs = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [SCORES(name) for name in texts])
+    return {name: outputs[SCORES(name)] for name in texts}
 
 
 class Texts(NamedTuple):
@@ -157,6 +170,7 @@ class ConceptTexts:
     concept: Concept
     nulls: str
     texts: Mapping[str, Texts]
+    scored: Mapping[str, str] = field(default_factory=dict)  # scores of a part of an entrant's texts
 
 
 @dataclass(frozen=True)
@@ -209,10 +223,13 @@ def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
     return Prompted(draft.work, concepts)
 
 
-def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
+def plan_steering(
+    scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered, scorers: Scorers
+) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
 
-    Null directions are those of permuted labels, from the vectors of one strategy.
+    Null directions are those of permuted labels, from the vectors of one strategy. Where reading is lazy, the first
+    half of the openings is steered and scored before the second.
     """
     draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
     base = SplitCell("train", NULL_BASE, scope.steering_layer)
@@ -222,17 +239,56 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
         inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"]}
         inputs[VECTORS(*base)] = concept_vectors.vectors[base]
         nulls = draft.add(NULL_DIRECTIONS, null_params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
-        texts = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths)
+        texts, scored = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths), dict[str, str]()
         for direction, entrants in _entrant_batches(scope):
             if scope.imported_texts is not None:
                 texts |= _read_texts(scope, draft, scope.imported_texts, concept_vectors.concept, list(entrants))
                 continue
             directions = probes.concepts[name].directions
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in entrants}
-            steered = _generate(scope, draft, shared, keys, budget.strengths, (direction,))
+            if scope.is_lazy:
+                of_concept = concept_vectors.concept
+                steered, scores = _generate_lazily(scope, draft, unsteered, scorers, keys, direction, of_concept)
+                scored |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
+            else:
+                steered = _generate(scope, draft, shared, keys, budget.strengths, (direction,))
             texts |= {entrant: steered[strategy] for strategy, entrant in entrants.items()}
-        concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts)
+        concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts, scored)
     return SteeredTexts(draft.work, concepts)
+
+
+def _generate_lazily(
+    scope: Scope,
+    draft: Draft,
+    unsteered: Unsteered,
+    scorers: Scorers,
+    directions: Mapping[str, str],
+    direction: str,
+    concept: Concept,
+) -> tuple[dict[str, Texts], dict[str, str]]:
+    """Plan the texts of the first half of the openings and their scores, then those of the second half.
+
+    Return the keys by name: of all texts, and of the scores of the first half.
+    """
+    budget, seed, names = scope.config.budget, scope.config.seed, list(directions)
+    openings = [openings_step(budget.opening_set, budget.num_openings, half, seed) for half in (0, 1)]
+    halves = [{**unsteered.inputs, PROMPTS(): draft.add_local(step)} for step in openings]
+    first = _generate(scope, draft, halves[0], directions, budget.strengths, (direction,))
+    texts = {name: keys.texts for name, keys in first.items()}
+    # Texts that sensitive scores chose would be restricted too, so sensitive neighbours score later.
+    is_open = concept.sensitive or not any(CONCEPTS.get(name).sensitive for name in scope.scorers_of(concept))
+    scores = _plan_scores_of(draft, scorers, scope.scorers_of(concept) if is_open else [concept.id], texts)
+    unsteered_texts = {UNSTEERED: unsteered.texts.texts}
+    inputs = {**halves[1], SCORES(UNSTEERED): _plan_scores_of(draft, scorers, [concept.id], unsteered_texts)[UNSTEERED]}
+    for name, keys in {UNSTEERED: unsteered.texts, **first}.items():
+        inputs |= {TEXTS(name): keys.texts, FLUENCY(name): keys.fluency}
+    inputs |= {SCORES(name): scores[name] for name in names}
+    inputs |= {DIRECTIONS(name): directions[name] for name in names}
+    params = CompleteParams(
+        **_generation(scope, budget.null_strengths, (direction,)), scorer=concept.id, split_seed=seed
+    )
+    outputs = draft.add(COMPLETE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
+    return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in names}, scores
 
 
 def _entrant_batches(scope: Scope) -> Iterator[tuple[str, dict[str, str]]]:
@@ -271,18 +327,25 @@ def _generate(
 
     Strengths are in the budget's unit. Options at their default stay unset, so that they move no key.
     """
-    budget = scope.config.budget
-    params = GenerateParams(
-        **scope.model_params,
-        layer=scope.steering_layer,
-        strengths=tuple(strengths),
-        max_tokens=budget.max_tokens,
-        alpha_unit=budget.alpha_unit,
-        direction_ids=direction_ids,
-        seed=scope.config.seed,
-        **scope.config.steering.changed(),
-    )
+    params = GenerateParams(**_generation(scope, strengths, direction_ids))
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
     outputs = draft.add(GENERATE, params, inputs, roles)
     return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in directions}
+
+
+def _generation(
+    scope: Scope, strengths: Sequence[float], direction_ids: tuple[str, ...] | Literal["all"]
+) -> dict[str, Any]:
+    """Return the parameters of a task that generates texts."""
+    budget = scope.config.budget
+    return {
+        **scope.model_params,
+        "layer": scope.steering_layer,
+        "strengths": tuple(strengths),
+        "max_tokens": budget.max_tokens,
+        "alpha_unit": budget.alpha_unit,
+        "direction_ids": direction_ids,
+        "seed": scope.config.seed,
+        **scope.config.steering.changed(),
+    }

@@ -1,9 +1,13 @@
 """The scorer's tasks: train, gate, score."""
 
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from poolbench.contracts.measures import GatedScorer
-from poolbench.contracts.tables import TEXTS, require_columns
+from poolbench.contracts.tables import SCORES, TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.statuses import Status
@@ -54,10 +58,14 @@ def handle_score(task: Task, io: TaskIO) -> None:
     scorer_roles = list(steps.SCORERS.among(task.inputs))
     if not scorer_roles:
         raise InputError(f"{task.kind} without scorers: give inputs named {steps.SCORERS}")
-    tables = {}
+    tables, scored = dict[str, pa.Table](), dict[str, pa.Table]()
     for role, at in steps.SCORES.among(io.missing):
-        tables[role] = io.table(TEXTS_OF(at.name))
-        require_columns(tables[role], TEXTS, TEXTS_OF(at.name))
+        table = io.table(TEXTS_OF(at.name))
+        require_columns(table, TEXTS, TEXTS_OF(at.name))
+        if (scored_role := steps.SCORED(at.name)) in task.inputs:
+            scored[role] = _scored_by_all(io.table(scored_role), scored_role, {at.concept for _, at in scorer_roles})
+            table = table.filter(pc.invert(pc.is_in(table["text_id"], scored[role]["text_id"])))
+        tables[role] = table
     scorers = {at.concept: read_scorer(io, role) for role, at in scorer_roles}
     texts = [text for table in tables.values() for text in table["text"].to_pylist()]
     cost.require_scoring(texts, cost.TASK)
@@ -65,8 +73,18 @@ def handle_score(task: Task, io: TaskIO) -> None:
     first = 0
     for role, table in tables.items():
         part = {name: values[first : first + table.num_rows] for name, values in scores.items()}
-        io.write_table(role, scores_table(table["text_id"].to_pylist(), part))
+        new = scores_table(table["text_id"].to_pylist(), part)
+        io.write_table(role, pa.concat_tables([scored[role], new]) if role in scored else new)
         first += table.num_rows
+
+
+def _scored_by_all(scores: pa.Table, role: str, scorers: set[str]) -> pa.Table:
+    """Return the scores of the texts that every scorer has scored."""
+    require_columns(scores, SCORES, role)
+    scores = scores.select(SCORES.names).filter(pc.is_in(scores["scorer"], pa.array(sorted(scorers), pa.string())))
+    counts = Counter(scores["text_id"].to_pylist())
+    complete = [text_id for text_id, count in counts.items() if count == len(scorers)]
+    return scores.filter(pc.is_in(scores["text_id"], pa.array(complete, pa.string())))
 
 
 def read_scorer(io: TaskIO, role: str) -> Scorer:

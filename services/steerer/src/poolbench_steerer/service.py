@@ -35,6 +35,7 @@ class SteererService:
         self._vectors = VectorVerbs(host)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
+            "steerer.complete": lambda task, io: tasks.complete(self.host, task, io),
             "steerer.read": lambda task, io: tasks.read_texts(self.host, task, io),
             "steerer.continue": lambda task, io: tasks.continue_passages(self.host, task, io),
         }

@@ -16,12 +16,14 @@ from poolbench.contracts.tables import (
     FLUENCY,
     IMPORTED_TEXTS,
     PROMPTS,
+    SCORES,
     TEXTS,
     directions_schema,
     table_from_rows,
 )
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
+from poolbench.statistics.response import split_openings
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench.worker.taskio import TaskIO
@@ -167,6 +169,49 @@ def test_only_missing_outputs_are_made(host, tiny_model, artifacts):
     run(host, artifacts, tasks.generate, **generate_task(tiny_model))
     assert artifacts.manifest("texts.a1").attempt == first.attempt
     assert artifacts.exists("fluency.a1")
+
+
+@pytest.mark.parametrize(("nll", "strengths"), [(2.0, {1.0, 2.0}), (9.0, {2.0})], ids=["fluent", "not fluent"])
+def test_the_second_half_is_steered_where_the_scores_of_the_first_say_and_as_whole_runs_do(
+    host, tiny_model, artifacts, nll, strengths
+):
+    openings = [{"prompt_id": f"p{number}", "text": f"{OPENINGS[number % 3]} {number}"} for number in range(8)]
+    halves = split_openings([row["prompt_id"] for row in openings], seed=3)
+    for name, names in {"all": sum(halves, []), "first": halves[0], "second": halves[1]}.items():
+        artifacts.write_table(name, rows([row for row in openings if row["prompt_id"] in names], PROMPTS))
+
+    def generated(prompts, name, directions):
+        inputs = {"prompts": prompts, "calibration": "calibration", **directions}
+        outputs = {f"texts/{name}": f"texts.{prompts}.{name}", f"fluency/{name}": f"fluency.{prompts}.{name}"}
+        levels = [0.5, 1.0, 2.0] if directions else []
+        task = generate_task(tiny_model, inputs=inputs, outputs=outputs, params={"strengths": levels})
+        run(host, artifacts, tasks.generate, **task)
+        return artifacts.read_table(outputs[f"texts/{name}"])
+
+    along = {"directions/causation": "a1"}
+    whole, first = generated("all", "causation", along), generated("first", "causation", along)
+    score_of, nll_of = {0.0: 0.1, 0.5: 0.3, 1.0: 0.8, 2.0: 0.6}, {0.0: 2.0, 0.5: nll, 1.0: nll, 2.0: nll}
+    inputs = {"prompts": "second", "calibration": "calibration", **along}
+    for name, texts in (("causation", first), ("unsteered", generated("all", "unsteered", {}))):
+        told = texts.select(["text_id", "strength", "num_tokens"]).to_pylist()
+        scores = [{"text_id": row["text_id"], "scorer": "x", "score": score_of[row["strength"]]} for row in told]
+        artifacts.write_table(f"scores.{name}", rows(scores, SCORES))
+        fluency = [{**row, "mean_nll": nll_of[row["strength"]]} for row in told]
+        artifacts.write_table(f"told.{name}", rows(fluency, FLUENCY))
+        key = "texts.first.causation" if name == "causation" else "texts.all.unsteered"
+        inputs |= {f"texts/{name}": key, f"scores/{name}": f"scores.{name}", f"fluency/{name}": f"told.{name}"}
+    task = generate_task(tiny_model, inputs=inputs, params={"strengths": [2.0], "scorer": "x", "split_seed": 3})
+    run(host, artifacts, tasks.complete, **task | {"kind": "steerer.complete"})
+    texts = {row["text_id"]: row for row in artifacts.read_table("texts.a1").to_pylist()}
+    by_id = {row["text_id"]: row for row in whole.to_pylist()}
+    assert texts == {name: by_id[name] for name in texts}
+    read = [(row["prompt_id"], row["strength"]) for row in texts.values()]
+    assert sorted(read) == sorted(
+        [*((name, level) for name in halves[0] for level in (0.5, 1.0, 2.0))]
+        + [(name, level) for name in halves[1] for level in strengths]
+    )
+    fluency = artifacts.read_table("fluency.a1").to_pylist()
+    assert [row["text_id"] for row in fluency] == list(texts)
 
 
 def test_imported_texts_have_the_likelihood_that_transformers_gives_them(host, tiny_model, artifacts):

@@ -34,6 +34,8 @@ class PromptsParams(StrictModel):
     count: int | None = None
     instruction: str | None = None  # what a chat model is asked for, beside each opening
     calibration: str | None = None
+    half: int | None = None  # half of the openings, 0 or 1; None: all of them
+    split_seed: int | None = None  # seed of the halves
 
 
 class StatesParams(StrictModel):

@@ -8,7 +8,7 @@ from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, Seed, Subfolder, Whole
 from poolbench.steps.base import Keys, Output, Step, part_params
 from poolbench.steps.roles import Named, OfConcept, Role, Single
-from poolbench.steps.steerer import TEXTS
+from poolbench.steps.steerer import SCORES, TEXTS
 from poolbench.steps.work import Shape, Sized, measures
 
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
@@ -25,7 +25,7 @@ SCORER = Role("scorer", Single)
 MEASURES = Role("measures", Single)
 CONTINUATIONS = Role("continuations", Single)
 SCORERS = Role("scorer/{concept}", OfConcept)
-SCORES = Role("scores/{name}", Named)
+SCORED = Role("scored/{name}", Named)
 
 WindowTokens = Annotated[int, Field(strict=True, ge=1, le=WINDOW_TOKENS)]
 Mode = Literal["auto", "head", "full", "import"]
@@ -140,7 +140,7 @@ class ScoreParams(StrictModel):
 
 
 def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
-    """Return the texts of a name and all scorers of the task."""
+    """Return the texts of a name and all scorers of the task; scores that are there already spare work only."""
     scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
 
@@ -155,7 +155,8 @@ def _score_work(sized: Sized) -> tuple[float, str]:
     scorers = [role for role in sized.task.inputs if SCORERS.parse(role)]
     names = [at.name for role in sized.task.outputs if (at := SCORES.parse(role)) is not None]
     texts = sum(sized.inputs[TEXTS(name)].rows for name in names)
-    return texts * len(scorers), sized.inputs[scorers[0]].base
+    scored = sum(sized.inputs[role].rows for role, _ in SCORED.among(sized.task.inputs))
+    return texts * len(scorers) - scored, sized.inputs[scorers[0]].base
 
 
 TRAIN = Step(
@@ -192,7 +193,7 @@ SCORE = Step(
     "scorer.score",
     1,
     ScoreParams,
-    inputs=(SCORERS, TEXTS),
+    inputs=(SCORERS, TEXTS, SCORED),
     outputs=(
         Output(
             SCORES,
@@ -201,7 +202,7 @@ SCORE = Step(
             shape=lambda of, at: Shape(of.inputs[TEXTS(at.name)].rows * len(list(SCORERS.among(of.inputs)))),
         ),
     ),
-    summary="scores of the texts of each name by every scorer of the task",
+    summary="scores of the texts of each name by every scorer of the task; those that are there already are copied",
     label="score texts",
     unit="scores",
     work=_score_work,

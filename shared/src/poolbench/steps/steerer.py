@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from poolbench.contracts.bounds import Flag, Name, Real, Seed, Whole
+from poolbench.contracts.wire import UNSTEERED
 from poolbench.steps.base import Keys, ModelParams, Output, Step, part_params
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
 from poolbench.steps.roles import Named, Role, Single
@@ -16,6 +17,7 @@ IMPORTED = Role("imported/{name}", Named)
 TEXTS = Role("texts/{name}", Named)
 FLUENCY = Role("fluency/{name}", Named)
 CONTINUATIONS = Role("texts", Single)
+SCORES = Role("scores/{name}", Named)
 
 #: Rows of a directions table.
 Directions = Annotated[tuple[Name, ...], Field(max_length=1_000)]
@@ -53,6 +55,18 @@ class GenerateParams(ModelParams):
     ignore_eos: Flag = False
 
 
+class CompleteParams(GenerateParams):
+    """Parameters of `steerer.complete`.
+
+    Attributes:
+        scorer: Concept whose scores choose a strength.
+        split_seed: Seed of the halves of the openings.
+    """
+
+    scorer: Name
+    split_seed: Seed = 0
+
+
 class ContinueParams(ModelParams):
     """Parameters of `steerer.continue`."""
 
@@ -83,6 +97,18 @@ def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
     shared = {role: inputs[role] for role in (PROMPTS(), CALIBRATION()) if role in inputs}
     directions_role = DIRECTIONS(at.name)
     return {**shared, "directions": inputs[directions_role]} if directions_role in inputs else shared
+
+
+def _inputs_to_complete(params: CompleteParams, at: Named, inputs: Keys) -> Keys:
+    """Return the inputs of a name and those of the unsteered texts."""
+    read = {role(name) for role in (TEXTS, FLUENCY, SCORES) for name in (at.name, UNSTEERED)}
+    return {**_own_inputs(params, at, inputs), **{role: key for role, key in inputs.items() if role in read}}
+
+
+def _num_completed(sized: Sized, at: Named) -> int:
+    """Return the most texts of a name: those that are there, and the second half at one more than the strengths."""
+    second = sized.inputs[PROMPTS()].rows * sized.params.num_samples * (len(sized.params.strengths) + 1)
+    return sized.inputs[TEXTS(at.name)].rows + second
 
 
 def num_texts(sized: Sized) -> dict[str, int]:
@@ -128,6 +154,32 @@ GENERATE = Step(
     unit="tokens",
     work=lambda of: (sum(num_texts(of).values()) * of.params.max_tokens, of.params.variant),
 )
+COMPLETE = Step(
+    "steerer.complete",
+    1,
+    CompleteParams,
+    inputs=(DIRECTIONS, PROMPTS, CALIBRATION, TEXTS, FLUENCY, SCORES),
+    outputs=(
+        Output(
+            TEXTS, part_params("texts"), _inputs_to_complete, shape=lambda of, at: _texts(of, _num_completed(of, at))
+        ),
+        Output(
+            FLUENCY, part_params("fluency"), _inputs_to_complete, shape=lambda of, at: Shape(_num_completed(of, at))
+        ),
+    ),
+    summary="the texts of each name, with those of further openings at the strength that the scores of the first ones "
+    "choose, and at the strengths of the task",
+    label="steer at the best strength (D2, D3)",
+    unit="tokens",
+    work=lambda of: (
+        sum(
+            (_num_completed(of, at) - of.inputs[role].rows) * of.params.max_tokens
+            for role, at in TEXTS.among(of.task.inputs)
+            if at.name != UNSTEERED
+        ),
+        of.params.variant,
+    ),
+)
 CONTINUE = Step(
     "steerer.continue",
     1,
@@ -158,4 +210,4 @@ READ = Step(
     unit="texts",
     work=lambda of: (sum(of.inputs[role].rows for role, _ in IMPORTED.among(of.task.inputs)), of.params.variant),
 )
-STEERER_STEPS = (GENERATE, CONTINUE, READ)
+STEERER_STEPS = (GENERATE, COMPLETE, CONTINUE, READ)

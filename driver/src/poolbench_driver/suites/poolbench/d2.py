@@ -9,27 +9,28 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
-from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.grids import (
+from poolbench.statistics.response import (
     ResponseGrid,
     align_openings,
+    best_column,
+    fluent_strengths,
+    mean_scores,
+    perplexity_ratio,
     response_grids,
     single_grid,
 )
+from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.measures.response import (
     CURVE_STATISTICS,
     PUBLISHED_STATISTICS,
     CurveStatistic,
     SteeringRules,
-    best_column,
+    curve_grid,
+    curve_params,
     expanded_level,
     fluency,
-    fluent_strengths,
     gain_at,
-    halves,
-    mean_scores,
     opening_interval,
-    perplexity_ratio,
     with_direction_spread,
 )
 from poolbench_driver.suites.poolbench.steered import CellTexts
@@ -64,19 +65,19 @@ def d2_measures(
         if isinstance(texts, CellError):
             raise texts
         scorer.require_valid()
-        grid, null_grids = _grids(texts, scorer.concept)
+        grid, null_grids = _grids(texts, scorer.concept, rules)
     except CellError as error:
-        nulls = [Measure.failed(name, error) for name in D2_METRICS]
+        nulls = [Measure.failed(name, error, params=curve_params(name, rules)) for name in D2_METRICS]
         return [measure.with_fields(direction=rules.direction, scorer=scorer.concept) for measure in nulls]
     weights = opening_weights(grid, rules)
     measures = []
     for metric, statistic in CURVE_STATISTICS.items():
-        measures.append(_value(metric, statistic, grid, weights, rules))
+        measures.append(_value(metric, statistic, grid, rules))
         if null_grids:
             measures += excess_measures(metric, statistic, grid, null_grids, rules)
     column = grid.column(rules.reference_strength)
     value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
-    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid, rules), rules.level)
+    interval = opening_interval(fluency(grid, weights, rules), *resampled("d2.fluency", grid), rules.level)
     measures += [_best_strength(grid, rules), Measure.of("d2.fluency", value, interval, ci_method=CI_METHOD)]
     return [
         measure.with_fields(
@@ -90,10 +91,10 @@ def d2_measures(
     ]
 
 
-def _grids(texts: CellTexts, scorer: str) -> tuple[ResponseGrid, list[ResponseGrid]]:
+def _grids(texts: CellTexts, scorer: str, rules: SteeringRules) -> tuple[ResponseGrid, list[ResponseGrid]]:
     """Return the grid of the steered texts and those of the null directions. Raise CellError if there are none."""
-    grid = single_grid(texts.steered, texts.unsteered, scorer)
-    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer)
+    grid = single_grid(texts.steered, texts.unsteered, scorer, rules.seed)
+    nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer, rules.seed)
     return grid, list(nulls.values())
 
 
@@ -128,7 +129,7 @@ def excess_measures(
         "num_nulls": len(others),
         "percentile": float(100 * (nulls_NR[:, 0] < value[0]).mean()),
     }
-    units = resampled(metric, steered_grid, rules)
+    units = resampled(metric, steered_grid)
     spread = with_direction_spread(excess, nulls_NR, *units, rules.seed, rules.level)
     interval = opening_interval(spread[1:], *units, rules.level)
     above = int((nulls_NR[:, 0] >= value[0]).sum())
@@ -151,29 +152,35 @@ def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
 def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
     """Return bootstrap counts of the openings [R, P], drawn within each half so that neither is ever empty."""
     weights = np.zeros((rules.num_bootstrap, len(grid.openings)))
-    for offset, half in enumerate(halves(len(grid.openings), rules.seed)):
-        weights[:, half] = bootstrap_counts(len(half), rules.num_bootstrap, rules.seed + offset)
+    for offset, half in enumerate(grid.halves):
+        if half.size:
+            weights[:, half] = bootstrap_counts(len(half), rules.num_bootstrap, rules.seed + offset)
     return weights
 
 
-def resampled(metric: str, grid: ResponseGrid, rules: SteeringRules) -> tuple[int, int]:
+def resampled(metric: str, grid: ResponseGrid) -> tuple[int, int]:
     """Return how many openings a metric is resampled over, and the strata that they are drawn within."""
+    if metric == "d2.best_gain":
+        return len(grid.halves[1]), 1
+    return len(grid.openings), sum(half.size > 0 for half in grid.halves)
+
+
+def _value(metric: str, statistic: CurveStatistic, grid: ResponseGrid, rules: SteeringRules) -> Measure:
+    """Return a figure with its interval; of a whole curve, on the openings that have one."""
+    if params := curve_params(metric, rules):
+        grid = curve_grid(grid, rules)
     num_openings = len(grid.openings)
-    read_on_half = metric == "d2.best_gain"
-    return (len(halves(num_openings, rules.seed)[1]), 1) if read_on_half else (num_openings, 2)
-
-
-def _value(
-    metric: str, statistic: CurveStatistic, grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules
-) -> Measure:
     try:
-        value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
+        value = statistic(grid, np.ones((1, num_openings)), rules)[0]
     except CellError as error:
-        return Measure.failed(metric, error)
-    if not np.isfinite(value):
-        return _flat(metric)
-    interval = opening_interval(statistic(grid, weights, rules), *resampled(metric, grid, rules), rules.level)
-    return Measure.of(metric, value, interval, ci_method=CI_METHOD)
+        return Measure.failed(metric, error, params=params)
+    if np.isfinite(value):
+        samples = statistic(grid, opening_weights(grid, rules), rules)
+        interval = opening_interval(samples, *resampled(metric, grid), rules.level)
+        measure = Measure.of(metric, value, interval, ci_method=CI_METHOD)
+    else:
+        measure = _flat(metric)
+    return measure.with_fields(n=num_openings, num_groups=num_openings, params=params)
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:
@@ -181,7 +188,7 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:
 
     Choosing strategies by that gain, and reading them on the other half, avoids a winner's curse.
     """
-    choose, _ = halves(len(grid.openings), rules.seed)
+    choose, _ = grid.halves
     half = grid.at_openings(choose)
     try:
         column = best_column(half, rules)
@@ -209,7 +216,7 @@ def published_d2(
         if isinstance(texts, CellError):
             raise texts
         scorer.require_trained()
-        grid = single_grid(texts.steered, texts.unsteered, scorer.concept)
+        grid = single_grid(texts.steered, texts.unsteered, scorer.concept, rules.seed)
         num_openings = len(grid.openings)
         for metric, value in published_values(grid, rules).items():
             if np.isfinite(value):
@@ -232,7 +239,9 @@ def published_values(grid: ResponseGrid, rules: SteeringRules) -> dict[str, floa
 
 
 def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) -> list[Row]:
-    """Return the response curve of one (concept, strategy); empty if too few openings are complete.
+    """Return the response curve of one (concept, strategy), on the openings whose whole curve is read.
+
+    Empty if too few openings are complete.
 
     Returns:
         One row per strength: direction, scorer, n (openings), strength, score, ci_low, ci_high, gain (score minus
@@ -240,9 +249,10 @@ def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) 
         and 95th percentile of the null directions' mean scores (null if not run).
     """
     try:
-        grid, null_grids = _grids(texts, scorer.concept)
+        grid, null_grids = _grids(texts, scorer.concept, rules)
     except CellError:
         return []
+    grid, *null_grids = (curve_grid(part, rules) for part in (grid, *null_grids))
     by_strength: dict[float, list[float]] = {}
     for null_grid in null_grids:
         for strength, score in zip(null_grid.strengths.round(9).tolist(), null_grid.score.mean(axis=0), strict=True):
@@ -263,7 +273,7 @@ def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) 
 def _curve_columns(grid: ResponseGrid, rules: SteeringRules) -> dict[str, np.ndarray]:
     ones = np.ones((1, len(grid.openings)))
     score = mean_scores(grid, ones)[0]
-    tail = 50 * (1 - expanded_level(len(grid.openings), 2, rules.level))
+    tail = 50 * (1 - expanded_level(*resampled("curve", grid), rules.level))
     low, high = np.percentile(mean_scores(grid, opening_weights(grid, rules)), [tail, 100 - tail], axis=0)
     return {
         "strength": grid.strengths,

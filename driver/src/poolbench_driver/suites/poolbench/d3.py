@@ -11,21 +11,20 @@ from poolbench.concepts import Concept
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
-from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.d2 import or_zeros, published_values
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.grids import (
+from poolbench.statistics.response import (
     ResponseGrid,
     align_openings,
+    best_column,
     response_grids,
     single_grid,
 )
+from poolbench.statuses import Status
+from poolbench_driver.suites.poolbench.d2 import or_zeros, published_values
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.response import (
     PUBLISHED_STATISTICS,
     SteeringRules,
-    best_column,
     gain_at,
-    halves,
     opening_interval,
     with_direction_spread,
 )
@@ -83,7 +82,7 @@ class Shifts:
     def __init__(
         self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
     ) -> None:
-        choose, read = halves(len(target.openings), rules.seed)
+        choose, read = target.halves
         column = best_column(target.at_openings(choose), rules)
         weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
         self.strength = float(target.strengths[column])
@@ -131,14 +130,14 @@ def d3_measures(
             raise texts
         pair.target.require_valid()
         pair.neighbour.require_valid()
-        grids = grid_pair(texts, pair)
+        grids = grid_pair(texts, pair, rules)
         shifts = Shifts(*grids, units, rules)
     except CellError as error:
         measures, seed = blank_d3(pair.relation, error), None
     else:
         measures, seed = [_index(f"d3.{pair.relation}", shifts, rules)], rules.seed
         measures.append(_robust(metric, shifts.robust(), shifts, rules))
-        if null_pairs := _null_pairs(texts, pair):
+        if null_pairs := _null_pairs(texts, pair, rules):
             measures.append(_robust_excess(f"{metric}.excess", grids, null_pairs, units, rules))
     return [
         measure.with_fields(
@@ -154,20 +153,22 @@ def blank_d3(relation: str, error: CellError) -> list[Measure]:
     return [Measure.failed(name, error) for name in names]
 
 
-def grid_pair(texts: CellTexts, pair: ScorerPair) -> tuple[ResponseGrid, ResponseGrid]:
+def grid_pair(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> tuple[ResponseGrid, ResponseGrid]:
     """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
     scorers = (pair.target.concept, pair.neighbour.concept)
-    target, neighbour = align_openings([single_grid(texts.steered, texts.unsteered, scorer) for scorer in scorers])
+    target, neighbour = align_openings(
+        [single_grid(texts.steered, texts.unsteered, scorer, rules.seed) for scorer in scorers]
+    )
     return target, neighbour
 
 
-def _null_pairs(texts: CellTexts, pair: ScorerPair) -> list[tuple[ResponseGrid, ResponseGrid]]:
+def _null_pairs(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> list[tuple[ResponseGrid, ResponseGrid]]:
     """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
     neighbour = pair.neighbour.concept
     if texts.nulls is None or neighbour not in set(texts.nulls.scores["scorer"].to_pylist()):
         return []
-    target_grids = response_grids(texts.nulls, texts.unsteered, pair.target.concept)
-    neighbour_grids = response_grids(texts.nulls, texts.unsteered, neighbour)
+    target_grids = response_grids(texts.nulls, texts.unsteered, pair.target.concept, rules.seed)
+    neighbour_grids = response_grids(texts.nulls, texts.unsteered, neighbour, rules.seed)
     return [(target_grids[key], neighbour_grids[key]) for key in target_grids if key in neighbour_grids]
 
 
@@ -253,7 +254,7 @@ def published_d3(
             raise texts
         pair.target.require_trained()
         pair.neighbour.require_trained()
-        target, neighbour = grid_pair(texts, pair)
+        target, neighbour = grid_pair(texts, pair, rules)
         num_openings = len(target.openings)
         scps_of_neighbour = published_values(neighbour, rules)
         ratios = {

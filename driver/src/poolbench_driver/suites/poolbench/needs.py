@@ -9,13 +9,13 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import CARD_MODELS, MODEL_PRESETS, ModelRef, local_folder
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
+from poolbench.statistics.response import MIN_OPENINGS
 from poolbench_corpora.folders.hub import PREFIX
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 from poolbench_driver.contract.suite import Need
 from poolbench_driver.doctor.finding import free_bytes_at
 from poolbench_driver.models import ModelInfo, describe_model
-from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
 from poolbench_driver.suites.poolbench.presets import PUBLISHED_CORPUS
 
 #: The driver of NVIDIA makes this file.

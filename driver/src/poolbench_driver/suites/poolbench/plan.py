@@ -65,7 +65,7 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
     steering = None
     if scope.steers:
         unsteered, scorers = plan_unsteered(scope), plan_scorers(scope)
-        texts = plan_steering(scope, vectors, probes, unsteered)
+        texts = plan_steering(scope, vectors, probes, unsteered, scorers)
         scores = plan_scores(scope, scorers, unsteered, texts)
         prompted = plan_prompted(scope, scorers)
         neighbours = plan_neighbour_vectors(scope, vectors)
@@ -76,8 +76,9 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
 
 
 def num_texts(scope: Scope) -> dict[str, int]:
-    """Count the texts that a run generates, without the continuations for the scorers' gate.
+    """Count the texts that a run generates at most, without the continuations for the scorers' gate.
 
+    Where reading is lazy, the second half of the openings has one strength more than the null directions, or as many.
     D2 and D3 use the same texts. The unsteered ones are generated once for all concepts.
     """
     if not scope.steers:
@@ -85,7 +86,11 @@ def num_texts(scope: Scope) -> dict[str, int]:
     budget, steering = scope.config.budget, scope.config.steering
     texts = budget.num_openings * steering.num_samples
     concepts = len(scope.concepts) * texts
-    steered = concepts * len(scope.strategies) * len(steering.directions) * len(budget.strengths)
+    first = budget.num_openings // 2 if scope.is_lazy else budget.num_openings
+    at_second = min(len(budget.null_strengths) + 1, len(budget.strengths))
+    per_entrant = first * len(budget.strengths) + (budget.num_openings - first) * at_second
+    entrants = len(scope.concepts) * len(scope.strategies) * len(steering.directions)
+    steered = entrants * per_entrant * steering.num_samples
     prompted = {"prompted": concepts + texts} if scope.config.prompted else {}
     return {
         "steered": 0 if scope.imported_texts else steered,

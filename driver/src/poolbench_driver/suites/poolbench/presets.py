@@ -39,7 +39,7 @@ FORWARD_STRATEGIES = (
 
 
 #: How the reference reads and steers, for protocol `published`: coefficients of the unit vector, ten openings, every
-#: position of the prompt; BOS and attention sinks count as tokens.
+#: position of the prompt; BOS and attention sinks count as tokens; every opening at every strength.
 PUBLISHED: dict[str, Any] = {
     "include_bos": True,
     "sinks": "include",
@@ -51,7 +51,7 @@ PUBLISHED: dict[str, Any] = {
         "opening_set": "published-10",
         "num_openings": 10,
     },
-    "steering": {"positions": "all"},
+    "steering": {"positions": "all", "reading": "whole"},
 }
 
 

@@ -15,6 +15,7 @@ from poolbench.contracts.tables import SCORES, error_of
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
+from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
@@ -22,7 +23,6 @@ from poolbench_driver.loop import Failure
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
 from poolbench_driver.suites.poolbench.measures.prompting import prompted_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
@@ -68,6 +68,7 @@ class SteeredTexts:
             null_strengths=(0.0, *config.budget.null_strengths),
             num_bootstrap=config.budget.num_bootstrap,
             seed=config.seed,
+            is_lazy=self.plan.scope.is_lazy,
         )
 
     @cached_property

@@ -1,3 +1,3 @@
 """The queue tasks: `plan` determines the texts, `handlers` have them generated and write their `tables`."""
 
-from poolbench_steerer.tasks.handlers import continue_passages, generate, read_texts
+from poolbench_steerer.tasks.handlers import complete, continue_passages, generate, read_texts

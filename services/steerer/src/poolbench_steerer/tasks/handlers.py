@@ -1,10 +1,10 @@
 """The queue handlers: tables in, steered texts and their fluency out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,9 +12,12 @@ from poolbench.concepts import stay
 from poolbench.contracts import tables
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import UNSTEERED
+from poolbench.statistics.response import SteeredTables
 from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
 from poolbench.steps.steerer import (
+    COMPLETE,
     CONTINUATIONS,
     CONTINUE,
     DIRECTIONS,
@@ -22,7 +25,9 @@ from poolbench.steps.steerer import (
     GENERATE,
     IMPORTED,
     READ,
+    SCORES,
     TEXTS,
+    CompleteParams,
     GenerateParams,
 )
 from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
@@ -36,6 +41,8 @@ from poolbench_steerer.tasks import plan
 from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
 
+AnyParams = TypeVar("AnyParams", bound=GenerateParams)
+
 
 @dataclass
 class Batch:
@@ -45,14 +52,26 @@ class Batch:
     planned: list[plan.PlannedText]
     directions: list[plan.Direction] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # directions that cannot be used, and why
+    first: SteeredTables | None = None  # texts that are there, and are written with the others
+
+
+Planner = Callable[[AnyParams, Task, TaskIO, Tokens], list[Batch]]
 
 
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Generate every direction, strength and prompt of the task at once in the engine."""
-    params = GENERATE.params_of(task)
+    _generate(host, task, io, GENERATE.params_of(task), _plan)
+
+
+def complete(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """Add the texts of further openings: at the task's strengths, and at the one that the scores at hand choose."""
+    _generate(host, task, io, COMPLETE.params_of(task), _plan_completion)
+
+
+def _generate(host: EngineHost, task: Task, io: TaskIO, params: AnyParams, plan_batches: Planner[AnyParams]) -> None:
     model = params.reference()
     tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
-    batches = _plan(params, task, io, tokens)
+    batches = plan_batches(params, task, io, tokens)
     planned = [text for batch in batches for text in batch.planned]
     vectors = [direction.vector for batch in batches for direction in batch.directions]
     requests = [_request(text, params) for text in planned]
@@ -149,24 +168,11 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
     """Return the texts of each output name with a missing output."""
-    table = io.table(PROMPTS_ROLE())
-    require_columns(table, PROMPTS, PROMPTS_ROLE())
-    prompts = [_prompt(row, tokens) for row in table.to_pylist()]
-    draws = plan_draws(
-        [prompt.prompt_id for prompt in prompts],
-        temperature=params.temperature,
-        num_samples=params.num_samples,
-        seed=params.seed,
-    )
-    require_affordable(len(prompts) * params.num_samples, params.max_tokens)
+    prompts, draws = _prompts(params, io, tokens)
     sources = {at.name: role for role, at in DIRECTIONS.among(task.inputs)}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
-    unit = 1.0
-    if params.alpha_unit != "absolute":
-        calibration = io.table(CALIBRATION_ROLE())
-        require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
-        unit = plan.residual_norm(calibration, params.layer)
+    unit = _unit(params, io)
     batches, num_texts = [], 0
     for name, role in sources.items():
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
@@ -177,6 +183,66 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
+
+
+def _plan_completion(params: CompleteParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
+    """Return the further texts of each output name with a missing output; the texts that are there come with them."""
+    prompts, draws = _prompts(params, io, tokens)
+    unit, unsteered = _unit(params, io), _tables(io, UNSTEERED)
+    batches = []
+    for role, at in DIRECTIONS.among(task.inputs):
+        if not io.missing & {TEXTS(at.name), FLUENCY(at.name)}:
+            continue
+        usable, skipped = plan.choose_directions(at.name, io.table(role), params.direction_ids, task.inputs[role])
+        first = _tables(io, at.name)
+        planned = [
+            text
+            for direction in usable
+            for text in plan.plan_texts(
+                prompts,
+                [direction],
+                plan.strengths_to_read(direction.key, first, unsteered, params),
+                params.layer,
+                unit,
+                draws,
+            )
+        ]
+        batches.append(Batch(at.name, planned, usable, skipped, first))
+    require_affordable(sum(len(batch.planned) for batch in batches), params.max_tokens)
+    return batches
+
+
+def _prompts(params: GenerateParams, io: TaskIO, tokens: Tokens) -> tuple[list[plan.Prompt], plan.Draws | None]:
+    """Return the prompts of a task, and how their texts are sampled."""
+    table = io.table(PROMPTS_ROLE())
+    require_columns(table, PROMPTS, PROMPTS_ROLE())
+    prompts = [_prompt(row, tokens) for row in table.to_pylist()]
+    draws = plan_draws(
+        [prompt.prompt_id for prompt in prompts],
+        temperature=params.temperature,
+        num_samples=params.num_samples,
+        seed=params.seed,
+    )
+    require_affordable(len(prompts) * params.num_samples, params.max_tokens)
+    return prompts, draws
+
+
+def _unit(params: GenerateParams, io: TaskIO) -> float:
+    """Return the unit of strength as a coefficient."""
+    if params.alpha_unit == "absolute":
+        return 1.0
+    calibration = io.table(CALIBRATION_ROLE())
+    require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
+    return plan.residual_norm(calibration, params.layer)
+
+
+def _tables(io: TaskIO, name: str) -> SteeredTables:
+    """Return the texts of a name that the task brings, with their scores and likelihoods."""
+    schemas = {TEXTS(name): tables.TEXTS, SCORES(name): tables.SCORES, FLUENCY(name): tables.FLUENCY}
+    brought = {role: io.table(role) for role in schemas}
+    for role, schema in schemas.items():
+        require_columns(brought[role], schema, role)
+    return SteeredTables(*brought.values())
 
 
 def _prompt(row: dict[str, Any], tokens: Tokens) -> plan.Prompt:
@@ -208,13 +274,18 @@ def _write(
 ) -> None:
     rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, generations, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
-    if FLUENCY(batch.name) in io.missing:
-        text_ids = [row["text_id"] for row in rows]
-        nlls, counts = [score.mean_nll for score in scored], [score.num_tokens for score in scored]
-        table = pa.table({"text_id": text_ids, "mean_nll": nlls, "num_tokens": counts}, schema=tables.FLUENCY)
-        io.write_table(FLUENCY(batch.name), table, meta=meta)
-    if TEXTS(batch.name) in io.missing:
-        io.write_table(TEXTS(batch.name), texts_table(rows), meta=meta)
+    text_ids = [row["text_id"] for row in rows]
+    nlls, counts = [score.mean_nll for score in scored], [score.num_tokens for score in scored]
+    fluency = pa.table({"text_id": text_ids, "mean_nll": nlls, "num_tokens": counts}, schema=tables.FLUENCY)
+    texts = texts_table(rows)
+    if batch.first is not None:
+        texts, fluency = (
+            pa.concat_tables([first, further.cast(first.schema)] if further.num_rows else [first])
+            for first, further in ((batch.first.texts, texts), (batch.first.fluency, fluency))
+        )
+    for role, table in ((FLUENCY(batch.name), fluency), (TEXTS(batch.name), texts)):
+        if role in io.missing:
+            io.write_table(role, table, meta=meta)
 
 
 def _row(text: plan.PlannedText, generation: Generation, tokens: Tokens) -> dict[str, Any]:

@@ -6,12 +6,15 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.wire import UNSTEERED
-from poolbench.errors import InputError, LayerError
+from poolbench.errors import CellError, InputError, LayerError
+from poolbench.statistics.response import FluencyRules, SteeredTables, best_column, response_grids
+from poolbench.steps.steerer import CompleteParams
 from poolbench_steerer.plugin.bank import vector_id
 
 
@@ -110,6 +113,23 @@ def plan_texts(
         for prompt in prompts
         for draw in draws_of(prompt.prompt_id, draws)
     ]
+
+
+def strengths_to_read(
+    direction: str, first: SteeredTables, unsteered: SteeredTables, params: CompleteParams
+) -> list[float]:
+    """Return the strengths of the second half of the openings: those of the task, and the best one of the first half.
+
+    Without a strength that leaves the texts of the first half fluent, those of the task.
+    """
+    try:
+        grid = response_grids(first, unsteered, params.scorer, params.split_seed)[direction]
+        best = grid.strengths[best_column(grid.at_openings(grid.halves[0]), FluencyRules())]
+    except CellError:
+        return list(params.strengths)
+    texts = first.texts.filter(pc.equal(first.texts["direction_key"], direction))
+    exact = [strength for strength in pc.unique(texts["strength"]).to_pylist() if round(strength, 9) == best]
+    return sorted({*params.strengths, *exact})
 
 
 def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: "Draws | None" = None) -> list[PlannedText]:

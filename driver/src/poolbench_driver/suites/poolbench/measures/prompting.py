@@ -8,8 +8,8 @@ import pyarrow as pa
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"

@@ -12,8 +12,8 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
+from poolbench.statistics.response import FluencyRules, ResponseGrid, best_column, mean_scores, perplexity_ratio
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 
 
 def opening_interval(
@@ -88,26 +88,19 @@ def _expansion(num_openings: int, num_strata: int, level: float) -> float:
 
 
 @dataclass(frozen=True)
-class SteeringRules:
+class SteeringRules(FluencyRules):
     """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version."""
 
     reference_strength: float = 0.125  # strength of `d2.scp_1` and `d2.fluency`, in the run's unit of strength
     null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)  # of the null directions and excess figures
-    min_perplexity_ratio: float = 0.67  # smallest perplexity ratio of a fluent strength (loops are cheap)
-    max_perplexity_ratio: float = 1.5  # largest perplexity ratio of a fluent strength
-    max_added_repetition: float = 0.1  # bound on the added share of repeated 4-grams of a fluent strength
     num_bootstrap: int = 1000  # paired resamples of the openings
     seed: int = 0  # seed of the resamples and of the halves of the openings
     level: float = 0.95  # level of the intervals
     direction: str = "C1"  # construction method of the steering directions
+    is_lazy: bool = False  # whether the second half of the openings has texts at few strengths only
 
 
 CurveStatistic = Callable[[ResponseGrid, np.ndarray, SteeringRules], np.ndarray]
-
-
-def mean_scores(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
-    """Return the mean score over the openings at each strength [R, S]."""
-    return weights_RP @ grid.score / weights_RP.sum(axis=1, keepdims=True)
 
 
 def scp(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
@@ -137,70 +130,43 @@ def response_area(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRul
     return np.trapezoid(means - means[:, :1], grid.strengths, axis=1) / grid.strengths[-1]
 
 
-def perplexity_ratio(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
-    """Return the corpus perplexity under the unsteered model, each strength over unsteered [R, S]."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        nll = (weights_RP @ (grid.nll * grid.num_tokens)) / (weights_RP @ grid.num_tokens)
-    return np.exp(nll - nll[:, :1])
-
-
 def fluency(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
     """Return the perplexity ratio at the reference strength."""
     return perplexity_ratio(grid, weights_RP)[:, grid.column(rules.reference_strength)]
 
 
-def fluent_strengths(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
-    """Return which strengths keep the text fluent, bool [S]; strength 0 always does.
-
-    Perplexity alone would admit loops, which are cheap to predict. Hence the bound on repeated 4-grams.
-    """
-    ones = np.ones((1, len(grid.openings)))
-    ratio = perplexity_ratio(grid, ones)[0]
-    repeated = grid.repeated.mean(axis=0)
-    fluent = (ratio >= rules.min_perplexity_ratio) & (ratio <= rules.max_perplexity_ratio)
-    fluent &= repeated <= repeated[0] + rules.max_added_repetition
-    fluent[0] = True
-    return fluent
-
-
-def best_column(grid: ResponseGrid, rules: SteeringRules) -> int:
-    """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
-
-    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown.
-    """
-    fluent = fluent_strengths(grid, rules)
-    if not fluent[1:].any():
-        tried = ", ".join(f"{strength:g}" for strength in grid.strengths[1:])
-        raise CellError(Status.NOT_FLUENT, f"the texts are not fluent at any strength ({tried}); try lower ones")
-    return int(np.argmax(np.where(fluent, grid.score.mean(axis=0), -np.inf)))
-
-
 def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarray:
-    """Return the mean score at a column minus unsteered."""
+    """Return the mean score at a column minus unsteered. Raise CellError `too_few` if a text of it is absent."""
+    if not np.isfinite(grid.score[:, column]).all():
+        raise CellError(Status.TOO_FEW, f"not all openings have a text at strength {grid.strengths[column]:g}")
     means = mean_scores(grid, weights_RP)
     return means[:, column] - means[:, 0]
-
-
-def halves(num_openings: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the openings in two: indices to choose a strength on, and indices to read the gain on."""
-    order = np.random.default_rng(seed).permutation(num_openings)
-    middle = num_openings // 2
-    return np.sort(order[:middle]), np.sort(order[middle:])
 
 
 def best_gain(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
     """Return the gain on the second half of the openings at the strength chosen on the first half.
 
     The strength is chosen once, on all first-half openings. Resamples vary only the other half. Raise CellError
-    `not_fluent` as `best_column` does.
+    `not_fluent` as `best_column` does, and `too_few` as `gain_at`.
     """
-    choose, read = halves(len(grid.openings), rules.seed)
+    choose, read = grid.halves
     column = best_column(grid.at_openings(choose), rules)
     weights = weights_RP[:, read]
     empty = weights.sum(axis=1, keepdims=True) == 0
     return gain_at(grid.at_openings(read), column, np.where(empty, 1, weights))
 
 
+def curve_grid(grid: ResponseGrid, rules: SteeringRules) -> ResponseGrid:
+    """Return the openings whose whole curve is read."""
+    return grid.at_openings(grid.halves[0]) if rules.is_lazy else grid
+
+
+def curve_params(metric: str, rules: SteeringRules) -> dict[str, str]:
+    """Return what a row of a metric says about the openings that it reads."""
+    return {"openings": "first half"} if rules.is_lazy and metric in _OF_CURVE else {}
+
+
+_OF_CURVE = ("d2.scp", "d2.response_area")
 #: The figures that also stand in excess of the null directions.
 CURVE_STATISTICS: dict[str, CurveStatistic] = {
     "d2.scp": scp,

@@ -18,15 +18,15 @@ from poolbench.concepts import refuse_sensitive
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError
+from poolbench.statistics.response import ResponseGrid, SteeredTables, single_grid
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.config import Assignment, ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
@@ -34,6 +34,8 @@ from poolbench_driver.vectors.of_run import vector_of_run
 
 #: Depths of the blocks that are searched, and strategies that are steered along at each.
 DEPTHS, NUM_STRATEGIES = (0.25, 0.5, 0.75), 6
+#: Settings that a search gives its runs.
+DECIDED = ("suite", "concepts", "metrics", "strategies", "steering_layer", "steering.direction", "steering.further")
 #: Metric of the train passages by which strategies are screened; the test passages are only read.
 SCREEN = "d1.auroc"
 
@@ -47,17 +49,22 @@ class Search:
         settings: Settings of the runs, such as `model`, `preset`, `corpus`, `strategies`, `layers`.
         constructions: Construction methods of directions.
         num_strategies: Strategies that are steered along at each layer.
+        assignments: Further settings of the runs, by their path.
     """
 
     concept: str
     settings: Mapping[str, Any]
     constructions: Sequence[str] = ("C1",)
     num_strategies: int = NUM_STRATEGIES
+    assignments: Sequence[Assignment] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
         if self.num_strategies < 1 or not self.constructions:
             raise ConfigError("a search needs at least one strategy and one construction")
+        for assignment in self.assignments:
+            if assignment.path.startswith(DECIDED):
+                raise ConfigError(f"--set {assignment.path}: a search decides this; use the command's options")
 
     def probing(self) -> ConceptsConfig:
         """Return the settings of the run that probes all strategies at all layers."""
@@ -71,7 +78,8 @@ class Search:
 
     def _config(self, **settings: Any) -> ConceptsConfig:
         layers = {"layers": list(DEPTHS)} | {name: value for name, value in self.settings.items() if value is not None}
-        config = load_run_config(None, {"preset": "demo", **layers, "concepts": [self.concept], **settings})
+        settings = {"preset": "demo", **layers, "concepts": [self.concept], **settings}
+        config = load_run_config(None, settings, self.assignments)
         assert isinstance(config, ConceptsConfig)
         return config
 
@@ -202,7 +210,7 @@ def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGr
         _tables(folder.rows("text_scores", name=name, **of))
         for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
     )
-    return single_grid(steered, unsteered, concept)
+    return single_grid(steered, unsteered, concept, folder.config().seed)
 
 
 def _tables(rows: Sequence[Row]) -> SteeredTables:

@@ -14,14 +14,12 @@ from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.multiple import benjamini_hochberg
 from poolbench.statistics.paired import paired_permutation_test
+from poolbench.statistics.response import ResponseGrid, align_openings, best_column
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import LEVEL
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, align_openings
 from poolbench_driver.suites.poolbench.measures.response import (
     SteeringRules,
-    best_column,
     gain_at,
-    halves,
     opening_interval,
 )
 
@@ -46,7 +44,7 @@ class Selection:
         gain: Mean rise of the score over unsteered, on the other openings.
         interval: 95 % interval of `gain` over these openings; None where resamples have no value.
         num_openings: Openings that `gain` was read on.
-        naive: The highest gain of all candidates on all openings, each at its best strength there.
+        naive: The gain of the chosen one on the openings that it was chosen on: the highest of all.
         gains: By candidate, the gain on the other openings at the strength of its choice; best first.
         strengths: By candidate, that strength.
         tied: Candidates that the other openings cannot tell apart from the chosen one, itself among them: paired
@@ -83,19 +81,20 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     """
     candidates = sorted(grids)
     aligned = dict(zip(candidates, align_openings([grids[one] for one in candidates]), strict=True))
-    choose, read = halves(len(aligned[candidates[0]].openings), rules.seed)
-    columns, excluded = dict[Candidate, int](), dict[Candidate, str]()
+    choose, read = aligned[candidates[0]].halves
+    columns, gains, excluded = dict[Candidate, int](), dict[Candidate, float](), dict[Candidate, str]()
     for candidate, grid in aligned.items():
         try:
-            columns[candidate] = best_column(grid.at_openings(choose), rules)
+            column = best_column(grid.at_openings(choose), rules)
+            gains[candidate], columns[candidate] = _gain(grid.at_openings(read), column), column
         except CellError as error:
             excluded[candidate] = str(error)
     if not columns:
         raise CellError(Status.NOT_FLUENT, f"no candidate can be chosen: {next(iter(excluded.values()))}")
-    gains_where_chosen = {one: _gain(aligned[one].at_openings(choose), column) for one, column in columns.items()}
-    best = max(columns, key=lambda one: gains_where_chosen[one])
+    gains_where_best = {one: _gain(aligned[one].at_openings(choose), column) for one, column in columns.items()}
+    best = max(columns, key=lambda one: gains_where_best[one])
     rises = {one: aligned[one].score[read, column] - aligned[one].score[read, 0] for one, column in columns.items()}
-    ordered = sorted(columns, key=lambda one: (one != best, -rises[one].mean()))
+    ordered = sorted(columns, key=lambda one: (one != best, -gains[one]))
     p_values = np.array([paired_permutation_test(rises[best] - rises[one]).p_value for one in ordered])
     is_tied = benjamini_hochberg(p_values) > LEVEL
     weights = bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)
@@ -103,11 +102,11 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     return Selection(
         best,
         float(aligned[best].strengths[columns[best]]),
-        float(rises[best].mean()),
+        gains[best],
         opening_interval(samples, len(read), level=rules.level),
         len(read),
-        max(_naive(grid, rules) for grid in aligned.values()),
-        {one: float(rises[one].mean()) for one in ordered},
+        gains_where_best[best],
+        {one: gains[one] for one in ordered},
         {one: float(aligned[one].strengths[columns[one]]) for one in ordered},
         frozenset(one for one, is_equal in zip(ordered, is_tied, strict=True) if is_equal),
         excluded,
@@ -116,11 +115,3 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
 
 def _gain(grid: ResponseGrid, column: int) -> float:
     return float(gain_at(grid, column, np.ones((1, len(grid.openings))))[0])
-
-
-def _naive(grid: ResponseGrid, rules: SteeringRules) -> float:
-    """Return the highest gain on the openings that it is chosen on; 0 (no steering) if no strength is fluent."""
-    try:
-        return _gain(grid, best_column(grid, rules))
-    except CellError:
-        return 0.0

@@ -1,8 +1,12 @@
-"""Arrange steered texts as arrays of openings by strengths: one grid per direction and scorer."""
+"""Scores of steered texts as arrays of openings by strengths, and the choice of a strength on half of the openings.
+
+The strength of a gain is chosen on the first half of the openings and the gain is read on the second, since the best of
+several noisy figures is too high. So only the first half needs texts at every strength.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +30,20 @@ class SteeredTables(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FluencyRules:
+    """Which strengths keep a text fluent."""
+
+    min_perplexity_ratio: float = 0.67  # smallest perplexity ratio of a fluent strength (loops are cheap)
+    max_perplexity_ratio: float = 1.5  # largest perplexity ratio of a fluent strength
+    max_added_repetition: float = 0.1  # bound on the added share of repeated 4-grams of a fluent strength
+
+
+@dataclass(frozen=True)
 class ResponseGrid:
-    """Scores and fluency of one direction under one scorer; column 0 is unsteered."""
+    """Scores and fluency of one direction under one scorer; column 0 is unsteered.
+
+    What was not generated is NaN: openings of the second half may have texts at few strengths only.
+    """
 
     openings: tuple[str, ...]  # prompt ids, length P
     strengths: np.ndarray  # ascending, in the run's unit, length S; `strengths[0] == 0`
@@ -35,6 +51,12 @@ class ResponseGrid:
     nll: np.ndarray  # mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S]
     num_tokens: np.ndarray  # generated tokens of all samples together [P, S]
     repeated: np.ndarray  # share of repeated 4-grams, mean over the samples [P, S]
+    is_first: np.ndarray  # whether an opening is of the half that a strength is chosen on, bool [P]
+
+    @property
+    def halves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the openings to choose a strength on, and those to read the gain on [indices]."""
+        return np.flatnonzero(self.is_first), np.flatnonzero(~self.is_first)
 
     def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
         """Return the unsteered column and those of `strengths` that exist."""
@@ -62,29 +84,45 @@ class ResponseGrid:
             self.nll[cut],
             self.num_tokens[cut],
             self.repeated[cut],
+            self.is_first[rows],
         )
 
 
-def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str) -> dict[str, ResponseGrid]:
+def split_openings(openings: Collection[str], seed: int) -> tuple[list[str], list[str]]:
+    """Return the openings to choose a strength on, and those to read the gain on, each sorted.
+
+    The split depends on all openings and the seed alone, so that it is known before there are texts.
+    """
+    ordered = np.array(sorted(openings))
+    order = np.random.default_rng(seed).permutation(len(ordered))
+    middle = len(ordered) // 2
+    return sorted(ordered[order[:middle]].tolist()), sorted(ordered[order[middle:]].tolist())
+
+
+def response_grids(
+    steered: SteeredTables, unsteered: SteeredTables, scorer: str, seed: int = 0
+) -> dict[str, ResponseGrid]:
     """Return one grid per `direction_key` of the steered texts, with the unsteered texts as strength 0.
 
-    Openings that lack a text, a score or a likelihood at some strength are left out, because the figures are paired.
-    Raise CellError `too_few` if fewer than MIN_OPENINGS openings are complete.
+    Openings that lack a text, a score or a likelihood at a strength that others of their half have are left out,
+    because the figures are paired. `seed` splits the openings. Raise CellError `too_few` if fewer than MIN_OPENINGS
+    openings are complete.
     """
     baseline = {(prompt, 0.0): cells for (_, prompt, _), cells in _cells(unsteered, scorer).items()}
     by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
     for (direction, prompt, strength), cells in _cells(steered, scorer).items():
         if strength != 0:
             by_direction.setdefault(direction, dict(baseline))[prompt, strength] = cells
-    return {direction: _grid(cells, direction, scorer) for direction, cells in sorted(by_direction.items())}
+    first, _ = split_openings({prompt for prompt, _ in baseline}, seed)
+    return {direction: _grid(cells, direction, scorer, first) for direction, cells in sorted(by_direction.items())}
 
 
-def single_grid(steered: SteeredTables, unsteered: SteeredTables, scorer: str) -> ResponseGrid:
+def single_grid(steered: SteeredTables, unsteered: SteeredTables, scorer: str, seed: int = 0) -> ResponseGrid:
     """Return the grid of texts along one direction.
 
     Raise CellError `too_few` without texts or complete openings, InputError for texts along several directions.
     """
-    grids = response_grids(steered, unsteered, scorer)
+    grids = response_grids(steered, unsteered, scorer, seed)
     if not grids:
         raise CellError(Status.TOO_FEW, "there are no steered texts")
     if len(grids) > 1:
@@ -136,18 +174,65 @@ def _by_text(table: pa.Table, column: str) -> dict[str, Any]:
     return dict(zip(table["text_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
-def _grid(cells: dict[tuple[str, float], np.ndarray], direction: str, scorer: str) -> ResponseGrid:
+def _grid(
+    cells: dict[tuple[str, float], np.ndarray], direction: str, scorer: str, first: Collection[str]
+) -> ResponseGrid:
     openings = sorted({prompt for prompt, _ in cells})
     strengths = np.array(sorted({strength for _, strength in cells}))
+    is_first = np.isin(openings, list(first))
+    has_text = np.array([[(prompt, strength) in cells for strength in strengths] for prompt in openings])
     absent = np.full(4, np.nan)
     block = np.array([[cells.get((prompt, s), absent) for s in strengths] for prompt in openings])
-    complete = np.flatnonzero(np.isfinite(block).all(axis=(1, 2)))
+    is_complete = np.zeros(len(openings), dtype=bool)
+    for half in (is_first, ~is_first):
+        columns = has_text[half].any(axis=0)
+        is_complete |= half & np.isfinite(block[:, columns]).all(axis=(1, 2))
+    complete = np.flatnonzero(is_complete)
     if len(complete) < MIN_OPENINGS:
         raise CellError(
             Status.TOO_FEW,
             f"{len(complete)} of {len(openings)} openings have texts, {scorer} scores and likelihoods at all "
-            f"{len(strengths)} strengths of {direction}; at least {MIN_OPENINGS} are needed",
+            f"strengths of {direction} that are read; at least {MIN_OPENINGS} are needed",
         )
     block = block[complete]
     complete_openings = tuple(openings[row] for row in complete)
-    return ResponseGrid(complete_openings, strengths, block[..., 0], block[..., 1], block[..., 2], block[..., 3])
+    score, nll, num_tokens, repeated = np.moveaxis(block, -1, 0)
+    return ResponseGrid(complete_openings, strengths, score, nll, num_tokens, repeated, is_first[complete])
+
+
+def mean_scores(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
+    """Return the mean score over the openings at each strength [R, S]."""
+    return weights_RP @ grid.score / weights_RP.sum(axis=1, keepdims=True)
+
+
+def perplexity_ratio(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
+    """Return the corpus perplexity under the unsteered model, each strength over unsteered [R, S]."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        nll = (weights_RP @ (grid.nll * grid.num_tokens)) / (weights_RP @ grid.num_tokens)
+    return np.exp(nll - nll[:, :1])
+
+
+def fluent_strengths(grid: ResponseGrid, rules: FluencyRules) -> np.ndarray:
+    """Return which strengths keep the text fluent, bool [S]; strength 0 always does.
+
+    Perplexity alone would admit loops, which are cheap to predict. Hence the bound on repeated 4-grams.
+    """
+    ones = np.ones((1, len(grid.openings)))
+    ratio = perplexity_ratio(grid, ones)[0]
+    repeated = grid.repeated.mean(axis=0)
+    fluent = (ratio >= rules.min_perplexity_ratio) & (ratio <= rules.max_perplexity_ratio)
+    fluent &= repeated <= repeated[0] + rules.max_added_repetition
+    fluent[0] = True
+    return fluent
+
+
+def best_column(grid: ResponseGrid, rules: FluencyRules) -> int:
+    """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
+
+    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown.
+    """
+    fluent = fluent_strengths(grid, rules)
+    if not fluent[1:].any():
+        tried = ", ".join(f"{strength:g}" for strength in grid.strengths[1:])
+        raise CellError(Status.NOT_FLUENT, f"the texts are not fluent at any strength ({tried}); try lower ones")
+    return int(np.argmax(np.where(fluent, grid.score.mean(axis=0), -np.inf)))
