@@ -526,7 +526,7 @@ SAMPLED = {
 #: nothing else may.
 PLANNED = {
     "demo": ("590ed12fa79183ec", "9ee7b5c461db5d76"),
-    "lazy": ("f038a6c506d82cb9", "7f7afe85af6cd414"),
+    "lazy": ("f038a6c506d82cb9", "f1969cfc4eb7925a"),
     "card": ("399b100f9bcf9f42", "c5cd446120b6d6a0"),
     "full": ("aff0624115bcaf68", "c97405a16a995255"),
     "published": ("c4ec81a13fbab974", "67a2e682780a06ab"),

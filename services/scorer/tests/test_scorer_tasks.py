@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import PROMPTS, TEXTS, table_from_rows
+from poolbench.contracts.tables import PROMPTS, SCORES, TEXTS, table_from_rows
 from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts

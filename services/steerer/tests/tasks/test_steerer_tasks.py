@@ -177,7 +177,7 @@ def test_the_second_half_is_steered_where_the_scores_of_the_first_say_and_as_who
 ):
     openings = [{"prompt_id": f"p{number}", "text": f"{OPENINGS[number % 3]} {number}"} for number in range(8)]
     halves = split_openings([row["prompt_id"] for row in openings], seed=3)
-    for name, names in {"all": sum(halves, []), "first": halves[0], "second": halves[1]}.items():
+    for name, names in {"all": [*halves[0], *halves[1]], "first": halves[0], "second": halves[1]}.items():
         artifacts.write_table(name, rows([row for row in openings if row["prompt_id"] in names], PROMPTS))
 
     def generated(prompts, name, directions):
