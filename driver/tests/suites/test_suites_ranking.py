@@ -37,6 +37,14 @@ def test_mean_ranks_by_hand():
     assert board.measures[0].params == {"of": "d1.auroc", "board": "all"}
 
 
+@pytest.mark.parametrize(("metric", "ranks"), [("d2.best_gain", [1.5, 1.5, 3]), ("d2.scp_1", [1, 2, 3])])
+def test_gains_that_differ_by_jitter_share_their_rank(metric, ranks):
+    values = {"a": 0.2049, "b": 0.2011, "c": 0.18}
+    board = rank_board([cell(name, "x", value, metric=metric) for name, value in values.items()], metric)
+    assert (board.entrants, [measure.value for measure in board.measures]) == (("a", "b", "c"), ranks)
+    assert board.values_NK.tolist() == [list(values.values())]
+
+
 def test_layers_are_averaged_before_ranking():
     cells = [cell("A1", "c", 0.9), cell("A1", "c", 0.5), cell("P1", "c", 0.8), cell("P1", "c", 0.8)]
     assert ranks_of(rank_board(cells, "d1.auroc")) == {"P1": 1, "A1": 2}

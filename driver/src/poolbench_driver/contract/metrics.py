@@ -60,7 +60,8 @@ def metric_info(metric: str) -> MetricInfo:
         if metric.endswith(suffix):
             base = metric_info(metric.removesuffix(suffix))
             better = None if suffix == ".null_p95" else base.higher_is_better if suffix.startswith(".excess") else False
-            return MetricInfo(metric, f"{base.summary}, {meaning}", better, version=base.version)
+            summary, decimals = f"{base.summary}, {meaning}", base.rank_decimals if suffix == ".excess" else None
+            return MetricInfo(metric, summary, better, version=base.version, rank_decimals=decimals)
     metrics, family = all_metrics(), metric.rpartition(".")[0]
     if family in metrics and metrics[family].variants:
         return replace(metrics[family], id=metric)

@@ -67,6 +67,7 @@ class MetricInfo:
     high: float | None = None  # largest possible value; None if unbounded
     version: int = 1  # raised when the definition changes
     variants: bool = False  # whether ids of its rows go on with the name of a variant, such as `d1.direction.C1`
+    rank_decimals: int | None = None  # decimals that ranks compare, where the others are jitter; None: all
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from poolbench.statistics.ranks import (
 )
 from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
 from poolbench.statuses import Status
-from poolbench_driver.contract.metrics import is_higher_better
+from poolbench_driver.contract.metrics import is_higher_better, metric_info
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.boards.cell_table import cell_table, require_one_quantity
 
@@ -227,7 +227,9 @@ def _board(
     higher_is_better: bool,
     dropped: dict[str, str],
 ) -> RankBoard:
-    ranks = block_ranks(values_NK, higher_is_better=higher_is_better)
+    decimals = metric_info(metric).rank_decimals
+    compared_NK = values_NK if decimals is None else values_NK.round(decimals)
+    ranks = block_ranks(compared_NK, higher_is_better=higher_is_better)
     order = np.argsort(np.nan_to_num(mean_ranks(ranks), nan=np.inf), kind="stable")
     names = tuple(entrants[k] for k in order)
     values_NK, ranks = values_NK[:, order], ranks[:, order]
