@@ -35,7 +35,7 @@ MAX_README_LINES = 120
 #: The page of a client that pip, pipx or uv installed, so that its command is on the path.
 INSTALLED = "client.md"
 #: Concepts and strategies that a page itself adds.
-OF_EXAMPLES = ("gratitude", "money", "apology", "politeness", "Y1_verbs")
+OF_EXAMPLES = ("gratitude", "money", "apology", "politeness", "concession", "Y1_verbs")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _TARGET = re.compile(r"(?:^|\s)make ((?:[a-z_%<>-]+|[A-Z_]+=\S+)(?: (?:[a-z_-]+|[A-Z_]+=\S+))*)")
 
@@ -277,6 +277,11 @@ QUESTIONS = {
         "no dead letters",
         "could go",
     ),
+    "docs/own-vector.md": (
+        r"gain of .* read on openings",
+        r"demo\+concession@\.\d+ ",
+        r"demo\+concession@\.\d+: ?\w",
+    ),
 }
 #: Commands of docs/runs.md that a local cluster answers in seconds, without a GPU, a hub or archives.
 ANSWERED = re.compile(
@@ -354,7 +359,7 @@ def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str
     for language, code in found:
         if language == "yaml" and (name := re.match(r"# (\w+\.yaml)\n", code)):
             (folder / name[1]).write_text(code)
-    blocks = [code for language, code in found if language == "python"]
+    blocks = [code.replace("http://127.0.0.1:8000", address) for language, code in found if language == "python"]
     if blocks:
         shown = ["print(vectors.shape)"] if page == "docs/embedding.md" else []
         commands.append(".venv/bin/python - <<'EOF'\n" + "\n".join([*blocks, *shown, "EOF"]))
