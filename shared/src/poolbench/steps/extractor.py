@@ -1,12 +1,12 @@
 """Steps of the extractor: passages to pooled vectors and kept states of a Hugging Face decoder."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
-from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Revision, Seed, Strengths, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import (
     MAX_STRATEGIES,
@@ -34,6 +34,9 @@ AUTOENCODER = Role("sae/{name}", Named)
 FEATURES = Role("features/{name}", Named)
 RANDOM_FEATURES = Role("random/{name}", Named)
 COORDINATES = Role("coordinates", Single)
+DIRECTIONS = Role("directions/{name}", Named)
+DAMAGE = Role("damage/{name}", Named)
+LENS = Role("lens/{name}", Named)
 
 
 class ReadingParams(ModelParams):
@@ -112,6 +115,22 @@ class RecoveredParams(FeatureParams):
     """
 
     num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+
+
+class DamageParams(ReadingParams):
+    """Parameters of `extractor.damage`.
+
+    Attributes:
+        layer: Decoder block whose output is steered, at every position of a text.
+        direction_ids: Rows of the directions tables.
+        strengths: Strengths in units of `alpha_unit`; 0 is always measured.
+        alpha_unit: `residual_norm` (the calibration norm of the layer) or `absolute` (1).
+    """
+
+    layer: Whole = Field(ge=0, lt=1_000)
+    direction_ids: DirectionIds = ("C1",)
+    strengths: Strengths = ()
+    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
 
 
 class ImportedParams(SinkParams):
@@ -293,4 +312,41 @@ RECOVERED = Step(
     unit="passages",
     work=_feature_work,
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED)
+
+
+def _damage_inputs(_: DamageParams, at: Named, inputs: Keys) -> Keys:
+    """Return texts, unit of strength and the directions of a name, not those that share its task."""
+    shared = {role: inputs[role] for role in (PASSAGES(), CALIBRATION()) if role in inputs}
+    return {**shared, "directions": inputs[DIRECTIONS(at.name)]}
+
+
+def _num_edits(sized: Sized) -> int:
+    return len(sized.params.direction_ids) * len(sized.params.strengths)
+
+
+def _damage_work(sized: Sized) -> tuple[float, str]:
+    passes = 1 + _num_edits(sized) * sum(1 for _ in DIRECTIONS.among(sized.task.inputs))
+    return sized.inputs[PASSAGES()].rows * passes, sized.params.variant
+
+
+STEERED_TEXTS = Step(
+    "extractor.damage",
+    1,
+    DamageParams,
+    inputs=(PASSAGES, DIRECTIONS, CALIBRATION),
+    outputs=(
+        Output(
+            DAMAGE,
+            part_params("damage"),
+            _damage_inputs,
+            shape=lambda of, _: Shape(of.inputs[PASSAGES()].rows * (1 + _num_edits(of))),
+        ),
+        Output(LENS, part_params("lens"), _damage_inputs, shape=lambda of, _: Shape(20 * (1 + _num_edits(of)))),
+    ),
+    summary="likelihood of given texts under steering, divergence from the unsteered model, and the tokens that the "
+    "directions of each name promote",
+    label="damage of steering",
+    unit="passages",
+    work=_damage_work,
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS)

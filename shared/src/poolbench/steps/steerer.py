@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from poolbench.contracts.bounds import Flag, Name, Real, Seed, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Real, Seed, Strengths, Whole
 from poolbench.steps.base import Keys, ModelParams, Output, Step, part_params
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
 from poolbench.steps.roles import Named, Role, Single
@@ -17,10 +17,6 @@ TEXTS = Role("texts/{name}", Named)
 FLUENCY = Role("fluency/{name}", Named)
 CONTINUATIONS = Role("texts", Single)
 
-#: Rows of a directions table.
-Directions = Annotated[tuple[Name, ...], Field(max_length=1_000)]
-Strength = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e6, le=1e6)]
-Strengths = Annotated[tuple[Strength, ...], Field(max_length=1_000)]
 #: New tokens of one text.
 MaxTokens = Annotated[int, Field(strict=True, gt=0, le=100_000)]
 
@@ -42,7 +38,7 @@ class GenerateParams(ModelParams):
     """
 
     layer: Whole = Field(ge=0, lt=1_000)
-    direction_ids: Directions | Literal["all"] = ("C1",)
+    direction_ids: DirectionIds | Literal["all"] = ("C1",)
     strengths: Strengths = (0.0,)
     max_tokens: MaxTokens
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
