@@ -1,10 +1,26 @@
 """The page of a search: the chosen vector with its honest gain, and the board of all candidates."""
 
+import json
 from collections.abc import Iterator
 
-from poolbench_driver.contract.page import Answer, Cell, Column, Facts, Heads, Line, Page, Part, Problem, Span, Table
+from poolbench_driver.contract.page import (
+    Answer,
+    Cell,
+    Column,
+    Facts,
+    Heads,
+    Line,
+    Page,
+    Part,
+    Picture,
+    Problem,
+    Span,
+    Table,
+)
+from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
+from poolbench_driver.vectors.card import CardMeasure, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 
 
@@ -18,6 +34,8 @@ def search_page(result: SearchResult) -> Page:
     sentences = [
         f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on "
         f"{selection.num_openings} openings that the choice never saw.",
+        f"The score falls on {selection.wrong_way:.0%} of these openings "
+        f"({interval(selection.wrong_way_interval, '.0%')}).",
         f"The best of {len(selection.gains)} candidates on all openings rises by {selection.naive:+.3f}: without the "
         f"split, the figure would be {selection.optimism:+.3f} higher.",
         "The data tell it apart from every other candidate."
@@ -30,11 +48,123 @@ def search_page(result: SearchResult) -> Page:
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
-    parts = [facts, Part("figures", "Figures", [figures], "Figures"), _screened(result), *_excluded(result)]
+    parts = [
+        _damaged(card),
+        _promoted(card),
+        facts,
+        Part("figures", "Figures", [figures], "Figures"),
+        _screened(result),
+        *_excluded(result),
+    ]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
-    return Page("Vector", card.name, Answer(headline, sentences), _board(result), problems, parts=parts)
+    safe = card.strength.safe_high
+    if safe is not None and selection.strength > safe:
+        at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
+        problems.append(Problem(at, "damage"))
+    return Page("Vector", card.name, Answer(headline, sentences), _board(result), problems, _picture(card), parts=parts)
+
+
+#: Measures of damage by strength, and the heads of their columns.
+_DAMAGE = {
+    "find.gain_by_strength": "gain",
+    "damage.kl": "KL, nats per token",
+    "damage.perplexity_ratio": "perplexity ratio",
+    "damage.pair_accuracy": "pairs right",
+}
+
+
+def _by_strength(card: VectorCard) -> dict[float, dict[str, CardMeasure]]:
+    """Return the measures of `_DAMAGE` that have a value, by ascending strength and name."""
+    by_strength = dict[float, dict[str, CardMeasure]]()
+    for measure in card.measures:
+        if measure.name in _DAMAGE and measure.strength is not None and measure.value is not None:
+            by_strength.setdefault(measure.strength, {})[measure.name] = measure
+    return dict(sorted(by_strength.items()))
+
+
+def _picture(card: VectorCard) -> Picture | None:
+    """Return gain on held-out openings against divergence on benign text, a point for each strength."""
+    at_strengths, other = f"recommended strength {card.strength.recommended:g}", "other strengths"
+    rows = [
+        {
+            "x": measures["damage.kl"].value,
+            "y": measures["find.gain_by_strength"].value,
+            "low": measures["find.gain_by_strength"].ci_low,
+            "high": measures["find.gain_by_strength"].ci_high,
+            "series": at_strengths if strength == card.strength.recommended else other,
+            "text": f"{strength:g}",
+            "says": f"strength {strength:g}: gain {measures['find.gain_by_strength'].value:+.3f}, "
+            f"KL {measures['damage.kl'].value:.3g} nats per token",
+        }
+        for strength, measures in _by_strength(card).items()
+        if {"damage.kl", "find.gain_by_strength"} <= measures.keys()
+    ]
+    if not rows:
+        return None
+    layers = [level("y", 0), points(rows), texts(rows)]
+    axes = (
+        number_axis("KL to the unsteered model on benign text, nats per token"),
+        number_axis("gain on held-out openings"),
+    )
+    drawn = chart(layers, *axes, 220, looks_of([at_strengths, other]))
+    return picture("Gain against damage, by strength", drawn)
+
+
+def _damaged(card: VectorCard) -> Part:
+    by_strength = _by_strength(card)
+    names = [name for name in _DAMAGE if any(name in measures for measures in by_strength.values())]
+    lines = [
+        Line.of(Cell(f"{strength:.4g}", strength), *(_figure(measures.get(name)) for name in names))
+        for strength, measures in by_strength.items()
+    ]
+    columns = [Column(_DAMAGE[name], has_intervals=True) for name in names]
+    table = Table.of([Column("strength"), *columns], lines)
+    notes = [
+        "The gain is read on held-out openings, the damage on benign text that no choice saw, steered at every "
+        "position. The perplexity ratio is the perplexity of this text over that of the unsteered model."
+    ]
+    for measure in card.measures:
+        if measure.name.startswith("damage.") and measure.value is None:
+            notes.append(f"`{measure.name}` is null: {measure.reason}.")
+        elif measure.name == "damage.strength_at_1_percent":
+            limits = interval((measure.ci_low, measure.ci_high), ".3g")
+            notes.append(
+                f"1 % of damage is reached at strength {measure.value:.3g}{f' ({limits})' if limits else ''}: up to it "
+                "the perplexity ratio is at most 1.01, with its logarithm taken as linear between strengths."
+            )
+    return Part("damage", "Damage by strength", [table], "Damage", " ".join(notes))
+
+
+def _figure(measure: CardMeasure | None) -> Cell:
+    if measure is None or measure.value is None:
+        return Cell()
+    limits = interval((measure.ci_low, measure.ci_high), ".3g")
+    return Cell(f"{measure.value:.3g}", measure.value, measure.ci_low, measure.ci_high, limits)
+
+
+def _promoted(card: VectorCard) -> Part:
+    heads, columns = list[str | Column](["rank"]), list[list[str]]()
+    for lens in card.lenses:
+        at = "direct" if lens.strength is None else f"measured at {lens.strength:g}"
+        for side, tokens in (("promoted", lens.promoted), ("suppressed", lens.suppressed)):
+            heads.append(Column(side, is_text=True, group=at))
+            columns.append([json.dumps(token.token, ensure_ascii=False) for token in tokens])
+    num_ranks = max(map(len, columns), default=0)
+    lines = [
+        Line.of(str(rank + 1), *(column[rank] if rank < len(column) else "" for column in columns))
+        for rank in range(num_ranks)
+    ]
+    note = " ".join(
+        [
+            "Tokens whose logits the vector raises and lowers most. Direct: the vector through the weight of the last "
+            "norm and the model's head (logit lens). Measured: the mean change on benign text at that strength, which "
+            "holds what the blocks in between make of it.",
+            *(f"A lens is missing: {lens.reason}." for lens in card.lenses if lens.reason),
+        ]
+    )
+    return Part("lens", "Promoted tokens", [Table.of(heads, lines)], "Lens", note)
 
 
 _MEASURE = ("measure", "value", "95 % interval", "n", "why null")
