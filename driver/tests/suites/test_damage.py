@@ -1,5 +1,7 @@
 """Damage of a vector by strength: its figures by hand, its texts, and the page that shows them beside the gain."""
 
+import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,14 @@ from poolbench.errors import CellError, CorpusError, InputError
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.search.damage import Damage, UserTexts, lenses_of, pairs_table, read_pairs
+from poolbench_driver.suites.poolbench.search.damage import (
+    Damage,
+    UserTexts,
+    lenses_of,
+    pairs_of,
+    pairs_table,
+    read_pairs,
+)
 from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, strength_at, text_damage
 from poolbench_driver.suites.poolbench.search.page import search_page
 from poolbench_driver.suites.poolbench.search.runs import SearchResult, _with_figures
@@ -145,6 +154,25 @@ def test_pairs_and_texts_of_files(tmp_path: Path) -> None:
         UserTexts.read(texts, None)
 
 
+def test_pairs_are_of_every_paradigm_of_the_archive_where_the_corpus_is_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOLBENCH_REAL_TEXT", str(tmp_path))
+    (tmp_path / "passages").mkdir()
+    with pytest.raises(CellError, match="no archive 'probing'"):
+        pairs_of("real", UserTexts())
+    (tmp_path / "probing" / "blimp").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "probing" / "blimp" / "BLiMP.zip", "w") as archive:
+        for name in ("agreement", "island"):
+            pairs = [{"sentence_good": f"Good {n}.", "sentence_bad": f"Bad {n}."} for n in range(5)]
+            archive.writestr(f"data/{name}.jsonl", "".join(json.dumps(pair) + "\n" for pair in pairs))
+    table = pairs_of("real", UserTexts())
+    assert table.num_rows == 2 * 3 * 2 and set(table["group"].to_pylist()) == {"agreement", "island"}
+    assert table.to_pylist()[1] == {"passage_id": "agreement/0/bad", "text": "Bad 0.", "group": "agreement"}
+    with pytest.raises(CellError, match="--pairs"):
+        pairs_of("planted", UserTexts())
+
+
 def test_lenses_are_the_direct_one_and_that_of_the_recommended_strength() -> None:
     tokens = [
         {"strength": s, "promoted": up, "rank": 1, "token": f"{s} {up}", "value": 1.0, "reason": None}
@@ -217,10 +245,7 @@ def test_the_page_shows_gain_against_damage_and_the_tokens() -> None:
     parts = {part.anchor: part for part in page.parts}
     (table,) = parts["damage"].blocks
     assert [line.cells[0].text for line in table.lines] == ["0.1", "0.2", "0.4"]  # type: ignore[union-attr]
-    assert (
-        "1 % of damage is reached at strength" in parts["damage"].note
-        and "`damage.pair_accuracy` is null" in parts["damage"].note
-    )
+    assert "it stays at most 1.01" in parts["damage"].note and "`damage.pair_accuracy` is null" in parts["damage"].note
     html = html_of(page)
     assert ("&quot; but&quot;" in html or "&#34; but&#34;" in html) and '"<b>' not in html
     assert any("above the safe range" in problem.text for problem in page.problems)

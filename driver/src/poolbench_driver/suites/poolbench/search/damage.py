@@ -97,11 +97,14 @@ def pairs_table(pairs_by_group: Mapping[str, list[tuple[str, str, str]]]) -> pa.
     return pa.Table.from_pylist(rows, _TEXTS)
 
 
-def _pairs_of(plan: PoolBenchPlan, user_texts: UserTexts) -> pa.Table:
-    """Return the minimal pairs of a user, or of the archives if the corpus is of these. Raise CellError without any."""
+def pairs_of(source: str, user_texts: UserTexts) -> pa.Table:
+    """Return the minimal pairs of a user, or of the archives if the corpus is of these. Raise CellError without any.
+
+    Args:
+        source: Where the passages of the corpus come from.
+    """
     if user_texts.pairs is not None:
         return user_texts.pairs
-    source = plan.scope.config.corpus.source
     if source != "real":
         raise CellError(Status.NO_COVERAGE, f"the corpus {source} has no minimal pairs; name some with --pairs")
     if not has_archive(None, ARCHIVE):
@@ -165,7 +168,10 @@ def plan_damage(
     tables, keys, refused = dict[str, pa.Table](), dict[str, Mapping[str, str]](), dict[str, CellError]()
     for kind, roles in (("texts", [DAMAGE(_VECTOR), LENS(_VECTOR)]), ("pairs", [DAMAGE(_VECTOR)])):
         try:
-            table = _pairs_of(plan, user_texts) if kind == "pairs" else _benign_of(plan, user_texts, session)
+            if kind == "pairs":
+                table = pairs_of(scope.config.corpus.source, user_texts)
+            else:
+                table = _benign_of(plan, user_texts, session)
         except CellError as error:
             refused[kind] = error
             continue

@@ -66,12 +66,12 @@ def search_page(result: SearchResult) -> Page:
     return Page("Vector", card.name, Answer(headline, sentences), _board(result), problems, _picture(card), parts=parts)
 
 
-#: Measures of damage by strength, and the heads of their columns.
+#: Measures of damage by strength, the heads of their columns, and how their numbers are written.
 _DAMAGE = {
-    "find.gain_by_strength": "gain",
-    "damage.kl": "KL, nats per token",
-    "damage.perplexity_ratio": "perplexity ratio",
-    "damage.pair_accuracy": "pairs right",
+    "find.gain_by_strength": ("gain", "+.3f"),
+    "damage.kl": ("KL, nats per token", ".3g"),
+    "damage.perplexity_ratio": ("perplexity ratio", ".3f"),
+    "damage.pair_accuracy": ("pairs right", ".3f"),
 }
 
 
@@ -86,29 +86,29 @@ def _by_strength(card: VectorCard) -> dict[float, dict[str, CardMeasure]]:
 
 def _picture(card: VectorCard) -> Picture | None:
     """Return gain on held-out openings against divergence on benign text, a point for each strength."""
-    at_strengths, other = f"recommended strength {card.strength.recommended:g}", "other strengths"
-    rows = [
-        {
-            "x": measures["damage.kl"].value,
-            "y": measures["find.gain_by_strength"].value,
-            "low": measures["find.gain_by_strength"].ci_low,
-            "high": measures["find.gain_by_strength"].ci_high,
-            "series": at_strengths if strength == card.strength.recommended else other,
-            "text": f"{strength:g}",
-            "says": f"strength {strength:g}: gain {measures['find.gain_by_strength'].value:+.3f}, "
-            f"KL {measures['damage.kl'].value:.3g} nats per token",
-        }
-        for strength, measures in _by_strength(card).items()
-        if {"damage.kl", "find.gain_by_strength"} <= measures.keys()
-    ]
-    if not rows:
+    recommended, other = f"recommended strength {card.strength.recommended:g}", "other strengths"
+    unsteered = {name: CardMeasure(name=name, value=0.0) for name in ("find.gain_by_strength", "damage.kl")}
+    rows = []
+    for strength, measures in [(0.0, unsteered), *_by_strength(card).items()]:
+        gain, divergence = measures.get("find.gain_by_strength"), measures.get("damage.kl")
+        if gain is None or divergence is None:
+            continue
+        rows.append(
+            {
+                "x": divergence.value,
+                "y": gain.value,
+                "low": gain.ci_low,
+                "high": gain.ci_high,
+                "series": recommended if strength == card.strength.recommended else other,
+                "text": f"{strength:g}",
+                "says": f"strength {strength:g}: gain {gain.value:+.3f}, KL {divergence.value:.3g} nats per token",
+            }
+        )
+    if len(rows) == 1:
         return None
     layers = [level("y", 0), points(rows), texts(rows)]
-    axes = (
-        number_axis("KL to the unsteered model on benign text, nats per token"),
-        number_axis("gain on held-out openings"),
-    )
-    drawn = chart(layers, *axes, 220, looks_of([at_strengths, other]))
+    across = number_axis("KL to the unsteered model on benign text, nats per token")
+    drawn = chart(layers, across, number_axis("gain on held-out openings"), 220, looks_of([recommended, other]))
     return picture("Gain against damage, by strength", drawn)
 
 
@@ -119,7 +119,7 @@ def _damaged(card: VectorCard) -> Part:
         Line.of(Cell(f"{strength:.4g}", strength), *(_figure(measures.get(name)) for name in names))
         for strength, measures in by_strength.items()
     ]
-    columns = [Column(_DAMAGE[name], has_intervals=True) for name in names]
+    columns = [Column(_DAMAGE[name][0], has_intervals=True) for name in names]
     table = Table.of([Column("strength"), *columns], lines)
     notes = [
         "The gain is read on held-out openings, the damage on benign text that no choice saw, steered at every "
@@ -131,8 +131,8 @@ def _damaged(card: VectorCard) -> Part:
         elif measure.name == "damage.strength_at_1_percent":
             limits = interval((measure.ci_low, measure.ci_high), ".3g")
             notes.append(
-                f"1 % of damage is reached at strength {measure.value:.3g}{f' ({limits})' if limits else ''}: up to it "
-                "the perplexity ratio is at most 1.01, with its logarithm taken as linear between strengths."
+                f"Up to strength {measure.value:.3g}{f' ({limits})' if limits else ''} it stays at most 1.01, which is "
+                "1 % of damage; between strengths its logarithm is taken as linear."
             )
     return Part("damage", "Damage by strength", [table], "Damage", " ".join(notes))
 
@@ -140,8 +140,9 @@ def _damaged(card: VectorCard) -> Part:
 def _figure(measure: CardMeasure | None) -> Cell:
     if measure is None or measure.value is None:
         return Cell()
-    limits = interval((measure.ci_low, measure.ci_high), ".3g")
-    return Cell(f"{measure.value:.3g}", measure.value, measure.ci_low, measure.ci_high, limits)
+    _, form = _DAMAGE[measure.name]
+    limits = interval((measure.ci_low, measure.ci_high), form)
+    return Cell(f"{measure.value:{form}}", measure.value, measure.ci_low, measure.ci_high, limits)
 
 
 def _promoted(card: VectorCard) -> Part:
