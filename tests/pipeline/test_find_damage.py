@@ -21,10 +21,10 @@ from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.search.damage import (
     NUM_TEXTS,
     Damage,
+    DamageTask,
     UserTexts,
-    measure_damage,
+    benign_of,
     pairs_table,
-    plan_damage,
 )
 from poolbench_driver.suites.poolbench.search.runs import Search
 from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
@@ -74,13 +74,12 @@ def bench(tmp_path: Path, plan: PoolBenchPlan, vector: Vector) -> Bench:
     return bench
 
 
-def measured(bench: Bench, plan: PoolBenchPlan, vector: Vector, texts: UserTexts) -> tuple[Damage, Notes, pa.Table]:
+def measured(bench: Bench, plan: PoolBenchPlan, vector: Vector, texts: UserTexts) -> tuple[Damage, Notes]:
     session, notes = job_of(bench, plan).session, Notes()
-    work = plan_damage(plan, vector, "C1", texts, session)
     consumer = Consumer(bench.queue, Worker(bench.service, bench.artifacts, bench.leases))
     with consuming([consumer]):
-        damage = measure_damage(plan, work, session, notes, "run", strength=0.2)
-    return damage, notes, work.tables["texts"]
+        damage = DamageTask(plan, "run", vector, "C1", 0.2).measure(texts, session, notes)
+    return damage, notes
 
 
 def log_probs(
@@ -98,7 +97,8 @@ def log_probs(
 def test_figures_are_those_of_a_hook_on_test_passages_without_the_concept(
     bench: Bench, plan: PoolBenchPlan, vector: Vector
 ) -> None:
-    damage, notes, texts = measured(bench, plan, vector, UserTexts())
+    damage, notes = measured(bench, plan, vector, UserTexts())
+    texts = benign_of(plan, UserTexts(), job_of(bench, plan).session)
     assert len(notes.finished) == 1 and not notes.failures
     (concept,) = plan.scope.concepts
     table = bench.artifacts.read_table(passages_step(plan.scope.config, concept, "test").key)
@@ -131,11 +131,11 @@ def test_figures_are_those_of_a_hook_on_test_passages_without_the_concept(
 
 def test_a_second_call_sends_nothing_and_pairs_one_task_more(bench: Bench, plan: PoolBenchPlan, vector: Vector) -> None:
     few = pa.table({"passage_id": ["a", "b"], "text": ["Rain fell.", "The tide was high."], "group": ["a", "b"]})
-    first, notes, _ = measured(bench, plan, vector, UserTexts(texts=few))
-    again, second_notes, _ = measured(bench, plan, vector, UserTexts(texts=few))
+    first, notes = measured(bench, plan, vector, UserTexts(texts=few))
+    again, second_notes = measured(bench, plan, vector, UserTexts(texts=few))
     assert again == first and len(notes.finished) == 1 and not second_notes.finished and len(second_notes.reused) == 1
-    pairs = UserTexts(texts=few, pairs=pairs_table({"": [("1", *SENTENCES)]}))
-    damage, notes, _ = measured(bench, plan, vector, pairs)
+    pairs = UserTexts(texts=few, pairs=pairs_table([("1", SENTENCES)]))
+    damage, notes = measured(bench, plan, vector, pairs)
     assert len(notes.finished) == 1 and len(notes.reused) == 1
     accuracy = [measure for measure in damage.measures if measure.name == "damage.pair_accuracy"]
     assert [measure.strength for measure in accuracy] == [0.0, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.3]
@@ -148,7 +148,7 @@ def test_a_task_that_fails_leaves_nulls_with_its_reason(bench: Bench, plan: Pool
     source = vector.card.source.model_copy(update={"artifact": "prober.probe.2"})
     other = Vector(vector.card.model_copy(update={"source": source}), vector.vectors)
     few = pa.table({"passage_id": ["a"], "text": ["Rain fell."], "group": ["a"]})
-    damage, notes, _ = measured(bench, plan, other, UserTexts(texts=few))
+    damage, notes = measured(bench, plan, other, UserTexts(texts=few))
     assert len(notes.failures) == 1 and damage.safe_high is None
     for measure in damage.measures:
         assert measure.value is None and measure.reason

@@ -52,7 +52,7 @@ def check(decoder: Decoder, texts: Sequence[str], layer: int, strengths: Sequenc
     vector = unit(decoder.width)
     edits = [Edit("C1", vector, strength, 3 * strength) for strength in strengths]
     passages = PassageTexts([f"p{n}" for n in range(len(texts))], texts)
-    table, _ = damage(decoder, passages, {"it": edits}, layer)["it"]
+    table, _ = damage(decoder, passages, edits, layer)
     rows = table.to_pylist()
     assert [row["direction_id"] for row in rows] == ["unsteered"] * len(texts) + ["C1"] * len(texts) * len(strengths)
     for row in rows:
@@ -83,9 +83,9 @@ def test_of_the_demo_model_too() -> None:
 def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:
     passages, vector = PassageTexts([f"p{n}" for n in range(len(texts))], texts), unit(llama.width)
     one, two = Edit("C1", vector, 1.0, 2.0), Edit("C3", unit(llama.width, 1), 1.0, 5.0)
-    (together, _) = damage(llama, passages, {"a": [one], "b": [two]}, 1)["a"]
-    apart, _ = damage(llama, passages, {"a": [one]}, 1, reading=Reading(limits=BatchLimits(max_passages=1)))["a"]
-    left, _ = damage(llama, passages, {"a": [one]}, 1, reading=Reading(limits=BatchLimits(padding_side="left")))["a"]
+    together = damage(llama, passages, [one, two], 1)[0].slice(0, 2 * len(texts))
+    apart, _ = damage(llama, passages, [one], 1, reading=Reading(limits=BatchLimits(max_passages=1)))
+    left, _ = damage(llama, passages, [one], 1, reading=Reading(limits=BatchLimits(padding_side="left")))
     for other in (apart, left):
         assert other["passage_id"] == together["passage_id"]
         for column in ("log_likelihood", "kl"):
@@ -95,7 +95,7 @@ def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]
 def test_a_text_without_a_token_to_predict_has_a_reason(build: Callable[..., Decoder]) -> None:
     decoder = build(CONFIGS["llama"])
     passages = PassageTexts(["one", "long", "fine"], ["a", "word " * 200, "Rain fell."], bare=[True, False, False])
-    table, _ = damage(decoder, passages, {"it": [Edit("C1", unit(decoder.width), 1.0, 1.0)]}, 0)["it"]
+    table, _ = damage(decoder, passages, [Edit("C1", unit(decoder.width), 1.0, 1.0)], 0)
     assert table["status"].to_pylist() == ["too_few", "failed", "ok"] * 2
     assert "no token to predict" in table["reason"][0].as_py() and "window" in table["reason"][1].as_py()
 
@@ -130,7 +130,7 @@ def test_the_lens_is_the_unembedding_with_the_norm_folded_in(name: str, build: C
 def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder, texts: list[str]) -> None:
     vector = unit(llama.width)
     passages = PassageTexts(["a", "b"], texts[:2])
-    _, tokens = damage(llama, passages, {"it": [Edit("C1", vector, 0.5, 4.0)]}, 3)["it"]
+    _, tokens = damage(llama, passages, [Edit("C1", vector, 0.5, 4.0)], 3)
     changes = []
     for text in texts[:2]:
         ids = torch.tensor([llama.tokenizer(text)["input_ids"]])
@@ -142,7 +142,7 @@ def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder, text
     expected -= expected.mean()
     for row in tokens.to_pylist():
         assert row["value"] == pytest.approx(float(expected[row["token_id"]]), abs=1e-4) and row["strength"] == 0.5
-    first = next(row for row in tokens.to_pylist() if row["promoted"] and row["rank"] == 1)
+    first = tokens.to_pylist()[0]
     assert first["token_id"] == int(expected[: len(llama.tokenizer)].argmax())
 
 
@@ -150,7 +150,7 @@ def test_a_model_without_a_norm_has_a_null_lens(build: Callable[..., Decoder]) -
     decoder = build(CONFIGS["llama"])
     decoder.backbone.norm = torch.nn.Identity()
     (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
-    assert row["status"] == "not_implemented" and "no norm" in row["reason"] and row["value"] is None
+    assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
 
 
 @pytest.fixture
@@ -169,9 +169,9 @@ def artifacts(tmp_path: Path, texts: list[str]) -> Artifacts:
 
 
 def run(artifacts: Artifacts, model: Path, **params: Any) -> dict[str, pa.Table]:
-    inputs = {"passages": "texts.1", "directions/it": "directions.1", "calibration": "calibration.1"}
+    inputs = {"passages": "texts.1", "directions": "directions.1", "calibration": "calibration.1"}
     settings = DamageParams(model=str(model), **params)
-    task = STEERED_TEXTS.task(settings, inputs, ["damage/it", "lens/it"])
+    task = STEERED_TEXTS.task(settings, inputs, ["damage", "lens"])
     io, service = TaskIO(task, artifacts), create()
     service.handlers[task.kind](task, io)
     assert not io.missing
@@ -180,9 +180,9 @@ def run(artifacts: Artifacts, model: Path, **params: Any) -> dict[str, pa.Table]
 
 def test_the_task_writes_both_tables(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
     tables = run(artifacts, saved_llama, layer=1, strengths=(0.0, 0.25, 1.5))
-    assert tables["damage/it"].num_rows == 3 * len(texts)
-    assert sorted(set(tables["damage/it"]["alpha"].to_pylist())) == [0.0, 0.5, 3.0]
-    assert set(tables["lens/it"]["strength"].to_pylist()) == {None, 0.25, 1.5}
+    assert tables["damage"].num_rows == 3 * len(texts)
+    assert sorted(set(tables["damage"]["alpha"].to_pylist())) == [0.0, 0.5, 3.0]
+    assert set(tables["lens"]["strength"].to_pylist()) == {None, 0.25, 1.5}
     with pytest.raises(InputError, match="C3 is null or not finite"):
         run(artifacts, saved_llama, layer=1, strengths=(1.0,), direction_ids=("C3",))
     with pytest.raises(InputError, match="has no C9; it has C1, C3"):

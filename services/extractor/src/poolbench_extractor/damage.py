@@ -4,13 +4,13 @@ The vector is added to the output of a block at every position of a text. The bl
 the others once more for each edit. All figures are computed from the logits of the whole vocabulary, in float32.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from poolbench.contracts.tables import DAMAGE, LENS, table_from_rows, vector_matrix
 from poolbench.contracts.wire import UNSTEERED
@@ -18,16 +18,8 @@ from poolbench.errors import CellError, InputError, LayerError
 from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
-from poolbench_extractor.forward.capture import Captured
-from poolbench_extractor.forward.gradients import (
-    HeadError,
-    Targets,
-    final_states,
-    head_logits,
-    lacks_loss,
-    vocabulary_chunks,
-)
-from poolbench_extractor.forward.resuming import resumed
+from poolbench_extractor.forward import gradients
+from poolbench_extractor.forward.capture import Captured, resumed
 from poolbench_extractor.models.decoder import Decoder
 
 #: Tokens of each side of a lens.
@@ -45,36 +37,29 @@ class Edit:
 
 
 def edits_of(directions: pa.Table, direction_ids: Sequence[str], strengths: Sequence[float], norm: float) -> list[Edit]:
-    """Return each direction of a table at each strength but 0.
-
-    Args:
-        norm: Unit of strength.
-
-    Raises:
-        InputError: The table has no such direction, or only null or a value that is not finite in its place.
-    """
+    """Return each direction at each strength but 0, in units of `norm`. Raise InputError for one without a vector."""
     rows = dict(zip(directions["direction_id"].to_pylist(), vector_matrix(directions["vector"]), strict=True))
-    edits = []
     for direction_id in direction_ids:
         if direction_id not in rows:
             raise InputError(f"the table of directions has no {direction_id}; it has {', '.join(rows)}")
-        unit_D = torch.tensor(rows[direction_id])
-        if not bool(unit_D.isfinite().all()):
+        if not bool(torch.tensor(rows[direction_id]).isfinite().all()):
             raise InputError(f"direction {direction_id} is null or not finite; name another one")
-        edits += [Edit(direction_id, unit_D, strength, strength * norm) for strength in strengths if strength]
-    return edits
+    units = [(direction_id, torch.tensor(rows[direction_id])) for direction_id in direction_ids]
+    return [
+        Edit(name, unit_D, strength, strength * norm) for name, unit_D in units for strength in strengths if strength
+    ]
 
 
 def damage(
     decoder: Decoder,
     passages: PassageTexts,
-    edits: Mapping[str, Sequence[Edit]],
+    edits: Sequence[Edit],
     layer: int,
     *,
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
-) -> dict[str, tuple[pa.Table, pa.Table]]:
-    """Return DAMAGE and the measured rows of LENS of the edits of each name, on the same texts.
+) -> tuple[pa.Table, pa.Table]:
+    """Return DAMAGE of some edits, and LENS as the mean change of the logits by each edit.
 
     A token counts if it is real and has a position before it. A text without figures has rows with a reason.
 
@@ -86,17 +71,16 @@ def damage(
     """
     if not decoder.is_block(layer):
         raise LayerError(f"layer {layer} is out of range: {decoder.source} has blocks 0..{decoder.num_blocks - 1}")
-    encoded = encode(decoder, passages, reading)
-    work = _Damage(decoder, encoded, [edit for of_name in edits.values() for edit in of_name], layer)
-    run_batches(decoder, encoded, work.consume, layers=[layer], reading=reading, progress=progress)
-    tables, start = {}, 0
-    for name, of_name in edits.items():
-        columns = range(start, start + len(of_name))
-        start += len(of_name)
-        rows = [*work.rows(0), *(row for column in columns for row in work.rows(column + 1))]
-        tokens = [row for column in columns for row in work.tokens(column)]
-        tables[name] = table_from_rows(rows, DAMAGE), table_from_rows(tokens, LENS)
-    return tables
+    work = _Damage(decoder, encode(decoder, passages, reading), edits, layer)
+    run_batches(decoder, work.encoded, work.consume, layers=[layer], reading=reading, progress=progress)
+    rows = [row for number in range(1 + len(edits)) for row in work.rows(number)]
+    num_tokens = sum(count for count, _ in work.sums.values())
+    tokens = [
+        row
+        for edit, change_V in zip(edits, work.change_EV, strict=False)  # without a token, nothing has changed
+        for row in token_rows(decoder, change_V / num_tokens, direction_id=edit.direction_id, strength=edit.strength)
+    ]
+    return table_from_rows(rows, DAMAGE), table_from_rows(tokens, LENS)
 
 
 @dataclass
@@ -115,69 +99,61 @@ class _Damage:
     edits: Sequence[Edit]
     layer: int
     sums: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
-    change_EV: Tensor | None = None
+    change_EV: Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.float64))
     errors: dict[int, CellError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.errors |= {passage.index: passage.error for passage in self.encoded if passage.error is not None}
-        if (refusal := lacks_loss(self.decoder)) is not None:
-            self.errors |= {passage.index: refusal for passage in self.encoded}
+        refusal = gradients.lacks_loss(self.decoder)
+        self.errors |= {item.index: error for item in self.encoded if (error := item.error or refusal) is not None}
 
     @torch.inference_mode()
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
         """Read one batch. Sums are added at the end: if memory runs out before, the halves of the batch follow."""
-        targets = Targets.of(batch, captured.starts)
-        if all(passage.index in self.errors for passage in batch):
+        batch_errors = {passage.index: self.errors.get(passage.index) for passage in batch}
+        if all(batch_errors.values()):
             return
+        targets = gradients.Targets.of(batch, captured.starts)
         try:
             sums_BE2, change_EV = self._sums(captured, targets)
-        except HeadError as error:
-            refusal = CellError(Status.FAILED, f"{self.decoder.source}: {error}")
-            self.errors |= {passage.index: refusal for passage in batch}
+        except gradients.HeadError as error:
+            self.errors |= dict.fromkeys(batch_errors, CellError(Status.FAILED, f"{self.decoder.source}: {error}"))
             return
         for passage, num_tokens, sums_E2 in zip(batch, targets.count.tolist(), sums_BE2, strict=True):
-            if not num_tokens:
+            if num_tokens:
+                self.sums[passage.index] = num_tokens, sums_E2
+            else:
                 reason = f"passage {passage.context.passage_id!r} has no token to predict"
                 self.errors[passage.index] = CellError(Status.TOO_FEW, reason)
-            else:
-                self.sums[passage.index] = num_tokens, sums_E2
-        self.change_EV = change_EV if self.change_EV is None else self.change_EV + change_EV
+        if len(change_EV):
+            self.change_EV = self.change_EV + change_EV if len(self.change_EV) else change_EV
 
-    def _sums(self, captured: Captured, targets: Targets) -> tuple[Tensor, Tensor]:
+    def _sums(self, captured: Captured, targets: gradients.Targets) -> tuple[Tensor, Tensor]:
         """Return log-likelihood and divergence of each text of a batch, float64 [B, 1 + E, 2], and `change_EV`."""
-        decoder, num_tokens = self.decoder, len(targets.token)
-        values_N12 = torch.zeros(num_tokens, 1 + len(self.edits), 2, dtype=torch.float64)
-        change_EV = torch.zeros(0, 0, dtype=torch.float64)
+        decoder, h_BTD, states, changes = self.decoder, captured.states[self.layer], list[Tensor](), list[Tensor]()
+        values_N12 = torch.zeros(len(targets.token), 1 + len(self.edits), 2, dtype=torch.float64)
         with decoder.lock:
-            unsteered, states = None, list[Tensor]()
-            for h_BTD in self._steered(captured):
-                output = resumed(decoder, captured, self.layer, h_BTD)
-                unsteered = unsteered or output  # the head is asked with the states of others in its place
-                states_BTD = final_states(output)
-                row, position = (column.to(states_BTD.device) for column in (targets.row, targets.position))
-                states.append(states_BTD[row, position])
-            for chunk in vocabulary_chunks(decoder, num_tokens):
-                base_nV = head_logits(decoder, unsteered, states[0][chunk]).float()
-                log_p_nV, token_n = base_nV.log_softmax(-1), targets.token[chunk, None].to(base_nV.device)
-                values_N12[chunk, 0, 0] = log_p_nV.gather(1, token_n)[:, 0].double().cpu()
-                changes = []
-                for number in range(1, len(states)):
-                    logits_nV = head_logits(decoder, unsteered, states[number][chunk]).float()
+            unsteered = resumed(decoder, captured, self.layer, h_BTD)
+            outputs = (resumed(decoder, captured, self.layer, new_BTD) for new_BTD in self._steered(h_BTD))
+            for output in (unsteered, *outputs):
+                z_BTD = gradients.final_states(output)
+                states.append(z_BTD[targets.row.to(z_BTD.device), targets.position.to(z_BTD.device)])
+            for chunk in gradients.vocabulary_chunks(decoder, len(targets.token)):
+                base_nV = gradients.head_logits(decoder, unsteered, states[0][chunk]).float()
+                log_p_nV, token_n1 = base_nV.log_softmax(-1), targets.token[chunk, None].to(base_nV.device)
+                change_EV = list[Tensor]()
+                for number, z_ND in enumerate(states):
+                    logits_nV = gradients.head_logits(decoder, unsteered, z_ND[chunk]).float() if number else base_nV
                     log_q_nV = logits_nV.log_softmax(-1)
-                    kl_n = (log_p_nV.exp() * (log_p_nV - log_q_nV)).sum(-1)
-                    values_N12[chunk, number, 0] = log_q_nV.gather(1, token_n)[:, 0].double().cpu()
-                    values_N12[chunk, number, 1] = kl_n.double().cpu()
-                    changes.append((logits_nV - base_nV).sum(0).double().cpu())
-                if changes:
-                    total_EV = torch.stack(changes)
-                    change_EV = change_EV + total_EV if change_EV.numel() else total_EV
+                    values_N12[chunk, number, 0] = log_q_nV.gather(1, token_n1)[:, 0].double().cpu()
+                    values_N12[chunk, number, 1] = (log_p_nV.exp() * (log_p_nV - log_q_nV)).sum(-1).double().cpu()
+                    change_EV.append((logits_nV - base_nV).sum(0).double().cpu())
+                changes.append(torch.stack(change_EV)[1:])
         sums = torch.zeros(len(targets.count), *values_N12.shape[1:], dtype=torch.float64)
-        return sums.index_add_(0, targets.row, values_N12), change_EV
+        total_EV = torch.stack(changes).sum(0) if changes else torch.zeros(0, 1)
+        return sums.index_add_(0, targets.row, values_N12), total_EV
 
-    def _steered(self, captured: Captured) -> Iterator[Tensor]:
-        """Yield the states of the layer [B, T, D] as they are, and then under each edit; rounded once, from float32."""
-        h_BTD = captured.states[self.layer]
-        yield h_BTD
+    def _steered(self, h_BTD: Tensor) -> Iterator[Tensor]:
+        """Yield states under each edit, rounded once, from float32."""
         for edit in self.edits:
             yield (h_BTD.float() + edit.alpha * edit.unit_D.to(h_BTD.device)).to(h_BTD.dtype)
 
@@ -186,25 +162,16 @@ class _Damage:
         edit = self.edits[number - 1] if number else Edit(UNSTEERED, torch.zeros(0), 0.0, 0.0)
         of_edit = {"direction_id": edit.direction_id, "strength": edit.strength, "alpha": edit.alpha}
         for passage in self.encoded:
-            row = {"passage_id": passage.context.passage_id, **of_edit, "status": Status.OK}
-            error = self.errors.get(passage.index)
-            if error is None:
-                num_tokens, sums_E2 = self.sums[passage.index]
-                log_likelihood, divergence = sums_E2[number].tolist()
-                figures = {"log_likelihood": log_likelihood, "num_tokens": num_tokens, "kl": divergence / num_tokens}
-                if bool(sums_E2[number].isfinite().all()):
-                    yield row | figures
-                    continue
+            row, error = {"passage_id": passage.context.passage_id, **of_edit}, self.errors.get(passage.index)
+            if error is None and not bool(self.sums[passage.index][1][number].isfinite().all()):
                 error = CellError(Status.NON_FINITE, "the logits hold NaN or infinity")
-            yield row | {"status": error.status, "reason": str(error)}
-
-    def tokens(self, number: int) -> Iterator[dict[str, Any]]:
-        """Yield the tokens whose logits an edit has changed most, mean over the tokens of all texts."""
-        num_tokens = sum(count for count, _ in self.sums.values())
-        if self.change_EV is not None and num_tokens:
-            edit = self.edits[number]
-            change_V = self.change_EV[number] / num_tokens
-            yield from token_rows(self.decoder, change_V, direction_id=edit.direction_id, strength=edit.strength)
+            if error is not None:
+                yield row | {"status": error.status, "reason": str(error)}
+                continue
+            num_tokens, sums_E2 = self.sums[passage.index]
+            log_likelihood, divergence = sums_E2[number].tolist()
+            figures = {"log_likelihood": log_likelihood, "num_tokens": num_tokens, "kl": divergence / num_tokens}
+            yield row | figures | {"status": Status.OK}
 
 
 def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[dict[str, Any]]:
@@ -212,13 +179,14 @@ def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[d
 
     The mean change over the vocabulary is taken off, because it changes no probability.
     """
-    change_V = change_V - change_V.mean()
-    change_V = change_V[: len(decoder.tokenizer)]  # some models have more rows than their tokenizer has tokens
+    change_V = (change_V - change_V.mean())[
+        : len(decoder.tokenizer)
+    ]  # a model may have more rows than there are tokens
     for is_promoted in (True, False):
         values, ids = change_V.topk(min(NUM_TOKENS, len(change_V)), largest=is_promoted)
-        for rank, (value, token_id) in enumerate(zip(values.tolist(), ids.tolist(), strict=True), start=1):
+        for value, token_id in zip(values.tolist(), ids.tolist(), strict=True):
             token = {"token_id": token_id, "token": decoder.tokenizer.decode([token_id]), "value": value}
-            yield {**of_edit, "promoted": is_promoted, "rank": rank, **token, "status": Status.OK}
+            yield {**of_edit, "promoted": is_promoted, **token, "status": Status.OK}
 
 
 @torch.inference_mode()
@@ -232,38 +200,21 @@ def lens(decoder: Decoder, direction_id: str, unit_D: Tensor) -> pa.Table:
         nostalgebraist (2020), "interpreting GPT: the logit lens"; Elhage et al. (2021), "A Mathematical Framework for
         Transformer Circuits" (folding of norms).
     """
-    try:
-        change_V = _through_head(decoder, unit_D)
-    except CellError as error:
-        row = {"direction_id": direction_id, "status": error.status, "reason": str(error)}
+    head = decoder.model.get_output_embeddings() if decoder.has_head else None
+    norms = [module for module in decoder.backbone.children() if "norm" in type(module).__name__.lower()]
+    if head is None or not norms:  # the norm behind the blocks is the last one beside them
+        reason = f"{decoder.source} lacks {'a language-model head' if head is None else 'a norm before its head'}"
+        row = {"direction_id": direction_id, "status": Status.NOT_IMPLEMENTED, "reason": reason}
         return table_from_rows([row], LENS)
-    return table_from_rows(list(token_rows(decoder, change_V, direction_id=direction_id, strength=None)), LENS)
-
-
-def _through_head(decoder: Decoder, unit_D: Tensor) -> Tensor:
-    """Return W_U (g * v) [V], float64. Raise CellError if the model lacks a head, or a norm before it."""
-    head, norm = decoder.model.get_output_embeddings(), _last_norm(decoder.backbone)
-    if head is None or not decoder.has_head:
-        raise CellError(Status.FAILED, f"{decoder.source} has no language-model head")
-    if norm is None:
-        raise CellError(Status.NOT_IMPLEMENTED, f"no norm before the head of {decoder.source} was found")
-    weight = next(head.parameters())
-    like = {"device": weight.device, "dtype": weight.dtype}
     sign_D = torch.ones_like(unit_D)
     sign_D[1::2] = -1  # mean 0 and mean square 1: a norm multiplies it by g and adds its bias
     with decoder.lock:
-        up_D, down_D, ones_D = (norm(x_D[None, None].to(**like))[0, 0] for x_D in (sign_D, -sign_D, sign_D.abs()))
-        g_D = (up_D - down_D).float() / (2 * sign_D.to(up_D.device))
-        takes_mean = torch.allclose(
-            ones_D, (up_D + down_D) / 2, atol=1e-3
-        )  # of equal numbers nothing but the bias is left
-        v_D = unit_D.to(g_D.device) - (unit_D.mean() if takes_mean else 0.0)
-        z_D = (g_D * v_D).to(**like)
-        change_V: Tensor = head(z_D[None]).float() - head(torch.zeros_like(z_D)[None]).float()
-    return change_V[0].double().cpu()
-
-
-def _last_norm(backbone: nn.Module) -> nn.Module | None:
-    """Return the norm behind the blocks: the last one beside them."""
-    norms = [module for module in backbone.children() if "norm" in type(module).__name__.lower()]
-    return norms[-1] if norms else None
+        weight = next(head.parameters())
+        inputs = torch.stack([sign_D, -sign_D, sign_D.abs()])[None].to(weight)
+        up_D, down_D, ones_D = norms[-1](inputs)[0].float().to(unit_D.device)
+        # A norm that takes the mean off leaves nothing of equal numbers but its bias.
+        mean = unit_D.mean() if torch.allclose(ones_D, (up_D + down_D) / 2, atol=1e-3) else 0.0
+        z_D = (up_D - down_D) / (2 * sign_D) * (unit_D - mean)
+        logits_2V = head(torch.stack([z_D, torch.zeros_like(z_D)]).to(weight)).double().cpu()
+    rows = token_rows(decoder, logits_2V[0] - logits_2V[1], direction_id=direction_id, strength=None)
+    return table_from_rows(list(rows), LENS)

@@ -21,9 +21,8 @@ from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.features import BLOCK_VALUES, Encoder, counted_positions
-from poolbench_extractor.forward.capture import Captured
+from poolbench_extractor.forward.capture import Captured, resumed
 from poolbench_extractor.forward.gradients import HeadError, Targets, head_losses, lacks_loss
-from poolbench_extractor.forward.resuming import resumed
 from poolbench_extractor.models.decoder import Decoder
 
 LOSS_RECOVERED, DENSE_SHARE = "ce.loss_recovered", "ce.dense_share"

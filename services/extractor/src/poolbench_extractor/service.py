@@ -147,27 +147,18 @@ class ExtractorService:
     def damage(self, task: Task, io: TaskIO) -> None:
         """Write what steering does to given texts, and the tokens that directions promote, as far as missing."""
         params = STEERED_TEXTS.params_of(task)
-        decoder = self._models.get(params.reference())
+        decoder, passages = self._models.get(params.reference()), read_passages(task, io)
         unit = 1.0 if params.alpha_unit == "absolute" else norm_at(io.table(CALIBRATION()), params.layer)
-        tables = {at.name: io.table(role) for role, at in DIRECTIONS.among(task.inputs)}
-        edits = {name: edits_of(table, params.direction_ids, params.strengths, unit) for name, table in tables.items()}
-        num_rows = io.table(PASSAGES()).num_rows * (1 + sum(map(len, edits.values())))
-        require_at_most("texts under edits", num_rows, MAX_EDITED_TEXTS, "plan smaller tasks")
+        edits = edits_of(io.table(DIRECTIONS()), params.direction_ids, params.strengths, unit)
+        num_texts = len(passages.ids) * (1 + len(edits))
+        require_at_most("texts, each under every edit,", num_texts, MAX_EDITED_TEXTS, "plan smaller tasks")
+        reading = reading_of(params, decoder.device)
         with reporting(decoder.device, io):
-            figures = damage(
-                decoder,
-                read_passages(task, io),
-                edits,
-                params.layer,
-                reading=reading_of(params, decoder.device),
-                progress=io.progress,
-            )
-        outputs = dict[str, pa.Table]()
-        for name, (rows, tokens) in figures.items():
-            unit_by_id = {edit.direction_id: edit.unit_D for edit in edits[name]}
-            lenses = [lens(decoder, direction_id, unit_D) for direction_id, unit_D in unit_by_id.items()]
-            outputs |= {DAMAGE(name): rows, LENS(name): pa.concat_tables([*lenses, tokens])}
-        missing = {role: table for role, table in outputs.items() if role in io.missing}
+            figures, tokens = damage(decoder, passages, edits, params.layer, reading=reading, progress=io.progress)
+        unit_by_id = {edit.direction_id: edit.unit_D for edit in edits}
+        lenses = [lens(decoder, direction_id, unit_D) for direction_id, unit_D in unit_by_id.items()]
+        tables = {DAMAGE(): figures, LENS(): pa.concat_tables([*lenses, tokens])}
+        missing = {role: table for role, table in tables.items() if role in io.missing}
         io.write_tables(missing, {"model_revision": decoder.revision})
 
     def count(self, task: Task, io: TaskIO) -> None:

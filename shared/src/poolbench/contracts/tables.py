@@ -268,8 +268,7 @@ LENS = pa.schema(
     [
         ("direction_id", pa.string()),
         ("strength", pa.float64()),  # null: the direction itself through final norm and head; else measured on texts
-        ("promoted", pa.bool_()),
-        ("rank", pa.int32()),  # from 1
+        ("promoted", pa.bool_()),  # by direction, strength and side, the strongest first
         ("token_id", pa.int64()),
         ("token", pa.string()),
         ("value", pa.float64()),  # change of the logit beyond the mean change over the vocabulary

@@ -34,9 +34,9 @@ AUTOENCODER = Role("sae/{name}", Named)
 FEATURES = Role("features/{name}", Named)
 RANDOM_FEATURES = Role("random/{name}", Named)
 COORDINATES = Role("coordinates", Single)
-DIRECTIONS = Role("directions/{name}", Named)
-DAMAGE = Role("damage/{name}", Named)
-LENS = Role("lens/{name}", Named)
+DIRECTIONS = Role("directions", Single)
+DAMAGE = Role("damage", Single)
+LENS = Role("lens", Single)
 
 
 class ReadingParams(ModelParams):
@@ -122,7 +122,7 @@ class DamageParams(ReadingParams):
 
     Attributes:
         layer: Decoder block whose output is steered, at every position of a text.
-        direction_ids: Rows of the directions tables.
+        direction_ids: Rows of the table of directions.
         strengths: Strengths in units of `alpha_unit`; 0 is always measured.
         alpha_unit: `residual_norm` (the calibration norm of the layer) or `absolute` (1).
     """
@@ -314,19 +314,8 @@ RECOVERED = Step(
 )
 
 
-def _damage_inputs(_: DamageParams, at: Named, inputs: Keys) -> Keys:
-    """Return texts, unit of strength and the directions of a name, not those that share its task."""
-    shared = {role: inputs[role] for role in (PASSAGES(), CALIBRATION()) if role in inputs}
-    return {**shared, "directions": inputs[DIRECTIONS(at.name)]}
-
-
 def _num_edits(sized: Sized) -> int:
     return len(sized.params.direction_ids) * len(sized.params.strengths)
-
-
-def _damage_work(sized: Sized) -> tuple[float, str]:
-    passes = 1 + _num_edits(sized) * sum(1 for _ in DIRECTIONS.among(sized.task.inputs))
-    return sized.inputs[PASSAGES()].rows * passes, sized.params.variant
 
 
 STEERED_TEXTS = Step(
@@ -338,15 +327,13 @@ STEERED_TEXTS = Step(
         Output(
             DAMAGE,
             part_params("damage"),
-            _damage_inputs,
             shape=lambda of, _: Shape(of.inputs[PASSAGES()].rows * (1 + _num_edits(of))),
         ),
-        Output(LENS, part_params("lens"), _damage_inputs, shape=lambda of, _: Shape(20 * (1 + _num_edits(of)))),
+        Output(LENS, part_params("lens"), shape=lambda of, _: Shape(20 * (1 + _num_edits(of)))),
     ),
-    summary="likelihood of given texts under steering, divergence from the unsteered model, and the tokens that the "
-    "directions of each name promote",
+    summary="likelihood of given texts under steering, divergence from the unsteered model, and promoted tokens",
     label="damage of steering",
     unit="passages",
-    work=_damage_work,
+    work=lambda of: (of.inputs[PASSAGES()].rows * (1 + _num_edits(of)), of.params.variant),
 )
 EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS)

@@ -1,4 +1,4 @@
-"""What the vector of a search does to text that is not to be steered: its texts, its tasks, and its figures.
+"""What the vector of a search does to text that is not to be steered: the texts, the tasks, and what they measured.
 
 The texts are passages of the test split without the concept. No choice of a search reads these: strategies are screened
 and directions made on the train split, vector and strength are chosen on openings.
@@ -6,7 +6,7 @@ and directions made on the train split, vector and strength are chosen on openin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +17,15 @@ from poolbench.contracts import Row
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.extractor import CALIBRATION, DAMAGE, DIRECTIONS, LENS, PASSAGES, STEERED_TEXTS, DamageParams
-from poolbench_corpora.probing.readers.pairs import ARCHIVE, blimp_members, blimp_pairs
+from poolbench_corpora.probing.readers.pairs import ARCHIVE, Pair, blimp_members, blimp_pairs
 from poolbench_corpora.reading import is_missing, read_rows, text_in
-from poolbench_corpora.real.documents import ARCHIVES_VARIABLE, has_archive
+from poolbench_corpora.real.documents import has_archive
 from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
-from poolbench_driver.loop import Failure, RunLoop
+from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.stages.stage import Draft, Plan, PlannedWork
+from poolbench_driver.stages.stage import Draft, Plan
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, text_damage
@@ -36,17 +36,11 @@ NUM_TEXTS, PER_PARADIGM = 64, 3
 #: Further strengths, as shares of the smallest one of the run: 1 % of damage mostly lies below it.
 FURTHER_STRENGTHS = (0.125, 0.25, 0.5)
 _TEXTS = pa.schema([("passage_id", pa.string()), ("text", pa.string()), ("group", pa.string())])
-_VECTOR = "vector"
 
 
 @dataclass(frozen=True)
 class UserTexts:
-    """Texts of the user in place of those of the corpus.
-
-    Attributes:
-        texts: Benign texts, with `passage_id`, `text` and `group`.
-        pairs: Minimal pairs, as `pairs_table`.
-    """
+    """Texts of the user in place of those of the corpus: `passage_id`, `text`, `group`; pairs as `pairs_table`."""
 
     texts: pa.Table | None = None
     pairs: pa.Table | None = None
@@ -69,9 +63,7 @@ def _read_texts(file: Path) -> pa.Table:
 def read_pairs(file: Path) -> pa.Table:
     """Return the minimal pairs of a file: columns `good` and `bad`, or `sentence_good` and `sentence_bad` as in BLiMP.
 
-    Raises:
-        InputError: A sentence is empty, or both are the same.
-        CorpusError: The file cannot be read, or a record lacks a column.
+    Raise InputError for sentences that are empty or the same, CorpusError for a file without these columns.
     """
     pairs = []
     for row in read_rows(file):
@@ -79,106 +71,42 @@ def read_pairs(file: Path) -> pa.Table:
         good, bad = (text_in(row.values, f"{prefix}{side}", row.where) for side in ("good", "bad"))
         if is_missing(good) or is_missing(bad) or good == bad:
             raise InputError(f"{row.where}: a pair needs two sentences that differ, got {good!r} and {bad!r}")
-        pairs.append((f"line-{row.number}", good, bad))
-    return pairs_table({"": pairs})
+        pairs.append((f"line-{row.number}", (good, bad)))
+    return pairs_table(pairs)
 
 
-def pairs_table(pairs_by_group: Mapping[str, list[tuple[str, str, str]]]) -> pa.Table:
-    """Return the sentences of pairs (name, good, bad), with ids `<group>/<name>/good` and `.../bad`.
-
-    Pairs of the group "" are groups of their own.
-    """
+def pairs_table(grouped_pairs: Iterable[tuple[str, Pair]]) -> pa.Table:
+    """Return the sentences of pairs, each with its group; ids are `<number>/good` and `<number>/bad`."""
     rows = [
-        {"passage_id": f"{group}/{name}/{side}", "text": text, "group": group or name}
-        for group, pairs in pairs_by_group.items()
-        for name, good, bad in pairs
-        for side, text in (("good", good), ("bad", bad))
+        {"passage_id": f"{number}/{side}", "text": text, "group": group}
+        for number, (group, pair) in enumerate(grouped_pairs)
+        for side, text in zip(("good", "bad"), pair, strict=True)
     ]
     return pa.Table.from_pylist(rows, _TEXTS)
 
 
 def pairs_of(source: str, user_texts: UserTexts) -> pa.Table:
-    """Return the minimal pairs of a user, or of the archives if the corpus is of these. Raise CellError without any.
-
-    Args:
-        source: Where the passages of the corpus come from.
-    """
+    """Return the pairs of the user, or of BLiMP where the corpus is `real`. Raise CellError without any."""
     if user_texts.pairs is not None:
         return user_texts.pairs
-    if source != "real":
-        raise CellError(Status.NO_COVERAGE, f"the corpus {source} has no minimal pairs; name some with --pairs")
-    if not has_archive(None, ARCHIVE):
-        reason = f"{ARCHIVES_VARIABLE} has no archive {ARCHIVE!r} with BLiMP; name pairs with --pairs"
-        raise CellError(Status.NO_COVERAGE, reason)
-    by_paradigm = {name: list(blimp_pairs(None, name))[:PER_PARADIGM] for name in blimp_members(None)}
-    numbered = {
-        name: [(str(number), good, bad) for number, (good, bad) in enumerate(pairs)]
-        for name, pairs in by_paradigm.items()
-    }
-    return pairs_table(numbered)
+    if source != "real" or not has_archive(None, ARCHIVE):
+        lacking = f"the corpus {source} has no minimal pairs" if source != "real" else "the archives lack BLiMP"
+        raise CellError(Status.NO_COVERAGE, f"{lacking}; name a file of some with --pairs")
+    names = blimp_members(None)
+    return pairs_table((name, pair) for name in names for pair in list(blimp_pairs(None, name))[:PER_PARADIGM])
 
 
-def _benign_of(plan: PoolBenchPlan, user_texts: UserTexts, session: Session) -> pa.Table:
-    """Return the texts of a user, or test passages without the concept, spread over the split."""
+def benign_of(plan: PoolBenchPlan, user_texts: UserTexts, session: Session) -> pa.Table:
+    """Return the texts of the user, or test passages without the concept, spread over the split, by document."""
     if user_texts.texts is not None:
         return user_texts.texts
     (concept,) = plan.scope.concepts
     rows = session.artifacts.read_table(passages_step(plan.scope.config, concept, "test").key).to_pylist()
-    benign = [row for row in rows if row["label"] == 0]
+    benign = [row | {"group": row["doc_id"]} for row in rows if row["label"] == 0]
     if not benign:
         raise CellError(Status.TOO_FEW, f"the test split of {concept.id} has no passage without the concept")
     places = np.linspace(0, len(benign) - 1, min(NUM_TEXTS, len(benign))).round().astype(int)
-    texts = [{**benign[place], "group": benign[place]["doc_id"]} for place in places]
-    return pa.Table.from_pylist([{name: text[name] for name in _TEXTS.names} for text in texts], _TEXTS)
-
-
-@dataclass(frozen=True)
-class DamageWork:
-    """The tasks that measure a vector on texts, and what was to be measured on each kind of text."""
-
-    work: PlannedWork
-    tables: Mapping[str, pa.Table]  # texts by kind: `texts`, `pairs`
-    keys: Mapping[str, Mapping[str, str]]  # keys of the outputs, by kind and role
-    refused: Mapping[str, CellError]  # why there are none of a kind
-
-
-def plan_damage(
-    plan: PoolBenchPlan, vector: Vector, construction: str, user_texts: UserTexts, session: Session
-) -> DamageWork:
-    """Plan a task for benign texts and one for minimal pairs, at the strengths of the run and some below.
-
-    Args:
-        plan: The plan of the run that the vector comes from.
-    """
-    assert plan.steering is not None and vector.card.source.artifact is not None
-    scope, budget = plan.scope, plan.scope.config.budget
-    lowest = min(budget.strengths)
-    strengths = sorted({*(round(share * lowest, 6) for share in FURTHER_STRENGTHS), *budget.strengths})
-    params = DamageParams(
-        **scope.model_params,
-        layer=scope.steering_layer,
-        direction_ids=(construction,),
-        strengths=tuple(strengths),
-        alpha_unit=budget.alpha_unit,
-    )
-    shared = {DIRECTIONS(_VECTOR): vector.card.source.artifact}
-    if CALIBRATION() in plan.steering.unsteered.inputs:
-        shared[CALIBRATION()] = plan.steering.unsteered.inputs[CALIBRATION()]
-    draft = Draft()
-    tables, keys, refused = dict[str, pa.Table](), dict[str, Mapping[str, str]](), dict[str, CellError]()
-    for kind, roles in (("texts", [DAMAGE(_VECTOR), LENS(_VECTOR)]), ("pairs", [DAMAGE(_VECTOR)])):
-        try:
-            if kind == "pairs":
-                table = pairs_of(scope.config.corpus.source, user_texts)
-            else:
-                table = _benign_of(plan, user_texts, session)
-        except CellError as error:
-            refused[kind] = error
-            continue
-        stored = draft.add_local(stored_rows(f"{kind} for damage", table, "damage"))
-        tables[kind] = table
-        keys[kind] = draft.add(STEERED_TEXTS, params, {**shared, PASSAGES(): stored}, roles)
-    return DamageWork(draft.work, tables, keys, refused)
+    return pa.Table.from_pylist([{name: benign[place][name] for name in _TEXTS.names} for place in places], _TEXTS)
 
 
 @dataclass(frozen=True)
@@ -190,61 +118,70 @@ class Damage:
     safe_high: float | None = None
 
 
-def measure_damage(
-    plan: PoolBenchPlan, work: DamageWork, session: Session, display: Display, run_id: str, strength: float
-) -> Damage:
-    """Send what is not committed, and return the figures; a failure is a null with its reason.
-
-    Args:
-        run_id: Id of the run that the vector comes from.
-        strength: The strength that was chosen, at which the lens is measured on texts.
-    """
-    todo = Plan(plan.config, work.work, plan.facts)
-    try:
-        failures = RunLoop(todo, session.artifacts, session.queue, session.leases, display, run_id=run_id).run()
-    finally:
-        display.close()
-    config = plan.scope.config
-    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-    reader = _Reader(todo, work, session, failures)
-    measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
-    try:
-        on_texts = text_damage(*reader.rows("texts"), rules)
-        measures, safe_high = list(on_texts.measures), on_texts.safe_high
-        lenses = lenses_of(reader.table("texts", LENS(_VECTOR)), strength)
-    except CellError as error:
-        names = ("damage.kl", "damage.perplexity_ratio", "damage.strength_at_1_percent")
-        measures = [_null(name, error) for name in names]
-        lenses = (Lens(reason=str(error)),)
-    try:
-        measures += pair_accuracy(*reader.rows("pairs"), rules)
-    except CellError as error:
-        measures.append(_null("damage.pair_accuracy", error))
-    return Damage(tuple(measures), lenses, safe_high)
-
-
 @dataclass(frozen=True)
-class _Reader:
-    plan: Plan
-    work: DamageWork
-    session: Session
-    failures: Mapping[str, Failure]
+class DamageTask:
+    """A vector at the layer of a run, which is measured on texts.
 
-    def rows(self, kind: str) -> tuple[list[Row], dict[str, str]]:
-        """Return the rows of DAMAGE on a kind of text, and the groups of the texts. Raise CellError without any."""
-        rows = self.table(kind, DAMAGE(_VECTOR))
-        texts = self.work.tables[kind]
-        return rows, dict(zip(texts["passage_id"].to_pylist(), texts["group"].to_pylist(), strict=True))
+    Attributes:
+        plan: The plan of the run.
+        run_id: Its id.
+        vector: The vector, whose card names its artifact.
+        construction: Its row there.
+        strength: The strength that was chosen; the lens is measured there.
+    """
 
-    def table(self, kind: str, role: str) -> list[Row]:
-        if kind in self.work.refused:
-            raise self.work.refused[kind]
-        key = self.work.keys[kind][role]
-        failure = self.failures.get(self.plan.producers[key].task_id)
-        if failure is not None:
+    plan: PoolBenchPlan
+    run_id: str
+    vector: Vector
+    construction: str
+    strength: float
+
+    def measure(self, user_texts: UserTexts, session: Session, display: Display) -> Damage:
+        """Send what is not committed, and return the figures; a failure is a null with its reason."""
+        config = self.plan.scope.config
+        rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+        measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
+        try:
+            texts = benign_of(self.plan, user_texts, session)
+            rows, tokens = self._read(texts, session, display)
+            measures, safe_high = text_damage(rows, _groups(texts), rules)
+            lenses = lenses_of(tokens, self.strength)
+        except CellError as error:
+            names = ("damage.kl", "damage.perplexity_ratio", "damage.strength_at_1_percent")
+            measures, lenses = [_null(name, error) for name in names], (Lens(reason=str(error)),)
+        try:
+            pairs = pairs_of(config.corpus.source, user_texts)
+            rows, _ = self._read(pairs, session, display)
+            measures += pair_accuracy(rows, _groups(pairs), rules)
+        except CellError as error:
+            measures.append(_null("damage.pair_accuracy", error))
+        return Damage(tuple(measures), lenses, safe_high)
+
+    def _read(self, texts: pa.Table, session: Session, display: Display) -> tuple[list[Row], list[Row]]:
+        """Return the rows of DAMAGE and LENS on some texts. Raise CellError if their task failed."""
+        assert self.plan.steering is not None and self.vector.card.source.artifact is not None
+        scope, budget, draft = self.plan.scope, self.plan.scope.config.budget, Draft()
+        below = (round(share * min(budget.strengths), 6) for share in FURTHER_STRENGTHS)
+        params = DamageParams(
+            **scope.model_params,
+            layer=scope.steering_layer,
+            direction_ids=(self.construction,),
+            strengths=tuple(sorted({*below, *budget.strengths})),
+            alpha_unit=budget.alpha_unit,
+        )
+        norms = {role: key for role, key in self.plan.steering.unsteered.inputs.items() if role == CALIBRATION()}
+        stored = draft.add_local(stored_rows("texts for damage", texts, "damage"))
+        inputs = {**norms, PASSAGES(): stored, DIRECTIONS(): self.vector.card.source.artifact}
+        keys = draft.add(STEERED_TEXTS, params, inputs, [DAMAGE(), LENS()])
+        todo = Plan(self.plan.config, draft.work, self.plan.facts)
+        store, queue, leases = session.artifacts, session.queue, session.leases
+        for failure in RunLoop(todo, store, queue, leases, display, run_id=self.run_id).run().values():
             raise failure.error
-        rows: list[Row] = self.session.artifacts.read_table(key).to_pylist()
-        return rows
+        return store.read_table(keys[DAMAGE()]).to_pylist(), store.read_table(keys[LENS()]).to_pylist()
+
+
+def _groups(texts: pa.Table) -> Mapping[str, str]:
+    return dict(zip(texts["passage_id"].to_pylist(), texts["group"].to_pylist(), strict=True))
 
 
 def _null(name: str, error: CellError) -> CardMeasure:
@@ -256,14 +193,11 @@ def lenses_of(rows: list[Row], strength: float) -> tuple[Lens, ...]:
     lenses = []
     for at in (None, strength):
         of_strength = [row for row in rows if row["strength"] == at]
-        if of_strength and of_strength[0]["reason"]:
-            lenses.append(Lens(strength=at, reason=of_strength[0]["reason"]))
-        elif of_strength:
-            promoted, suppressed = (
-                tuple(
-                    LensToken(token=row["token"], value=row["value"]) for row in of_strength if row["promoted"] == side
-                )
-                for side in (True, False)
-            )
-            lenses.append(Lens(strength=at, promoted=promoted, suppressed=suppressed))
+        promoted, suppressed = (
+            tuple(LensToken(token=row["token"], value=row["value"]) for row in of_strength if row["promoted"] is side)
+            for side in (True, False)
+        )
+        if of_strength:
+            reason = of_strength[0]["reason"]
+            lenses.append(Lens(strength=at, promoted=promoted, suppressed=suppressed, reason=reason))
     return tuple(lenses)

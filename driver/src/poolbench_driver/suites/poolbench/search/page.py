@@ -1,6 +1,5 @@
 """The page of a search: the chosen vector with its honest gain, and the board of all candidates."""
 
-import json
 from collections.abc import Iterator
 
 from poolbench_driver.contract.page import (
@@ -16,7 +15,7 @@ from poolbench_driver.contract.page import (
     Problem,
     Span,
     Table,
-)
+)  # fmt: skip
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
@@ -50,7 +49,6 @@ def search_page(result: SearchResult) -> Page:
     )
     parts = [
         _damaged(card),
-        _promoted(card),
         facts,
         Part("figures", "Figures", [figures], "Figures"),
         _screened(result),
@@ -91,19 +89,11 @@ def _picture(card: VectorCard) -> Picture | None:
     rows = []
     for strength, measures in [(0.0, unsteered), *_by_strength(card).items()]:
         gain, divergence = measures.get("find.gain_by_strength"), measures.get("damage.kl")
-        if gain is None or divergence is None:
-            continue
-        rows.append(
-            {
-                "x": divergence.value,
-                "y": gain.value,
-                "low": gain.ci_low,
-                "high": gain.ci_high,
-                "series": recommended if strength == card.strength.recommended else other,
-                "text": f"{strength:g}",
-                "says": f"strength {strength:g}: gain {gain.value:+.3f}, KL {divergence.value:.3g} nats per token",
-            }
-        )
+        if gain is not None and divergence is not None:
+            says = f"strength {strength:g}: gain {gain.value:+.3f}, KL {divergence.value:.3g} nats per token"
+            at = {"x": divergence.value, "y": gain.value, "low": gain.ci_low, "high": gain.ci_high}
+            series = recommended if strength == card.strength.recommended else other
+            rows.append({**at, "series": series, "text": f"{strength:g}", "says": says})
     if len(rows) == 1:
         return None
     layers = [level("y", 0), points(rows), texts(rows)]
@@ -126,9 +116,7 @@ def _damaged(card: VectorCard) -> Part:
         "position. The perplexity ratio is the perplexity of this text over that of the unsteered model."
     ]
     for measure in card.measures:
-        if measure.name.startswith("damage.") and measure.value is None:
-            notes.append(f"`{measure.name}` is null: {measure.reason}.")
-        elif measure.name == "damage.strength_at_1_percent":
+        if measure.name == "damage.strength_at_1_percent" and measure.value is not None:
             limits = interval((measure.ci_low, measure.ci_high), ".3g")
             notes.append(
                 f"Up to strength {measure.value:.3g}{f' ({limits})' if limits else ''} it stays at most 1.01, which is "
@@ -143,29 +131,6 @@ def _figure(measure: CardMeasure | None) -> Cell:
     _, form = _DAMAGE[measure.name]
     limits = interval((measure.ci_low, measure.ci_high), form)
     return Cell(f"{measure.value:{form}}", measure.value, measure.ci_low, measure.ci_high, limits)
-
-
-def _promoted(card: VectorCard) -> Part:
-    heads, columns = list[str | Column](["rank"]), list[list[str]]()
-    for lens in card.lenses:
-        at = "direct" if lens.strength is None else f"measured at {lens.strength:g}"
-        for side, tokens in (("promoted", lens.promoted), ("suppressed", lens.suppressed)):
-            heads.append(Column(side, is_text=True, group=at))
-            columns.append([json.dumps(token.token, ensure_ascii=False) for token in tokens])
-    num_ranks = max(map(len, columns), default=0)
-    lines = [
-        Line.of(str(rank + 1), *(column[rank] if rank < len(column) else "" for column in columns))
-        for rank in range(num_ranks)
-    ]
-    note = " ".join(
-        [
-            "Tokens whose logits the vector raises and lowers most. Direct: the vector through the weight of the last "
-            "norm and the model's head (logit lens). Measured: the mean change on benign text at that strength, which "
-            "holds what the blocks in between make of it.",
-            *(f"A lens is missing: {lens.reason}." for lens in card.lenses if lens.reason),
-        ]
-    )
-    return Part("lens", "Promoted tokens", [Table.of(heads, lines)], "Lens", note)
 
 
 _MEASURE = ("measure", "value", "95 % interval", "n", "why null")

@@ -29,7 +29,7 @@ from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.damage import Damage, UserTexts, measure_damage, plan_damage
+from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.of_run import vector_of_run
@@ -143,8 +143,12 @@ def find(
     plan, folder = runs[best.layer]
     vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
     say("measuring damage on texts that the choice never saw")
-    work = plan_damage(plan, vector, best.construction, search.user_texts, session)
-    damage = measure_damage(plan, work, session, open_display(), folder.id, selection.strength)
+    task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
+    display = open_display()
+    try:
+        damage = task.measure(search.user_texts, session, display)
+    finally:
+        display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
     return SearchResult(_with_figures(vector, selection, damage), selection, screened, folders)
 
@@ -224,26 +228,23 @@ def _tables(rows: Sequence[Row]) -> SteeredTables:
 
 def _with_figures(vector: Vector, selection: Selection, damage: Damage) -> Vector:
     """Return a vector whose card has the figures of its choice and its damage, and the strength that was chosen."""
-    low, high = selection.interval or (None, None)
-    wrong_low, wrong_high = selection.wrong_way_interval
     num = selection.num_openings
+
+    def read(
+        name: str, value: float, interval: tuple[float, float] | None, strength: float | None = None
+    ) -> CardMeasure:
+        low, high = interval or (None, None)
+        return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
+
     figures = [
-        CardMeasure(name="find.gain", value=selection.gain, ci_low=low, ci_high=high, n=num),
-        CardMeasure(
-            name="find.share_wrong_way", value=selection.wrong_way, ci_low=wrong_low, ci_high=wrong_high, n=num
-        ),
+        read("find.gain", selection.gain, selection.interval),
+        read("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval),
+        *(read("find.gain_by_strength", at.gain, at.interval, at.strength) for at in selection.curve),
         CardMeasure(name="find.naive_gain", value=selection.naive),
         CardMeasure(name="find.optimism", value=selection.optimism),
         CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),
         CardMeasure(name="find.num_tied", value=float(len(selection.tied)), n=len(selection.tied)),
     ]
-    for at in selection.curve:
-        low, high = at.interval or (None, None)
-        figures.append(
-            CardMeasure(
-                name="find.gain_by_strength", strength=at.strength, value=at.gain, ci_low=low, ci_high=high, n=num
-            )
-        )
     card = vector.card
     strength = card.strength.model_copy(update={"recommended": selection.strength})
     if damage.safe_high is not None and strength.safe_high is not None:
