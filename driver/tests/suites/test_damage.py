@@ -257,4 +257,4 @@ def test_a_page_without_damage_says_why() -> None:
     card = found.vector.card.model_copy(update={"measures": (null,), "lenses": (Lens(reason="no head"),)})
     page = search_page(replace(found, vector=replace(found.vector, card=card)))
     assert page.picture is None and "failed: no head" in json_of(page) and "unknown: no head" in json_of(page)
-    assert html_of(page)
+    assert html_of(page) and page.problems[-1].text == "Its damage is unknown: no head"

@@ -15,7 +15,7 @@ from poolbench_driver.contract.page import (
     Problem,
     Span,
     Table,
-)  # fmt: skip
+)
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
@@ -47,13 +47,8 @@ def search_page(result: SearchResult) -> Page:
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
-    parts = [
-        _damaged(card),
-        facts,
-        Part("figures", "Figures", [figures], "Figures"),
-        _screened(result),
-        *_excluded(result),
-    ]
+    board, measured = _board(result), Part("figures", "Figures", [figures], "Figures")
+    parts = [_damaged(card), facts, measured, _screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
@@ -61,7 +56,10 @@ def search_page(result: SearchResult) -> Page:
     if safe is not None and selection.strength > safe:
         at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
         problems.append(Problem(at, "damage"))
-    return Page("Vector", card.name, Answer(headline, sentences), _board(result), problems, _picture(card), parts=parts)
+    for measure in card.measures:
+        if measure.name == "damage.kl" and measure.value is None:
+            problems.append(Problem(f"Its damage is unknown: {measure.reason}", "figures"))
+    return Page("Vector", card.name, Answer(headline, sentences), board, problems, _picture(card), parts=parts)
 
 
 #: Measures of damage by strength, the heads of their columns, and how their numbers are written.
