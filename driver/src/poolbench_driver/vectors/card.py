@@ -46,7 +46,7 @@ class Strength(CardModel):
     recommended: Finite | None = None
     safe_low: Finite | None = None
     safe_high: Finite | None = None
-    """The range in which the text stayed fluent."""
+    """The range in which the text stayed fluent and, where it was measured, `damage.perplexity_ratio` at most 1.5."""
     reason: Text | None = None
     """Why a value is null."""
 
@@ -72,12 +72,32 @@ class CardMeasure(CardModel):
     """A figure of the vector, or a null with its reason."""
 
     name: Text
+    strength: Finite | None = None
+    """The strength that it is read at, in the unit of the application; null where it has none of its own."""
     value: Finite | None = None
     ci_low: Finite | None = None
     ci_high: Finite | None = None
     n: Annotated[int, Field(ge=0)] | None = None
     status: Text = "ok"
     reason: Text | None = None
+
+
+class LensToken(CardModel):
+    """A token, and the change of its logit beyond the mean change over the vocabulary."""
+
+    token: Text
+    value: Finite
+
+
+class Lens(CardModel):
+    """The tokens whose logits the vector raises and lowers most, the strongest first."""
+
+    strength: Finite | None = None
+    """Null: the unit vector through the weight of the last norm and the head. Else the mean change on benign text."""
+    promoted: tuple[LensToken, ...] = ()
+    suppressed: tuple[LensToken, ...] = ()
+    reason: Text | None = None
+    """Why there are none."""
 
 
 class VectorCard(CardModel):
@@ -106,6 +126,7 @@ class VectorCard(CardModel):
     vectors_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """SHA-256 of the vectors: float32, little-endian, by rising layer."""
     measures: tuple[CardMeasure, ...] = ()
+    lenses: tuple[Lens, ...] = ()
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:

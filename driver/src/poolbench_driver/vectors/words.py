@@ -1,5 +1,6 @@
 """A card in words."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ def facts_of(card: VectorCard) -> Iterator[tuple[str, str]]:
         "apply": f"{card.apply.formula}; positions: {card.apply.positions}",
         "strength": _strength(card),
         "residual norm": _norms(card.apply.residual_norms),
+        **{f"lens{at}": words for at, words in _lenses(card)},
         "source": _source(card),
         "licence": card.licence,
         "numbers": f"SHA-256 {card.vectors_sha256}",
@@ -30,7 +32,7 @@ def measures_of(card: VectorCard) -> list[dict[str, Any]]:
     """Return the measures of a card as rows of a table."""
     return [
         {
-            "measure": measure.name,
+            "measure": measure.name + ("" if measure.strength is None else f" at {measure.strength:.4g}"),
             "value": "" if measure.value is None else f"{measure.value:.4g}",
             "95 % interval": interval((measure.ci_low, measure.ci_high), ".4g"),
             "n": measure.n,
@@ -38,6 +40,16 @@ def measures_of(card: VectorCard) -> list[dict[str, Any]]:
         }
         for measure in card.measures
     ]
+
+
+def _lenses(card: VectorCard) -> Iterator[tuple[str, str]]:
+    for lens in card.lenses:
+        promoted, suppressed = (
+            ", ".join(json.dumps(token.token, ensure_ascii=False) for token in side)
+            for side in (lens.promoted, lens.suppressed)
+        )
+        at = "" if lens.strength is None else f", measured at {lens.strength:g}"
+        yield at, f"unknown: {lens.reason}" if lens.reason else f"promotes {promoted}; suppresses {suppressed}"
 
 
 def _made_by(card: VectorCard) -> str | None:
@@ -55,7 +67,7 @@ def _strength(card: VectorCard) -> str:
         of_alpha = "" if None in alphas else f" (alpha {', '.join(f'{alpha:.4g}' for alpha in alphas)})"
         parts.append(f"{strength.recommended:g} in {unit}{of_alpha}")
     if strength.safe_high is not None:
-        parts.append(f"fluent from {strength.safe_low or 0:g} to {strength.safe_high:g}")
+        parts.append(f"safe from {strength.safe_low or 0:g} to {strength.safe_high:.4g}")
     if strength.reason:
         parts.append(f"unknown: {strength.reason}" if strength.recommended is None else strength.reason)
     return "; ".join(parts)

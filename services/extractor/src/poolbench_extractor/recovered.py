@@ -6,17 +6,13 @@ states in all of them, because autoencoders do not read these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.utils import ModelOutput
 
-from poolbench.config import EMBEDDING_INDEX
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.pooling.sinks import SinkRule
@@ -25,8 +21,8 @@ from poolbench.statuses import Status
 from poolbench_extractor.core import Progress, run_batches
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.features import BLOCK_VALUES, Encoder, counted_positions
-from poolbench_extractor.forward.capture import Captured
-from poolbench_extractor.forward.gradients import HeadError, Targets, answering, head_losses, lacks_loss
+from poolbench_extractor.forward.capture import Captured, resumed
+from poolbench_extractor.forward.gradients import HeadError, Targets, head_losses, lacks_loss
 from poolbench_extractor.models.decoder import Decoder
 
 LOSS_RECOVERED, DENSE_SHARE = "ce.loss_recovered", "ce.dense_share"
@@ -51,28 +47,9 @@ def losses_from(decoder: Decoder, captured: Captured, targets: Targets, layer: i
     Raises:
         HeadError: If the model has no language-model head that reads the output of its decoder.
     """
-    answer = _with_states(captured.outputs[layer], h_BTD)
     with decoder.lock:
-        with ExitStack() as stack:
-            if layer == EMBEDDING_INDEX:
-                stack.callback(decoder.on_states(layer, lambda _: answer).remove)
-            else:
-                for module in [*decoder.blocks[:layer], decoder.module(layer)]:
-                    stack.enter_context(answering(module, answer))
-            output = decoder.backbone(**captured.inputs, use_cache=False)
-        losses_N = head_losses(decoder, output, targets).double().cpu()
+        losses_N = head_losses(decoder, resumed(decoder, captured, layer, h_BTD), targets).double().cpu()
     return torch.zeros(len(targets.count), dtype=torch.float64).index_add_(0, targets.row, losses_N)
-
-
-def _with_states(output: Any, h_BTD: Tensor) -> Any:
-    """Return the output of a module with other states in it."""
-    if isinstance(output, Tensor):
-        return h_BTD
-    if isinstance(output, ModelOutput):
-        answer = copy(output)
-        answer["last_hidden_state"] = h_BTD
-        return answer
-    return (h_BTD, *output[1:])
 
 
 def recovered(

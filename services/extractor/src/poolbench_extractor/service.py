@@ -29,16 +29,21 @@ from poolbench.steps.extractor import (
     ANNOTATIONS,
     AUTOENCODER,
     CALIBRATE,
+    CALIBRATION,
     COORDINATES,
     COUNT,
+    DAMAGE,
+    DIRECTIONS,
     EXTRACT,
     FEATURES,
     FEATURES_OF,
     FREQUENCIES,
+    LENS,
     PASSAGES,
     RANDOM_FEATURES,
     RECOVERED,
     STATES,
+    STEERED_TEXTS,
     VECTORS,
     ExtractParams,
     ReadingParams,
@@ -55,6 +60,7 @@ from poolbench_extractor.config import (
     ModelAnswer,
 )
 from poolbench_extractor.core import calibrate
+from poolbench_extractor.damage import damage, edits_of, lens
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.embedding.explained import explain
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
@@ -77,6 +83,7 @@ class ExtractorService:
             RECOVERED.kind: self.recovered,
             CALIBRATE.kind: self.calibrate,
             COUNT.kind: self.count,
+            STEERED_TEXTS.kind: self.damage,
         }
         self._deployment = deployment
         self._models = DecoderCache(deployment)
@@ -136,6 +143,23 @@ class ExtractorService:
             table = calibrate(decoder, passages, params.layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
+
+    def damage(self, task: Task, io: TaskIO) -> None:
+        """Write what steering does to given texts, and the tokens that directions promote, as far as missing."""
+        params = STEERED_TEXTS.params_of(task)
+        decoder, passages = self._models.get(params.reference()), read_passages(task, io)
+        unit = 1.0 if params.alpha_unit == "absolute" else norm_at(io.table(CALIBRATION()), params.layer)
+        edits = edits_of(io.table(DIRECTIONS()), params.direction_ids, params.strengths, unit)
+        num_texts = len(passages.ids) * (1 + len(edits))
+        require_at_most("texts, each under every edit,", num_texts, MAX_EDITED_TEXTS, "plan smaller tasks")
+        reading = reading_of(params, decoder.device)
+        with reporting(decoder.device, io):
+            figures, tokens = damage(decoder, passages, edits, params.layer, reading=reading, progress=io.progress)
+        unit_by_id = {edit.direction_id: edit.unit_D for edit in edits}
+        lenses = [lens(decoder, direction_id, unit_D) for direction_id, unit_D in unit_by_id.items()]
+        tables = {DAMAGE(): figures, LENS(): pa.concat_tables([*lenses, tokens])}
+        missing = {role: table for role, table in tables.items() if role in io.missing}
+        io.write_tables(missing, {"model_revision": decoder.revision})
 
     def count(self, task: Task, io: TaskIO) -> None:
         """Write how often each token occurs in all passages given; only the tokenizer is loaded."""
@@ -222,6 +246,8 @@ _TOKENS_ON_CPU = 2048
 MAX_VECTOR_BYTES = 64 * 2**30
 #: Characters of all passages of one task.
 MAX_TASK_CHARACTERS = 1_000_000_000
+#: Texts of one task of `extractor.damage`, each counted once for each edit.
+MAX_EDITED_TEXTS = 1_000_000
 
 
 def read_passages(task: Task, io: TaskIO) -> PassageTexts:
@@ -236,6 +262,14 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
     spans = [(span["start"], span["end"]) for span in table["span"].to_pylist()] if "span" in table.column_names else []
     bare = table["bare"].to_pylist() if "bare" in table.column_names else []
     return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies, spans, bare)
+
+
+def norm_at(calibration: pa.Table, layer: int) -> float:
+    """Return the residual norm of a layer, the unit of strength. Raise InputError if it was not calibrated."""
+    norms = dict(zip(calibration["layer"].to_pylist(), calibration["median_residual_norm"].to_pylist(), strict=True))
+    if layer not in norms:
+        raise InputError(f"the calibration has no layer {layer}; it has {', '.join(map(str, norms))}")
+    return float(norms[layer])
 
 
 def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:

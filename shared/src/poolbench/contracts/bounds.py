@@ -58,6 +58,11 @@ Regularisation = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=1e-
 
 #: A name without control characters.
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
+#: Rows of a table of directions.
+DirectionIds = Annotated[tuple[Name, ...], Field(max_length=1_000)]
+#: Strengths of steering, in residual norms or absolute.
+Strength = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e6, le=1e6)]
+Strengths = Annotated[tuple[Strength, ...], Field(max_length=1_000)]
 #: A name that may be empty.
 Label = Annotated[str, Field(max_length=MAX_NAME, pattern=PRINTABLE)]
 #: A text.

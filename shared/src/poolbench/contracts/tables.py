@@ -248,6 +248,36 @@ FLUENCY = pa.schema([("text_id", pa.string()), ("mean_nll", pa.float64()), ("num
 SCORES = pa.schema([("text_id", pa.string()), ("scorer", pa.string()), ("score", pa.float64())])
 
 
+#: Likelihood of given texts under the model as it is (`unsteered`, strength 0) and steered at every position.
+DAMAGE = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("direction_id", pa.string()),
+        ("strength", pa.float64()),  # as TEXTS
+        ("alpha", pa.float64()),  # coefficient of the unit vector
+        ("log_likelihood", pa.float64()),  # nats, summed over the tokens that are predicted
+        ("num_tokens", pa.int64()),  # tokens that are predicted: those with a position before them
+        ("kl", pa.float64()),  # KL(unsteered || steered) over the whole vocabulary, nats, mean over these tokens
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+#: Tokens whose logits a direction raises and lowers most.
+LENS = pa.schema(
+    [
+        ("direction_id", pa.string()),
+        ("strength", pa.float64()),  # null: the direction itself through final norm and head; else measured on texts
+        ("promoted", pa.bool_()),  # by direction, strength and side, the strongest first
+        ("token_id", pa.int64()),
+        ("token", pa.string()),
+        ("value", pa.float64()),  # change of the logit beyond the mean change over the vocabulary
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
 def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
     """Return the schema of pooled vectors of one strategy at one layer, one row per passage.
 

@@ -1,12 +1,12 @@
 """Steps of the extractor: passages to pooled vectors and kept states of a Hugging Face decoder."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
-from poolbench.contracts.bounds import Flag, Layer, ModelName, Revision, Seed, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Revision, Seed, Strengths, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import (
     MAX_STRATEGIES,
@@ -34,6 +34,9 @@ AUTOENCODER = Role("sae/{name}", Named)
 FEATURES = Role("features/{name}", Named)
 RANDOM_FEATURES = Role("random/{name}", Named)
 COORDINATES = Role("coordinates", Single)
+DIRECTIONS = Role("directions", Single)
+DAMAGE = Role("damage", Single)
+LENS = Role("lens", Single)
 
 
 class ReadingParams(ModelParams):
@@ -112,6 +115,22 @@ class RecoveredParams(FeatureParams):
     """
 
     num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+
+
+class DamageParams(ReadingParams):
+    """Parameters of `extractor.damage`.
+
+    Attributes:
+        layer: Decoder block whose output is steered, at every position of a text.
+        direction_ids: Rows of the table of directions.
+        strengths: Strengths in units of `alpha_unit`; 0 is always measured.
+        alpha_unit: `residual_norm` (the calibration norm of the layer) or `absolute` (1).
+    """
+
+    layer: Whole = Field(ge=0, lt=1_000)
+    direction_ids: DirectionIds = ("C1",)
+    strengths: Strengths = ()
+    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
 
 
 class ImportedParams(SinkParams):
@@ -293,4 +312,28 @@ RECOVERED = Step(
     unit="passages",
     work=_feature_work,
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED)
+
+
+def _num_edits(sized: Sized) -> int:
+    return len(sized.params.direction_ids) * len(sized.params.strengths)
+
+
+STEERED_TEXTS = Step(
+    "extractor.damage",
+    1,
+    DamageParams,
+    inputs=(PASSAGES, DIRECTIONS, CALIBRATION),
+    outputs=(
+        Output(
+            DAMAGE,
+            part_params("damage"),
+            shape=lambda of, _: Shape(of.inputs[PASSAGES()].rows * (1 + _num_edits(of))),
+        ),
+        Output(LENS, part_params("lens"), shape=lambda of, _: Shape(20 * (1 + _num_edits(of)))),
+    ),
+    summary="likelihood of given texts under steering, divergence from the unsteered model, and promoted tokens",
+    label="damage of steering",
+    unit="passages",
+    work=lambda of: (of.inputs[PASSAGES()].rows * (1 + _num_edits(of)), of.params.variant),
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS)

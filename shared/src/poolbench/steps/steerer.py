@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from poolbench.contracts.bounds import Flag, Name, Real, Seed, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Name, Real, Seed, Strengths, Whole
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.steps.base import Keys, ModelParams, Output, Step, part_params
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
@@ -19,10 +19,6 @@ FLUENCY = Role("fluency/{name}", Named)
 CONTINUATIONS = Role("texts", Single)
 SCORES = Role("scores/{name}", Named)
 
-#: Rows of a directions table.
-Directions = Annotated[tuple[Name, ...], Field(max_length=1_000)]
-Strength = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e6, le=1e6)]
-Strengths = Annotated[tuple[Strength, ...], Field(max_length=1_000)]
 #: New tokens of one text.
 MaxTokens = Annotated[int, Field(strict=True, gt=0, le=100_000)]
 
@@ -44,7 +40,7 @@ class GenerateParams(ModelParams):
     """
 
     layer: Whole = Field(ge=0, lt=1_000)
-    direction_ids: Directions | Literal["all"] = ("C1",)
+    direction_ids: DirectionIds | Literal["all"] = ("C1",)
     strengths: Strengths = (0.0,)
     max_tokens: MaxTokens
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"

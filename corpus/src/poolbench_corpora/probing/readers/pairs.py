@@ -29,9 +29,14 @@ def zorro_members(archives: Path | None) -> list[str]:
 
 def read_blimp(definition: ProbingSet, archives: Path | None, *, member: str) -> Iterator[Sample | Note]:
     """Yield both sentences of each pair of one paradigm."""
-    lines = _member(_blimp(str(archives_folder(archives))), member).decode("utf-8").splitlines()
-    rows = map(json.loads, lines)
-    yield from _samples(((row["sentence_good"], row["sentence_bad"]) for row in rows), member)
+    yield from _samples(blimp_pairs(archives, member), member)
+
+
+def blimp_pairs(archives: Path | None, member: str) -> Iterator[Pair]:
+    """Yield the pairs of one paradigm. Raise CorpusError without the archive, or if it lacks the paradigm."""
+    for line in _member(_blimp(str(archives_folder(archives))), member).decode("utf-8").splitlines():
+        row = json.loads(line)
+        yield row["sentence_good"], row["sentence_bad"]
 
 
 def read_zorro(definition: ProbingSet, archives: Path | None, *, member: str) -> Iterator[Sample | Note]:

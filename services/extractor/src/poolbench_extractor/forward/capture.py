@@ -1,7 +1,8 @@
-"""One forward pass to the deepest requested block, with hidden states and signals of the requested ones."""
+"""One forward pass to the deepest requested block, with states and signals of the requested ones; and its rest."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
+from poolbench.config import EMBEDDING_INDEX
 from poolbench.errors import CellError
 from poolbench.pooling.signals import Signals, from_source
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
@@ -206,6 +209,36 @@ def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tu
             inputs["position_ids"] = np.maximum(visible.cumsum(1) - 1, 0)
     on_device = {name: torch.from_numpy(value).to(decoder.device) for name, value in inputs.items()}
     return Captured(starts, lengths, on_device), torch.from_numpy(real)
+
+
+def resumed(decoder: Decoder, captured: Captured, layer: int, h_BTD: Tensor) -> Any:
+    """Return the output of a decoder below its head, with other states of a layer: the blocks up to it do not run.
+
+    The caller holds the decoder's lock.
+
+    Args:
+        captured: What `capture` found in the batch at the layer.
+        h_BTD: The states in place of `captured.states[layer]`, which must not be changed themselves.
+    """
+    answer = _with_states(captured.outputs[layer], h_BTD)
+    with ExitStack() as stack:
+        if layer == EMBEDDING_INDEX:
+            stack.callback(decoder.on_states(layer, lambda _: answer).remove)
+        else:
+            for module in [*decoder.blocks[:layer], decoder.module(layer)]:
+                stack.enter_context(gradients.answering(module, answer))
+        return decoder.backbone(**captured.inputs, use_cache=False)
+
+
+def _with_states(output: Any, h_BTD: Tensor) -> Any:
+    """Return the output of a module with other states in it."""
+    if isinstance(output, Tensor):
+        return h_BTD
+    if isinstance(output, ModelOutput):
+        answer = copy(output)
+        answer["last_hidden_state"] = h_BTD
+        return answer
+    return (h_BTD, *output[1:])
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tens
     z_ND = z_BTD[row, position]
     seed_BTD = torch.zeros_like(z_BTD)
     losses_N = torch.zeros(len(z_ND), device=z_BTD.device)
-    for chunk in _chunks(decoder, len(z_ND)):
+    for chunk in vocabulary_chunks(decoder, len(z_ND)):
         part_nD = z_ND[chunk].requires_grad_()
         loss_n = _losses(decoder, output, part_nD, token[chunk])
         (seed_BTD[row[chunk], position[chunk]],) = torch.autograd.grad(loss_n.sum(), part_nD)
@@ -177,7 +177,7 @@ def head_losses(decoder: Decoder, output: Any, targets: Targets) -> Tensor:
     z_BTD = final_states(output)
     row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
     losses_N = torch.zeros(len(token), device=z_BTD.device)
-    for chunk in _chunks(decoder, len(token)):
+    for chunk in vocabulary_chunks(decoder, len(token)):
         losses_N[chunk] = _losses(decoder, output, z_BTD[row[chunk], position[chunk]], token[chunk])
     return losses_N
 
@@ -190,7 +190,7 @@ def final_states(output: Any) -> Tensor:
     return states
 
 
-def _chunks(decoder: Decoder, num_tokens: int) -> Iterator[slice]:
+def vocabulary_chunks(decoder: Decoder, num_tokens: int) -> Iterator[slice]:
     """Yield ranges of tokens whose logits fit into memory."""
     vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
     step = max(1, HEAD_BYTES // (4 * vocabulary))

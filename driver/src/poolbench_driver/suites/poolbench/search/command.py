@@ -29,6 +29,12 @@ def find(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Any setting, such as budget.num_openings=20; repeatable."),
     ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="Benign texts to measure damage on, in place of test passages.")
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="Minimal pairs to measure damage on: JSONL with good and bad.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     dry_run: Annotated[
@@ -42,13 +48,17 @@ def find(
     """
     from poolbench_driver.cli.run import layers_of, names_of
     from poolbench_driver.config import read_assignments
+    from poolbench_driver.suites.poolbench.search.damage import UserTexts
     from poolbench_driver.suites.poolbench.search.runs import Search
 
     settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": names_of(strategies)}
     settings |= {"layers": layers_of(layers), "corpus": {"source": corpus} if corpus else None}
     if output.is_file():
         raise InputError(f"{output} is a file; name a folder")
-    search = Search(concept, settings, names_of(constructions) or [], candidates, read_assignments(sets or []))
+    assignments = read_assignments(sets or [])
+    search = Search(
+        concept, settings, names_of(constructions) or [], candidates, assignments, UserTexts.read(texts, pairs)
+    )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 
 

@@ -2,9 +2,24 @@
 
 from collections.abc import Iterator
 
-from poolbench_driver.contract.page import Answer, Cell, Column, Facts, Heads, Line, Page, Part, Problem, Span, Table
+from poolbench_driver.contract.page import (
+    Answer,
+    Cell,
+    Column,
+    Facts,
+    Heads,
+    Line,
+    Page,
+    Part,
+    Picture,
+    Problem,
+    Span,
+    Table,
+)
+from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
+from poolbench_driver.vectors.card import CardMeasure, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 
 
@@ -18,8 +33,10 @@ def search_page(result: SearchResult) -> Page:
     sentences = [
         f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on "
         f"{selection.num_openings} openings that the choice never saw.",
-        f"The best of {len(selection.gains)} candidates on all openings rises by {selection.naive:+.3f}: without the "
-        f"split, the figure would be {selection.optimism:+.3f} higher.",
+        f"The score falls on {selection.wrong_way:.0%} of these openings "
+        f"({interval(selection.wrong_way_interval, '.0%')}).",
+        f"On the openings that chose it among {len(selection.gains)} candidates it raises it by "
+        f"{selection.naive:+.3f}: without the split, the figure would be {selection.optimism:+.3f} higher.",
         "The data tell it apart from every other candidate."
         if not others
         else f"The data cannot tell it apart from {others} other{'s' * (others > 1)}, which the edge marks.",
@@ -30,11 +47,88 @@ def search_page(result: SearchResult) -> Page:
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
-    parts = [facts, Part("figures", "Figures", [figures], "Figures"), _screened(result), *_excluded(result)]
+    board, measured = _board(result), Part("figures", "Figures", [figures], "Figures")
+    parts = [_damaged(card), facts, measured, _screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
-    return Page("Vector", card.name, Answer(headline, sentences), _board(result), problems, parts=parts)
+    safe = card.strength.safe_high
+    if safe is not None and selection.strength > safe:
+        at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
+        problems.append(Problem(at, "damage"))
+    for measure in card.measures:
+        if measure.name == "damage.kl" and measure.value is None:
+            problems.append(Problem(f"Its damage is unknown: {measure.reason}", "figures"))
+    return Page("Vector", card.name, Answer(headline, sentences), board, problems, _picture(card), parts=parts)
+
+
+#: Measures of damage by strength, the heads of their columns, and how their numbers are written.
+_DAMAGE = {
+    "find.gain_by_strength": ("gain", "+.3f"),
+    "damage.kl": ("KL, nats per token", ".3g"),
+    "damage.perplexity_ratio": ("perplexity ratio", ".3f"),
+    "damage.pair_accuracy": ("pairs right", ".3f"),
+}
+
+
+def _by_strength(card: VectorCard) -> dict[float, dict[str, CardMeasure]]:
+    """Return the measures of `_DAMAGE` that have a value, by ascending strength and name."""
+    by_strength = dict[float, dict[str, CardMeasure]]()
+    for measure in card.measures:
+        if measure.name in _DAMAGE and measure.strength is not None and measure.value is not None:
+            by_strength.setdefault(measure.strength, {})[measure.name] = measure
+    return dict(sorted(by_strength.items()))
+
+
+def _picture(card: VectorCard) -> Picture | None:
+    """Return the gain where it was chosen against divergence on benign text, a point for each strength."""
+    recommended, other = f"recommended strength {card.strength.recommended:g}", "other strengths"
+    unsteered = {name: CardMeasure(name=name, value=0.0) for name in ("find.gain_by_strength", "damage.kl")}
+    rows = []
+    for strength, measures in [(0.0, unsteered), *_by_strength(card).items()]:
+        gain, divergence = measures.get("find.gain_by_strength"), measures.get("damage.kl")
+        if gain is not None and divergence is not None:
+            says = f"strength {strength:g}: gain {gain.value:+.3f}, KL {divergence.value:.3g} nats per token"
+            at = {"x": divergence.value, "y": gain.value, "low": gain.ci_low, "high": gain.ci_high}
+            series = recommended if strength == card.strength.recommended else other
+            rows.append({**at, "series": series, "text": f"{strength:g}", "says": says})
+    if len(rows) == 1:
+        return None
+    layers = [level("y", 0), points(rows), texts(rows)]
+    across = number_axis("KL to the unsteered model on benign text, nats per token")
+    drawn = chart(layers, across, number_axis("gain on the openings of the choice"), 220, looks_of([recommended, other]))
+    return picture("Gain against damage, by strength", drawn)
+
+
+def _damaged(card: VectorCard) -> Part:
+    by_strength = _by_strength(card)
+    names = [name for name in _DAMAGE if any(name in measures for measures in by_strength.values())]
+    lines = [
+        Line.of(Cell(f"{strength:.4g}", strength), *(_figure(measures.get(name)) for name in names))
+        for strength, measures in by_strength.items()
+    ]
+    columns = [Column(_DAMAGE[name][0], has_intervals=True) for name in names]
+    table = Table.of([Column("strength"), *columns], lines)
+    notes = [
+        "The gain by strength is that of the openings of the choice, since only these are steered at every strength. "
+        "The damage is read on benign text that no choice saw, steered at every position. The perplexity ratio is the perplexity of this text over that of the unsteered model."
+    ]
+    for measure in card.measures:
+        if measure.name == "damage.strength_at_1_percent" and measure.value is not None:
+            limits = interval((measure.ci_low, measure.ci_high), ".3g")
+            notes.append(
+                f"Up to strength {measure.value:.3g}{f' ({limits})' if limits else ''} it stays at most 1.01, which is "
+                "1 % of damage; between strengths its logarithm is taken as linear."
+            )
+    return Part("damage", "Damage by strength", [table], "Damage", " ".join(notes))
+
+
+def _figure(measure: CardMeasure | None) -> Cell:
+    if measure is None or measure.value is None:
+        return Cell()
+    _, form = _DAMAGE[measure.name]
+    limits = interval((measure.ci_low, measure.ci_high), form)
+    return Cell(f"{measure.value:{form}}", measure.value, measure.ci_low, measure.ci_high, limits)
 
 
 _MEASURE = ("measure", "value", "95 % interval", "n", "why null")

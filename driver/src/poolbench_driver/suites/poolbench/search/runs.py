@@ -28,6 +28,8 @@ from poolbench_driver.loop.progress import Display
 from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.of_run import vector_of_run
@@ -50,6 +52,7 @@ class Search:
         constructions: Construction methods of directions.
         num_strategies: Strategies that are steered along at each layer.
         assignments: Further settings of the runs, by their path.
+        user_texts: Texts of the user that damage is measured on.
     """
 
     concept: str
@@ -57,6 +60,7 @@ class Search:
     constructions: Sequence[str] = ("C1",)
     num_strategies: int = NUM_STRATEGIES
     assignments: Sequence[Assignment] = ()
+    user_texts: UserTexts = field(default_factory=UserTexts)
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -123,13 +127,14 @@ def find(
 
     refuse_sensitive([search.concept])
 
-    def run(config: ConceptsConfig) -> RunFolder:
+    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
         (job,) = prepare_all([config], session)
+        assert isinstance(job.plan, PoolBenchPlan)
         folder = RunFolder.create(output, job.config)
-        return _finished(job.run(folder, open_display()))
+        return job.plan, _finished(job.run(folder, open_display()))
 
     say(f"probing {search.concept}: all strategies at all layers")
-    probed = run(search.probing())
+    _, probed = run(search.probing())
     screened = list(screen(probed.rows("results", metric=SCREEN, concept=search.concept), search.num_strategies))
     by_layer: dict[int, list[str]] = {}
     for row in screened:
@@ -137,27 +142,34 @@ def find(
             by_layer.setdefault(row["layer"], []).append(row["strategy"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {search.concept}: {_why_null(screened)}")
-    runs = dict[int, tuple[ConceptsConfig, RunFolder]]()
+    runs = dict[int, tuple[PoolBenchPlan, RunFolder]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
-        config = search.steering(layer, strategies)
-        runs[layer] = config, run(config)
+        runs[layer] = run(search.steering(layer, strategies))
     selection = _selected(search.concept, runs)
     best = selection.chosen
-    _, folder = runs[best.layer]
+    plan, folder = runs[best.layer]
     vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
+    say("measuring damage on texts that the choice never saw")
+    task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
+    display = open_display()
+    try:
+        damage = task.measure(search.user_texts, session, display)
+    finally:
+        display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
-    return SearchResult(_with_figures(vector, selection), selection, screened, folders)
+    return SearchResult(_with_figures(vector, selection, damage), selection, screened, folders)
 
 
-def _selected(concept: str, runs: Mapping[int, tuple[ConceptsConfig, RunFolder]]) -> Selection:
+def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
     """Return the choice among all candidates of some runs by layer; those without a gain are left out with the reason.
 
     Raises:
         CellError: No candidate can be chosen.
     """
     grids, excluded, rules = dict[Candidate, ResponseGrid](), dict[Candidate, str](), SteeringRules()
-    for layer, (config, folder) in runs.items():
+    for layer, (plan, folder) in runs.items():
+        config = plan.scope.config
         rules = replace(rules, num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
         for candidate in _candidates(config, layer):
             try:
@@ -222,11 +234,20 @@ def _tables(rows: Sequence[Row]) -> SteeredTables:
     return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
 
 
-def _with_figures(vector: Vector, selection: Selection) -> Vector:
-    """Return a vector whose card has the figures of its choice, and the strength that was chosen."""
-    low, high = selection.interval or (None, None)
+def _with_figures(vector: Vector, selection: Selection, damage: Damage) -> Vector:
+    """Return a vector whose card has the figures of its choice and its damage, and the strength that was chosen."""
+    num = selection.num_openings
+
+    def read(
+        name: str, value: float, interval: tuple[float, float] | None, strength: float | None = None
+    ) -> CardMeasure:
+        low, high = interval or (None, None)
+        return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
+
     figures = [
-        CardMeasure(name="find.gain", value=selection.gain, ci_low=low, ci_high=high, n=selection.num_openings),
+        read("find.gain", selection.gain, selection.interval),
+        read("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval),
+        *(read("find.gain_by_strength", at.gain, at.interval, at.strength) for at in selection.curve),
         CardMeasure(name="find.naive_gain", value=selection.naive),
         CardMeasure(name="find.optimism", value=selection.optimism),
         CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),
@@ -234,5 +255,8 @@ def _with_figures(vector: Vector, selection: Selection) -> Vector:
     ]
     card = vector.card
     strength = card.strength.model_copy(update={"recommended": selection.strength})
-    card = card.model_copy(update={"strength": strength, "measures": (*figures, *card.measures)})
+    if damage.safe_high is not None and strength.safe_high is not None:
+        strength = strength.model_copy(update={"safe_high": min(strength.safe_high, damage.safe_high)})
+    measures = (*figures, *damage.measures, *card.measures)
+    card = card.model_copy(update={"strength": strength, "measures": measures, "lenses": damage.lenses})
     return replace(vector, card=card)

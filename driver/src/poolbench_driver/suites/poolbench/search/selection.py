@@ -5,8 +5,9 @@ for `d2.best_gain`: vector and strength are chosen together on the first half, a
 where the chosen one is also compared with the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class Candidate:
     construction: str
 
 
+class GainAt(NamedTuple):
+    """Mean rise of the score over unsteered at a strength, with its 95 % interval if resamples have a value."""
+
+    strength: float
+    gain: float
+    interval: tuple[float, float] | None
+
+
 @dataclass(frozen=True)
 class Selection:
     """The chosen candidate, and what is known of the others.
@@ -44,6 +53,10 @@ class Selection:
         gain: Mean rise of the score over unsteered, on the other openings.
         interval: 95 % interval of `gain` over these openings; None where resamples have no value.
         num_openings: Openings that `gain` was read on.
+        wrong_way: Share of these openings whose score falls at `strength`, which a mean hides (Tan et al. 2024,
+            "Analyzing the Generalization and Reliability of Steering Vectors").
+        wrong_way_interval: Its exact 95 % interval (Clopper and Pearson 1934).
+        curve: Gain of the chosen one on the openings of the choice, at each strength above 0, ascending.
         naive: The gain of the chosen one on the openings that it was chosen on: the highest of all.
         gains: By candidate, the gain on the other openings at the strength of its choice; best first.
         strengths: By candidate, that strength.
@@ -57,6 +70,9 @@ class Selection:
     gain: float
     interval: tuple[float, float] | None
     num_openings: int
+    wrong_way: float
+    wrong_way_interval: tuple[float, float]
+    curve: Sequence[GainAt]
     naive: float
     gains: Mapping[Candidate, float]
     strengths: Mapping[Candidate, float]
@@ -79,6 +95,8 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     Raises:
         CellError: `too_few` openings, or `not_fluent` at any strength of any candidate.
     """
+    from scipy import stats
+
     candidates = sorted(grids)
     aligned = dict(zip(candidates, align_openings([grids[one] for one in candidates]), strict=True))
     choose, read = aligned[candidates[0]].halves
@@ -99,18 +117,30 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     is_tied = benjamini_hochberg(p_values) > LEVEL
     weights = bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)
     samples = gain_at(aligned[best].at_openings(read), columns[best], weights)
+    num_wrong = int((rises[best] < 0).sum())
+    low, high = stats.binomtest(num_wrong, len(read)).proportion_ci(rules.level, "exact")
     return Selection(
         best,
         float(aligned[best].strengths[columns[best]]),
         gains[best],
         opening_interval(samples, len(read), level=rules.level),
         len(read),
+        num_wrong / len(read),
+        (float(low), float(high)),
+        list(_curve(aligned[best].at_openings(choose), rules)),
         gains_where_best[best],
         {one: gains[one] for one in ordered},
         {one: float(aligned[one].strengths[columns[one]]) for one in ordered},
         frozenset(one for one, is_equal in zip(ordered, is_tied, strict=True) if is_equal),
         excluded,
     )
+
+
+def _curve(grid: ResponseGrid, rules: SteeringRules) -> Iterator[GainAt]:
+    weights_RP = bootstrap_counts(len(grid.openings), rules.num_bootstrap, rules.seed)
+    for column in range(1, len(grid.strengths)):
+        interval = opening_interval(gain_at(grid, column, weights_RP), len(grid.openings), level=rules.level)
+        yield GainAt(float(grid.strengths[column]), _gain(grid, column), interval)
 
 
 def _gain(grid: ResponseGrid, column: int) -> float:
