@@ -318,7 +318,7 @@ class ModelObject(StrictModel):
 
 
 class ModelList(StrictModel):
-    """The configured model and the loaded one."""
+    """The configured model, the loaded one, and those that are steered by name."""
 
     object: Literal["list"]
     data: list[ModelObject]
