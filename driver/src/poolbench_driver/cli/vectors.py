@@ -185,6 +185,9 @@ def serve(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model to steer; default: that of the card.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block whose output it is for; default: all of the file.")] = None,
+    positions: Annotated[
+        str | None, typer.Option(help="generated, prompt, or all, also of what is only scored; default: the card's.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Take the vector of another model of this width.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -194,11 +197,11 @@ def serve(
     from poolbench_driver.vectors.serving import served_body
 
     if vector is None:
-        if (name, strength, model, layer, force) != (None, None, None, None, False):
+        if (name, strength, model, layer, positions, force) != (None, None, None, None, None, False):
             raise InputError("options belong to VECTOR, the vector to serve; without one, names are listed")
         rows = open_services().get("steerer", "served")["served"]
     else:
-        body = served_body(place_of(vector), name, strength, model, layer, force=force)
+        body = served_body(place_of(vector), name, strength, model, layer, positions, force=force)
         services = open_services()
         with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
             rows = [services.post("steerer", "served", body)]

@@ -14,7 +14,14 @@ from poolbench_driver.vectors.importing import model_named, naming, require_same
 
 
 def served_body(
-    path: Path, name: str | None, strength: float | None, model: str | None, layer: int | None, *, force: bool
+    path: Path,
+    name: str | None,
+    strength: float | None,
+    model: str | None,
+    layer: int | None,
+    positions: str | None = None,
+    *,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Return the body of `POST /steerer/served` for a file of vectors.
 
@@ -23,6 +30,7 @@ def served_body(
         strength: In the unit of the card; default: the recommended one.
         model: Default: that of the card.
         layer: The layer of a file that names none; of another, the one to take. None: all.
+        positions: `generated`, `all` or `prompt`; default: those of the card.
         force: Take the vector of another model. Its residual norms are those of that model, so the steerer measures.
 
     Raises:
@@ -60,5 +68,5 @@ def served_body(
         "model": list_folder(served_model),
         "model_revision": None if force or card is None else card.model_revision,
         "strength": strength,
-        "steering": {"edits": edits, "positions": apply.positions},
+        "steering": {"edits": edits, "positions": positions or apply.positions},
     }

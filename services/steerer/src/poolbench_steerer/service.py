@@ -13,6 +13,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
+from poolbench_steerer.http.probes import ServedProbes
 from poolbench_steerer.http.served import ServedVectors
 from poolbench_steerer.http.steering import Directions
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
@@ -35,6 +36,7 @@ class SteererService:
         self._directions = Directions(artifacts)
         self._vectors = VectorVerbs(host)
         self._served = ServedVectors(host, artifacts)
+        self._probes = ServedProbes(host, artifacts)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
             "steerer.read": lambda task, io: tasks.read_texts(self.host, task, io),
@@ -52,8 +54,9 @@ class SteererService:
         Verbs(self.host, admission, self._directions).add_to(router)
         self._vectors.add_to(router)
         self._served.add_to(router)
+        self._probes.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
-        CompletionVerbs(self.host, admission, self._directions, self._served).add_to(router)
+        CompletionVerbs(self.host, admission, self._directions, self._served, self._probes).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""

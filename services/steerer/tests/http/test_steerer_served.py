@@ -65,7 +65,7 @@ def explicit(strength: float, body: dict[str, Any]) -> dict[str, Any]:
 
 @torch.inference_mode()
 def greedy_by_hand(folder: Path, prompt: list[int], num_new: int, change: np.ndarray) -> list[float]:
-    """Log-probabilities of the likeliest tokens, by Transformers with a hook that adds from the last prompt token on."""
+    """Log-probabilities of the likeliest tokens, by Transformers with a hook from the last prompt token on."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def hook(_module: Any, _inputs: Any, output: Any) -> Any:
@@ -187,6 +187,103 @@ def test_another_revision_and_a_second_steering_are_refused(http, client, name, 
     with pytest.raises(openai.BadRequestError, match="serve its vector again"):
         client.completions.create(model=name, prompt="The")
     record.write_text(before)
+
+
+@pytest.fixture(scope="module")
+def probe(http: httpx.Client, tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
+    body = {
+        "concept": "contrast", "strategy": "A1_mean", "layer": 4, "weights": (2.5 * unit_vectors[3]).tolist(),
+        "offset": -0.75, "run": "run-1", "model": str(tiny_model),
+    }  # fmt: skip
+    for strategy in ("A2_max", "L3_entity", "A7_random", "P1_last_token", "W1_first_k:k=3", "mine", "A1_mean"):
+        served = http.post("/served/probes", json=body | {"strategy": strategy})
+        assert served.status_code == 200, served.text
+    return body
+
+
+@torch.inference_mode()
+def states_by_hand(folder: Path, ids: list[int], layer: int) -> np.ndarray:
+    """The output of a block at each position, by Transformers."""
+    model, streams = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), []
+    model.model.layers[layer].register_forward_hook(
+        lambda _module, _inputs, output: streams.append(output[0] if isinstance(output, tuple) else output)
+    )
+    model(torch.tensor([ids]))
+    return streams[0].reshape(len(ids), -1).double().numpy()
+
+
+def test_a_probe_is_read_by_name_and_pooled_as_transformers_does(
+    http, probe, tiny_model, model_ref, unit_vectors
+) -> None:
+    from poolbench_steerer.tokens import tokens_of
+
+    prompt = list(tokens_of(model_ref).encode("The river"))
+    body = {"model": str(tiny_model), "prompt": prompt, "max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
+
+    def read(strategy: str, **more: Any) -> dict[str, Any]:
+        reading = {"concept": "contrast", "strategy": strategy, "probe": True}
+        answer = http.post("/v1/completions", json=body | {"reading": reading} | more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"][0]["reading"]
+
+    greedy = list(prompt)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        for _ in range(8):
+            greedy.append(int(model(torch.tensor([greedy])).logits[0, -1].argmax()))
+    states = states_by_hand(tiny_model, greedy[:-1], 4)
+    weights = 2.5 * unit_vectors[3].astype(np.float64)
+    by_position = states @ weights - 0.75
+    expected = by_position[len(prompt) - 1 :]
+    mean = read("A1_mean")
+    np.testing.assert_allclose(mean["scores"], expected, atol=1e-4)
+    assert mean["probe"] == {"concept": "contrast", "strategy": "A1_mean", "layer": 4, "run": "run-1"}
+    assert (mean["layer"], mean["direction"], mean["pooled"]["reason"]) == (4, None, None)
+    pooled_state = states[len(prompt) - 1 :].mean(axis=0)
+    assert mean["pooled"]["value"] == pytest.approx(pooled_state @ weights - 0.75, abs=1e-4)
+    assert read("P1_last_token")["pooled"]["value"] == pytest.approx(expected[-1], abs=1e-4)
+    assert read("W1_first_k:k=3")["pooled"]["value"] == pytest.approx(expected[:3].mean(), abs=1e-4)
+    reasons = {"A2_max": "each number", "L3_entity": "needs annotation", "A7_random": "draws", "mine": "unknown"}
+    for strategy, reason in reasons.items():
+        pooled = read(strategy)["pooled"]
+        assert pooled["value"] is None and reason in pooled["reason"]
+    with_prompt = read("A1_mean", echo=True)
+    assert with_prompt["scores"][0] is None
+    assert with_prompt["pooled"]["value"] == pytest.approx(mean["pooled"]["value"], abs=1e-4)
+    np.testing.assert_allclose(with_prompt["scores"][1:], by_position, atol=1e-4)
+
+
+def test_a_chat_and_its_stream_read_the_probe_that_was_served_last(client, probe, tiny_model) -> None:
+    options: dict[str, Any] = {"model": str(tiny_model), "messages": CHAT, "max_tokens": 6, "temperature": 0.0}
+    extra = {"reading": [{"concept": "contrast", "probe": True}, {"concept": "contrast", "layer": 4, "probe": True}]}
+    (choice,) = client.chat.completions.create(extra_body=extra, **options).choices
+    first, second = choice.model_extra["reading"]
+    assert first == second and first["probe"]["strategy"] == "A1_mean" and first["pooled"]["value"] is not None
+    parts = [chunk.choices[0] for chunk in client.chat.completions.create(stream=True, extra_body=extra, **options)]
+    read = [part.model_extra["reading"][0] for part in parts]
+    np.testing.assert_allclose([score for part in read for score in part["scores"]], first["scores"], atol=1e-5)
+    assert read[-1]["pooled"]["value"] == pytest.approx(first["pooled"]["value"], abs=1e-5)
+    assert all("pooled" not in part for part in read[:-1])
+
+
+@pytest.mark.parametrize(
+    ("reading", "error", "said"),
+    [
+        ({"concept": "modality", "probe": True}, openai.NotFoundError, "vectors serve-probe modality"),
+        ({"concept": "contrast", "layer": 2, "probe": True}, openai.NotFoundError, "at layer 2"),
+        ({"concept": "contrast", "offset": 1.0, "probe": True}, openai.BadRequestError, "the probe has one"),
+        ({"vector_id": "x", "layer": 1, "probe": True}, openai.BadRequestError, "for a concept"),
+    ],
+)
+def test_probes_that_are_not_served_are_refused(client, probe, tiny_model, reading, error, said) -> None:
+    with pytest.raises(error, match=said):
+        client.completions.create(model=str(tiny_model), prompt="The", extra_body={"reading": reading})
+
+
+def test_probes_that_do_not_fit_are_refused(http, probe) -> None:
+    for fields in ({"weights": [1.0] * 8}, {"layer": 6}, {"weights": [0.0] * 256}, {"model_revision": "local-0"}):
+        assert http.post("/served/probes", json=probe | fields).status_code == 400, fields
+    assert all(facts["name"] == "tide" for facts in http.get("/served").json()["served"])
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,8 @@ class ServedVectors:
 
     def _records(self) -> Iterator[ServedBody]:
         for info in self._store().list(f"{SERVED_FOLDER}/"):
+            if "/probes/" in info.path:
+                continue
             try:
                 yield self._parsed(self._store().get(info.path))
             except NotFoundError:  # removed since it was listed
@@ -186,8 +188,8 @@ class ServedVectors:
 
     def _write(self, record: ServedBody) -> None:
         path = _path(record.model or "", record.name)
-        infos = list(self._store().list(f"{SERVED_FOLDER}/"))
-        if len(infos) >= MAX_SERVED and path not in {info.path for info in infos}:
+        paths = {info.path for info in self._store().list(f"{SERVED_FOLDER}/") if "/probes/" not in info.path}
+        if len(paths) >= MAX_SERVED and path not in paths:
             raise InputError(f"{MAX_SERVED} names are served already; remove one (`poolbench-driver vectors unserve`)")
         self._store().put(path, record.model_dump_json(exclude_none=True).encode())
 

@@ -120,6 +120,36 @@ class ReadingBody(DirectionBody):
     """
 
     offset: Coefficient = 0.0
+    probe: bool = Field(default=False, description="read the log-odds of the concept's probe, which was served")
+    _scale: float = PrivateAttr(default=1.0)
+    _bias: float = PrivateAttr(default=0.0)
+    _probe: dict[str, Any] | None = PrivateAttr(default=None)
+
+    @property
+    def probe_facts(self) -> dict[str, Any] | None:
+        """Return what identifies the probe to a reader, once it is found."""
+        return self._probe
+
+    @property
+    def bias(self) -> float:
+        """Return the offset of the probe in log-odds."""
+        return self._bias
+
+    def score(self, projection: float) -> float:
+        """Return the score of a token, given the projection of its state and the offset of the request."""
+        return self._scale * projection + self._bias
+
+    def with_probe(self, weights: np.ndarray, bias: float, facts: dict[str, Any]) -> Self:
+        """Return the body with the weights and the layer of a probe."""
+        body = self.model_copy(update={"vector": weights.tolist(), "layer": facts["layer"]})
+        body._scale, body._bias, body._probe = float(np.linalg.norm(weights)), bias, facts
+        return body
+
+    @model_validator(mode="after")
+    def _probe_of_a_concept(self) -> Self:
+        if self.probe and (self.concept is None or self.offset):
+            raise ValueError("probe is for a concept, and takes no offset: the probe has one")
+        return self
 
 
 Readings = Annotated[
@@ -151,7 +181,7 @@ class Directions:
         return await asyncio.to_thread(lambda: [self._filled(model, body) for body in bodies])
 
     def _filled(self, model: ModelRef, body: _Body) -> _Body:
-        if body.concept is None:
+        if body.concept is None or body.vector is not None:  # a probe is found already
             return body
         directions = self._known()
         direction = directions.find(model, body.concept, body.strategy, body.layer, body.run)

@@ -148,6 +148,8 @@ async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapp
 async def _with_vector(engine: SteeringEngine, body: _Body, vectors: Mapping[str, NamedVector]) -> _Body:
     if body.concept is None:
         return body
+    if isinstance(body, ReadingBody) and body.probe:
+        raise InputError("this server has vectors, and no probes; leave probe out")
     if body.concept not in vectors:
         raise InputError(unknown_name_message("steering vector", body.concept, vectors))
     if (body.strategy, body.run) != (None, None):

@@ -31,6 +31,7 @@ from poolbench_steerer.http.completions.answer import (
 from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
+from poolbench_steerer.http.probes import ServedProbes
 from poolbench_steerer.http.served import MeantModel, ServedVectors
 from poolbench_steerer.http.steering import Directions, units_of
 from poolbench_steerer.http.verbs import Admission, until_disconnect
@@ -42,11 +43,19 @@ Parts = AsyncGenerator[tuple[Answer, Part], None]
 class CompletionVerbs:
     """The OpenAI API for completions and chats on one engine host."""
 
-    def __init__(self, host: EngineHost, admission: Admission, directions: Directions, served: ServedVectors) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        admission: Admission,
+        directions: Directions,
+        served: ServedVectors,
+        probes: ServedProbes,
+    ) -> None:
         self.host = host
         self.admission = admission
         self.directions = directions
         self.served = served
+        self.probes = probes
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -106,7 +115,7 @@ class CompletionVerbs:
             body, prompts = await asyncio.to_thread(_encode, request_body, tokens)
             check_logprobs(body, prompts)
             steering = meant.steering or await self.directions.fill(model, body.steering)
-            filled = await self.directions.filled(model, body.readings)
+            filled = await self.directions.filled(model, await self.probes.filled(model, body.readings))
             reading = filled if isinstance(body.reading, list) else next(iter(filled), None)
             body = body.model_copy(update={"steering": steering, "reading": reading})
             # A text without a seed is sampled with a random one, which the response contains.

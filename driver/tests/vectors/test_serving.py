@@ -1,0 +1,96 @@
+"""`vectors serve`: what the steerer is sent for a file, and the offset of a run's probe."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from poolbench.config import resolve_model
+from poolbench.errors import InputError, RestrictedError
+from poolbench_driver.models import describe
+from poolbench_driver.suites.poolbench.release.probes import offset_of
+from poolbench_driver.vectors.card import Application, Source, Strength, Vector, VectorCard, sha256_of_vectors
+from poolbench_driver.vectors.serving import served_body
+
+WIDTH = 256
+
+
+def folder_of(path: Path, layers: tuple[int, ...] = (3,), **fields: Any) -> Path:
+    random = np.random.default_rng(5)
+    vectors = {layer: random.normal(size=WIDTH) for layer in layers}
+    vectors = {layer: (vector / np.linalg.norm(vector)).astype(np.float32) for layer, vector in vectors.items()}
+    model = describe(resolve_model("demo"), None)
+    facts: dict[str, Any] = {
+        "name": "demo+contrast", "concept": "contrast", "model": "demo", "model_revision": model.ref.revision,
+        "strength": Strength(recommended=0.6), "apply": Application(residual_norms=dict.fromkeys(layers, 12.0)),
+    }  # fmt: skip
+    card = VectorCard(
+        **facts | fields, width=WIDTH, num_blocks=6, layers=layers, source=Source(tool="a test"),
+        vectors_sha256=sha256_of_vectors(vectors),
+    )  # fmt: skip
+    Vector(card, vectors).save(path / "v")
+    return path / "v"
+
+
+def test_a_card_says_name_model_strength_and_size(tmp_path: Path) -> None:
+    path = folder_of(tmp_path, (2, 4))
+    body = served_body(path, None, None, None, None)
+    assert (body["name"], body["model"], body["strength"]) == ("contrast", "demo", 0.6)
+    assert body["model_revision"] == resolve_model("demo").revision
+    assert [(edit["layer"], edit["strength"], edit["residual_norm"]) for edit in body["steering"]["edits"]] == [
+        (2, 1.0, 12.0), (4, 1.0, 12.0),
+    ]  # fmt: skip
+    one = served_body(path, "mine", -1.5, None, 4)
+    assert (one["name"], one["strength"], len(one["steering"]["edits"])) == ("mine", -1.5, 1)
+
+
+def test_a_card_in_coefficients_is_served_in_coefficients(tmp_path: Path) -> None:
+    path = folder_of(tmp_path, apply=Application(alpha_unit="absolute", positions="all"))
+    body = served_body(path, None, None, None, None)
+    (edit,) = body["steering"]["edits"]
+    assert (edit["alpha"], edit["residual_norm"], body["steering"]["positions"]) == (1.0, None, "all")
+    assert "strength" not in edit
+
+
+def test_a_file_without_a_card_needs_model_layer_and_strength(tmp_path: Path) -> None:
+    save_file({"v": 3 * np.eye(WIDTH, dtype=np.float32)[0]}, tmp_path / "my vector.safetensors")
+    path = tmp_path / "my vector.safetensors"
+    for options, reason in (
+        ((None, 0.5, None, 3), "give --model"),
+        ((None, 0.5, "demo", None), "give --layer"),
+        ((None, None, "demo", 3), "give --strength"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            served_body(path, *options)
+    body = served_body(path, None, 0.5, "demo", 3, "all")
+    (edit,) = body["steering"]["edits"]
+    assert body["name"] == "my_vector" and edit["vector"][0] == 1.0 and edit["residual_norm"] is None
+    assert body["steering"]["positions"] == "all"
+
+
+def test_another_revision_is_refused_unless_forced_and_sensitive_concepts_always(tmp_path: Path) -> None:
+    path = folder_of(tmp_path, model_revision="local-0")
+    with pytest.raises(InputError, match=r"revision local-0.*--force"):
+        served_body(path, None, None, None, None)
+    body = served_body(path, None, None, None, None, force=True)
+    assert body["model_revision"] is None and body["steering"]["edits"][0]["residual_norm"] is None
+    (tmp_path / "s").mkdir()
+    with pytest.raises(RestrictedError):
+        served_body(folder_of(tmp_path / "s", concept="toxicity"), None, None, None, None, force=True)
+
+
+@pytest.mark.parametrize(("num_rows", "width", "share"), [(60, 8, 0.5), (200, 40, 0.2), (30, 64, 0.5)])
+def test_the_offset_of_a_probe_is_its_intercept(num_rows: int, width: int, share: float) -> None:
+    """Independent implementation: scikit-learn's logistic regression on standardised vectors."""
+    random = np.random.default_rng(num_rows)
+    labels = (random.random(num_rows) < share).astype(int)
+    vectors = random.normal(size=(num_rows, width)) * np.linspace(0.5, 20, width) + 3.0 * labels[:, None] + 7.0
+    scaler = StandardScaler().fit(vectors)
+    probe = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(scaler.transform(vectors), labels)
+    weights = probe.coef_[0] / scaler.scale_
+    intercept = probe.intercept_[0] - weights @ scaler.mean_
+    assert offset_of(vectors @ weights, labels) == pytest.approx(intercept, abs=1e-6)
