@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from poolbench.concepts import refuse_restricted
-from poolbench.contracts import Row
 from poolbench.errors import InputError, NotFoundError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.roles import Cell, SplitCell
@@ -73,12 +72,11 @@ def offset_of(margins: np.ndarray, labels: np.ndarray) -> float:
 
 def _cell(export: Export, concept: str, strategy: str | None, layer: int | None) -> Cell:
     """Return the strategy and layer with the highest AUROC among those that fit."""
-    rows: list[Row] = export.folder.rows("results", metric="d1.auroc", concept=concept, protocol="corrected")
-    fitting = [row for row in rows if strategy in (None, row["strategy"]) and layer in (None, row["layer"])]
+    cells = list(export.plan.probes.concepts[concept].directions)
+    fitting = [cell for cell in cells if strategy in (None, cell.strategy) and layer in (None, cell.layer)]
     if not fitting:
-        cells = dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in rows)
-        raise NotFoundError(
-            f"run {export.folder.id} has no such probe of {concept}; it has {', '.join(list(cells)[:8]) or 'none'}"
-        )
-    best = max(fitting, key=lambda row: -1.0 if row["value"] is None else row["value"])
-    return Cell(best["strategy"], best["layer"])
+        names = ", ".join(f"{cell.strategy} at layer {cell.layer}" for cell in cells[:8])
+        raise NotFoundError(f"run {export.folder.id} has no such probe of {concept}; it has {names}")
+    rows = export.folder.rows("results", metric="d1.auroc", concept=concept, protocol="corrected")
+    auroc = {Cell(row["strategy"], row["layer"]): row["value"] for row in rows if row["value"] is not None}
+    return max(fitting, key=lambda cell: auroc.get(cell, 0.0))
