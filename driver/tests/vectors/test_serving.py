@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from poolbench.config import resolve_model
 from poolbench.contracts import tables as t
-from poolbench.errors import InputError, NotFoundError, RestrictedError
+from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import describe
@@ -43,50 +43,47 @@ def folder_of(path: Path, layers: tuple[int, ...] = (3,), **fields: Any) -> Path
 
 
 def test_a_card_says_name_model_strength_and_size(tmp_path: Path) -> None:
-    path = folder_of(tmp_path, (2, 4))
-    body = served_body(path, None, None, None, None)
+    vector = Vector.load(folder_of(tmp_path, (2, 4)))
+    body = served_body(vector, None, None, None)
     assert (body["name"], body["model"], body["strength"]) == ("contrast", "demo", 0.6)
     assert body["model_revision"] == resolve_model("demo").revision
     assert [(edit["layer"], edit["strength"], edit["residual_norm"]) for edit in body["steering"]["edits"]] == [
         (2, 1.0, 12.0), (4, 1.0, 12.0),
     ]  # fmt: skip
-    one = served_body(path, "mine", -1.5, None, 4)
+    one = served_body(vector.at(4), "mine", -1.5, "all")
     assert (one["name"], one["strength"], len(one["steering"]["edits"])) == ("mine", -1.5, 1)
+    assert (body["steering"]["positions"], one["steering"]["positions"]) == ("generated", "all")
+    forced = served_body(vector, None, None, None, force=True)
+    assert forced["model_revision"] is None and forced["steering"]["edits"][0]["residual_norm"] is None
 
 
 def test_a_card_in_coefficients_is_served_in_coefficients(tmp_path: Path) -> None:
-    path = folder_of(tmp_path, apply=Application(alpha_unit="absolute", positions="all"))
-    body = served_body(path, None, None, None, None)
+    vector = Vector.load(folder_of(tmp_path, apply=Application(alpha_unit="absolute", positions="all")))
+    body = served_body(vector, None, None, None)
     (edit,) = body["steering"]["edits"]
     assert (edit["alpha"], edit["residual_norm"], body["steering"]["positions"]) == (1.0, None, "all")
     assert "strength" not in edit
 
 
-def test_a_file_without_a_card_needs_model_layer_and_strength(tmp_path: Path) -> None:
-    save_file({"v": 3 * np.eye(WIDTH, dtype=np.float32)[0]}, tmp_path / "my vector.safetensors")
-    path = tmp_path / "my vector.safetensors"
+def test_what_says_too_little_or_is_sensitive_is_refused(
+    driver: Any, environment: dict[str, str], tmp_path: Path
+) -> None:
+    save_file({"v": 3 * np.eye(WIDTH, dtype=np.float32)[0]}, tmp_path / "my.safetensors")
     for options, reason in (
-        ((None, 0.5, None, 3), "give --model"),
-        ((None, 0.5, "demo", None), "give --layer"),
-        ((None, None, "demo", 3), "give --strength"),
+        (("--strength", ".5"), "vectors import` makes one"),
+        (("--strength", ".5", "--model", "demo"), "give --layer"),
+        (("--model", "demo", "--layer", "3"), "give --strength"),
+        (("--model", "demo", "--layer", "9"), "out of range"),
     ):
-        with pytest.raises(InputError, match=reason):
-            served_body(path, *options)
-    body = served_body(path, None, 0.5, "demo", 3, "all")
-    (edit,) = body["steering"]["edits"]
-    assert body["name"] == "my_vector" and edit["vector"][0] == 1.0 and edit["residual_norm"] is None
-    assert body["steering"]["positions"] == "all"
-
-
-def test_another_revision_is_refused_unless_forced_and_sensitive_concepts_always(tmp_path: Path) -> None:
-    path = folder_of(tmp_path, model_revision="local-0")
-    with pytest.raises(InputError, match=r"revision local-0.*--force"):
-        served_body(path, None, None, None, None)
-    body = served_body(path, None, None, None, None, force=True)
-    assert body["model_revision"] is None and body["steering"]["edits"][0]["residual_norm"] is None
+        refused = driver(environment, "vectors", "serve", str(tmp_path / "my.safetensors"), *options)
+        assert (refused.returncode, reason in refused.stderr) == (2, True), refused.stderr
+    other = folder_of(tmp_path, model_revision="local-0")
+    refused = driver(environment, "vectors", "serve", str(other), "--model", "demo")
+    assert refused.returncode == 2 and "revision local-0" in refused.stderr and "--force" in refused.stderr
+    assert driver(environment, "vectors", "serve", "--layer", "2").returncode == 2
     (tmp_path / "s").mkdir()
     with pytest.raises(RestrictedError):
-        served_body(folder_of(tmp_path / "s", concept="toxicity"), None, None, None, None, force=True)
+        served_body(Vector.load(folder_of(tmp_path / "s", concept="toxicity")), None, None, None)
 
 
 @pytest.mark.parametrize(("num_rows", "width", "share"), [(60, 8, 0.5), (200, 40, 0.2), (30, 64, 0.5)])

@@ -35,7 +35,7 @@ def import_vector(path: Path, model: ModelInfo, layer: int | None = None, *, for
     Raises:
         InputError: The file cannot be read, or does not fit the model.
     """
-    with naming(path):
+    with _naming(path):
         file = read_vector_file(path)
         carried = Vector.of_file(file)
         if not force:
@@ -80,15 +80,14 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
     Raises:
         InputError: The file cannot be read, has no vector of this layer, or is for another model.
     """
-    with naming(path):
+    with _naming(path):
         file = read_vector_file(path)
         if model is not None:
-            require_same_model(file, Vector.of_file(file), model_named(model), "`vectors import --force` takes it")
+            require_same_model(file, Vector.of_file(file), _ref(model), "`vectors import --force` takes it")
         return {number: vector for number, vector in file.at(layer).vectors.items() if number is not None}
 
 
-def model_named(model: str) -> ModelRef:
-    """Return the model of a name, without its revision where it is not on this machine."""
+def _ref(model: str) -> ModelRef:
     try:
         return resolve_model(model)
     except PoolbenchError:  # it is where the services are
@@ -96,7 +95,7 @@ def model_named(model: str) -> ModelRef:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Let errors begin with the path of the file."""
     try:
         yield

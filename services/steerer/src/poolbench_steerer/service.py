@@ -14,7 +14,7 @@ from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
 from poolbench_steerer.http.probes import ServedProbes
-from poolbench_steerer.http.served import ServedVectors
+from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.http.steering import Directions
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
@@ -35,8 +35,8 @@ class SteererService:
         self.host = host
         self._directions = Directions(artifacts)
         self._vectors = VectorVerbs(host)
-        self._served = ServedVectors(host, artifacts)
-        self._probes = ServedProbes(host, artifacts)
+        records = ServedRecords(artifacts)
+        self._served, self._probes = ServedVectors(host, records), ServedProbes(host, records)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
             "steerer.read": lambda task, io: tasks.read_texts(self.host, task, io),

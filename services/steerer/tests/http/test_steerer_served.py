@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_steerer.http.served import ServedVectors
+from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.steered_names import SteeredName
 
 LAYER, NORM = 2, 60.0
@@ -130,23 +130,24 @@ def test_names_outlive_the_replica_and_are_removed(host, http, name, body, store
     assert http.get("/served").json()["served"][0] == {
         "id": f"{name}@.6", "model": str(tiny_model), "name": "tide", "strength": 0.6, "layers": [LAYER],
     }  # fmt: skip
-    replica = ServedVectors(host, lambda: Artifacts(FolderStore(store)))
+    replica = ServedVectors(host, ServedRecords(lambda: Artifacts(FolderStore(store))))
     assert [facts["id"] for facts in replica.facts()] == [f"{name}@.6"]
     second = http.post("/served", json=body | {"name": "mill", "strength": 2}).json()["id"]
     assert second == f"{tiny_model}+mill@2"
-    assert http.delete("/served", params={"id": second}).json() == {"id": f"{tiny_model}+mill"}
+    assert http.delete("/served", params={"id": second}).json() == http.get("/served").json()
     assert http.delete("/served", params={"id": second}).status_code == 404
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model=second, prompt="The")
 
 
 def test_a_damaged_record_is_left_out_and_can_be_removed(http, name, body, store, tiny_model) -> None:
+    before = set(store.glob("served/vectors/*"))
     http.post("/served", json=body | {"name": "broken"})
-    (record,) = store.glob("served/*/broken.json")
+    (record,) = {*store.glob("served/vectors/*")} - before
     record.write_text("{}")
     assert [facts["name"] for facts in http.get("/served").json()["served"]] == ["tide"]
     answer = http.post("/v1/completions", json={"model": f"{tiny_model}+broken", "prompt": "The"})
-    assert answer.status_code == 503 and "serve the vector" in answer.json()["error"]["message"]
+    assert answer.status_code == 503 and "serve it again" in answer.json()["error"]["message"]
     assert http.delete("/served", params={"id": f"{tiny_model}+broken"}).status_code == 200
 
 
@@ -173,7 +174,7 @@ def test_what_does_not_fit_is_refused(http, body, fields, status, said) -> None:
 
 def test_another_revision_and_a_second_steering_are_refused(http, client, name, body, store, tiny_model) -> None:
     answer = http.post("/served", json=body | {"name": "other", "model_revision": "local-0"})
-    assert answer.status_code == 400 and "is of revision local-0" in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "it is of revision local-0" in answer.json()["error"]["message"]
     assert http.post("/served", json=body | {"name": "a/b"}).status_code == 422
     nan = http.post("/served", content=str(edited(body, vector=[float("nan")] * 256)).replace("'", '"'))
     assert nan.status_code == 422
@@ -181,10 +182,10 @@ def test_another_revision_and_a_second_steering_are_refused(http, client, name, 
         client.completions.create(model=name, prompt="The", extra_body=explicit(1.0, body))
     with pytest.raises(openai.BadRequestError, match="beyond"):
         client.completions.create(model=f"{name}@99999999999", prompt="The")
-    (record,) = store.glob("served/*/tide.json")
+    (record,) = store.glob("served/vectors/*")
     before = record.read_text()
     record.write_text(before.replace('"model_revision":"', '"model_revision":"x'))
-    with pytest.raises(openai.BadRequestError, match="serve its vector again"):
+    with pytest.raises(openai.BadRequestError, match="serve it again"):
         client.completions.create(model=name, prompt="The")
     record.write_text(before)
 
@@ -270,7 +271,7 @@ def test_a_chat_and_its_stream_read_the_probe_that_was_served_last(client, probe
     ("reading", "error", "said"),
     [
         ({"concept": "modality", "probe": True}, openai.NotFoundError, "vectors serve-probe modality"),
-        ({"concept": "contrast", "layer": 2, "probe": True}, openai.NotFoundError, "at layer 2"),
+        ({"concept": "contrast", "layer": 2, "probe": True}, openai.NotFoundError, "no such probe"),
         ({"concept": "contrast", "offset": 1.0, "probe": True}, openai.BadRequestError, "the probe has one"),
         ({"vector_id": "x", "layer": 1, "probe": True}, openai.BadRequestError, "for a concept"),
     ],

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Annotated, Any
+from functools import cache
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
@@ -25,26 +24,49 @@ from poolbench_steerer.steered_names import SteeredName
 
 MAX_SERVED = 256  # every list of models reads them all
 _LOG = logging.getLogger(__name__)
-ServedName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 
 
 class ServedBody(bounds.RequestBody):
-    """How a name steers: `steering` at strength 1, with the numbers of its vectors, times the strength of the name."""
+    """What is kept for a model, and the weights that it was made for."""
 
-    name: ServedName
-    steering: SteeringBody
-    strength: Coefficient = Field(default=1.0, description="of a name without a strength")
     model: bounds.Name | None = None
     model_revision: bounds.Name | None = Field(default=None, description="refused where the model is at another one")
+
+    def of(self, ref: ModelRef) -> Self:
+        """Return the record for a model as it is. Raise InputError if it was made for other weights."""
+        if None not in (self.model_revision, ref.revision) and self.model_revision != ref.revision:
+            raise InputError(f"it is of revision {self.model_revision}, and {ref.id} is at {ref.revision}")
+        return self.model_copy(update={"model": ref.id, "model_revision": ref.revision})
+
+    def require(self, ref: ModelRef) -> Self:
+        """Return the record. Raise ModelError if the weights of its model have changed since it was served."""
+        if self.model_revision != ref.revision:
+            raise ModelError(
+                f"it was served for revision {self.model_revision}, and {ref.id} is at {ref.revision}; serve it again"
+            )
+        return self
+
+
+class VectorBody(ServedBody):
+    """How a name steers: `steering`, with the numbers of its vectors, times the strength of the name."""
+
+    name: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
+    steering: SteeringBody
+    strength: Coefficient = Field(default=1.0, description="of a name without a strength")
 
     def at(self, strength: float) -> SteeringBody:
         """Return how to steer at a strength."""
         edits = []
         for edit in self.steering.edits:
-            size = "alpha" if edit.strength is None else "strength"
-            value = getattr(edit, size)
+            size, value = ("alpha", edit.alpha) if edit.strength is None else ("strength", edit.strength)
             edits.append(edit.model_copy(update={size: strength * (1.0 if value is None else value)}))
         return self.steering.model_copy(update={"edits": edits})
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a client sees of it."""
+        model, layers = self.model or "", sorted({edit.at for edit in self.steering.edits})
+        name = SteeredName(model, self.name, self.strength)
+        return {"id": str(name), "model": model, "name": self.name, "strength": self.strength, "layers": layers}
 
 
 class ServedVector(StrictModel):
@@ -57,82 +79,99 @@ class ServedVector(StrictModel):
     layers: list[int]
 
 
-class RemovedName(StrictModel):
-    """A name that steers no longer."""
-
-    id: str
-
-
 class ServedList(StrictModel):
-    """All of them, and at most how many there may be."""
+    """All names that steer."""
 
     served: list[ServedVector]
-    capacity: int
 
 
-@dataclass(frozen=True)
-class MeantModel:
-    """What the model of a request means.
-
-    Attributes:
-        steering: How the name steers; None for a model alone.
-        id: The full name, for the response.
-    """
+class MeantModel(NamedTuple):
+    """What the model of a request means; a model alone does not steer. `id` is the full name, for the response."""
 
     ref: ModelRef
     steering: SteeringBody | None
     id: str
 
 
-class ServedVectors:
-    """The names in the object store, which all replicas read, also after a restart; and the verbs for them."""
+_Record = TypeVar("_Record", bound=ServedBody)
 
-    def __init__(self, host: EngineHost, artifacts: Callable[[], Artifacts]) -> None:
+
+class ServedRecords:
+    """What is served by name, in the object store: all replicas read it, also after a restart."""
+
+    def __init__(self, artifacts: Callable[[], Artifacts]) -> None:
+        self.store: Callable[[], ObjectStore] = cache(lambda: artifacts().store)
+
+    def read(self, path: str, kind: type[_Record]) -> _Record:
+        """Return a record; raise NotFoundError or IntegrityError."""
+        try:
+            return kind.model_validate_json(self.store().get(path))
+        except ValidationError:
+            raise IntegrityError(f"{path} is damaged; serve it again, or remove it") from None
+
+    async def keep(self, path: str, record: ServedBody) -> None:
+        """Write a record in place of an earlier one; raise InputError if there are too many."""
+
+        def write() -> None:
+            folder = path.rpartition("/")[0]
+            paths = {info.path for info in self.store().list(f"{folder}/")}
+            if len(paths) >= MAX_SERVED and path not in paths:
+                raise InputError(f"{MAX_SERVED} are served already; remove one (`poolbench-driver vectors unserve`)")
+            self.store().put(path, record.model_dump_json(exclude_none=True).encode())
+
+        await asyncio.to_thread(write)
+
+
+class ServedVectors:
+    """The names of steered models, and the verbs for them."""
+
+    def __init__(self, host: EngineHost, records: ServedRecords) -> None:
         self.host = host
-        self._store: Callable[[], ObjectStore] = cache(lambda: artifacts().store)
-        self._parsed = lru_cache(64)(ServedBody.model_validate_json)  # by content, so that no change is missed
+        self._records = records
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
         router.post("/served", response_model=ServedVector, responses=errors(404))(self.serve)
         router.get("/served", response_model=ServedList, responses=errors(body=False))(self.served)
-        router.delete("/served", response_model=RemovedName, responses=errors(400, 404, 422, body=False))(self.remove)
+        router.delete("/served", response_model=ServedList, responses=errors(404, 422, body=False))(self.remove)
 
-    async def serve(self, body: ServedBody, request: Request) -> dict[str, Any]:
+    async def serve(self, body: VectorBody, request: Request) -> dict[str, Any]:
         """Let requests name vectors behind the model's name; those of the same name are replaced. Loads the model."""
         ref = model_of(self.host, body.model)
         if any(edit.vector is None for edit in body.steering.edits):
             raise InputError("a name that outlives this engine needs the numbers of its vectors: give `vector`")
-        if None not in (body.model_revision, ref.revision) and body.model_revision != ref.revision:
-            raise InputError(
-                f"the vector is of revision {body.model_revision}, and {ref.id} is at {ref.revision}; leave out "
-                "model_revision to take it where the width fits"
-            )
-        steering = body.at(body.strength)
+        record, steering = body.of(ref), body.at(body.strength)
         units = await units_of(self.host, ref, steering)
         # Refuses what does not fit the model, before a request meets it.
         await until_disconnect(request, self.host.run_async(ref, lambda engine: resolve(engine, steering, units)))
-        record = body.model_copy(update={"model": ref.id, "model_revision": ref.revision})
-        await asyncio.to_thread(self._write, record)
-        return _facts(record)
+        await self._records.keep(_path(ref.id, body.name), record)
+        return record.facts()
 
     async def served(self) -> dict[str, Any]:
         """Return the names that steer."""
-        return {"served": await asyncio.to_thread(self.facts), "capacity": MAX_SERVED}
+        return {"served": await asyncio.to_thread(self.facts)}
 
     async def remove(self, id: bounds.Name) -> dict[str, Any]:
-        """Remove a name, with or without a strength. Requests under way are finished."""
-        steered = SteeredName.parse(id)
-        if steered is None:
-            raise InputError(f"{bounds.shortened(id)} is not of the form MODEL+NAME")
-        await asyncio.to_thread(self._delete, steered)
-        return {"id": f"{steered.model}+{steered.name}"}
+        """Remove a name, with or without a strength, and return the others. Requests under way are finished."""
+        name = SteeredName.parse(id)
+        path = "" if name is None else _path(name.model, name.name)
+        if not path or not await asyncio.to_thread(self._records.store().exists, path):
+            raise UnknownModelError(id, [facts["id"] for facts in (await self.served())["served"]])
+        await asyncio.to_thread(self._records.store().delete, path)
+        return await self.served()
 
     def facts(self) -> list[dict[str, Any]]:
         """Return what is served, by id; what cannot be read is left out with a line in the log."""
-        return sorted(map(_facts, self._records()), key=lambda facts: facts["id"])
+        return sorted((record.facts() for record in self._readable()), key=lambda facts: facts["id"])
 
-    async def meaning(self, name: str | None) -> MeantModel:
+    def _readable(self) -> Iterator[VectorBody]:
+        for info in self._records.store().list(f"{SERVED_FOLDER}/vectors/"):
+            try:
+                yield self._records.read(info.path, VectorBody)
+            except (NotFoundError, IntegrityError) as error:  # the first: removed since it was listed
+                _LOG.warning("%s", error)
+
+    async def meaning(self, text: str | None) -> MeantModel:
         """Return what the model of a request means.
 
         Raises:
@@ -140,70 +179,21 @@ class ServedVectors:
             ModelError: The model cannot be named, or its weights are not those that the name was served for.
         """
         try:
-            ref = model_of(self.host, name)
+            ref = model_of(self.host, text)
             return MeantModel(ref, None, ref.id)
         except ConfigError:
-            steered = SteeredName.parse(name or "")
-            if steered is None:
+            name = SteeredName.parse(text or "")
+            if name is None:
                 raise
-        ref = model_of(self.host, steered.model)
-        steered = SteeredName(ref.id, steered.name, steered.strength)
-        record = await asyncio.to_thread(self._known, steered)
-        if record.model_revision != ref.revision:
-            raise ModelError(
-                f"{steered} was served for revision {record.model_revision}, and {ref.id} is at {ref.revision}; "
-                "serve its vector again"
-            )
-        strength = record.strength if steered.strength is None else steered.strength
-        return MeantModel(ref, record.at(strength), str(SteeredName(ref.id, steered.name, strength)))
-
-    def _known(self, steered: SteeredName) -> ServedBody:
-        path = _path(steered.model, steered.name)
+        ref = model_of(self.host, name.model)
         try:
-            return self._parsed(self._store().get(path))
+            record = await asyncio.to_thread(self._records.read, _path(ref.id, name.name), VectorBody)
         except NotFoundError:
-            raise self._unknown(steered) from None
-        except ValidationError:
-            raise IntegrityError(f"{path} is damaged; serve the vector of {steered} again") from None
-
-    def _delete(self, steered: SteeredName) -> None:
-        path = _path(steered.model, steered.name)
-        if not self._store().exists(path):
-            raise self._unknown(steered)
-        self._store().delete(path)
-
-    def _unknown(self, steered: SteeredName) -> UnknownModelError:
-        return UnknownModelError(str(steered), [steered.model, *(facts["id"] for facts in self.facts())])
-
-    def _records(self) -> Iterator[ServedBody]:
-        for info in self._store().list(f"{SERVED_FOLDER}/"):
-            if "/probes/" in info.path:
-                continue
-            try:
-                yield self._parsed(self._store().get(info.path))
-            except NotFoundError:  # removed since it was listed
-                continue
-            except ValidationError:
-                _LOG.warning("%s is damaged; serve its vector again, or remove it", info.path)
-
-    def _write(self, record: ServedBody) -> None:
-        path = _path(record.model or "", record.name)
-        paths = {info.path for info in self._store().list(f"{SERVED_FOLDER}/") if "/probes/" not in info.path}
-        if len(paths) >= MAX_SERVED and path not in paths:
-            raise InputError(f"{MAX_SERVED} names are served already; remove one (`poolbench-driver vectors unserve`)")
-        self._store().put(path, record.model_dump_json(exclude_none=True).encode())
-
-
-def _facts(record: ServedBody) -> dict[str, Any]:
-    model = record.model or ""
-    return {
-        "id": str(SteeredName(model, record.name, record.strength)),
-        "model": model,
-        "name": record.name,
-        "strength": record.strength,
-        "layers": sorted({edit.at for edit in record.steering.edits}),
-    }
+            names = [ref.id, *(facts["id"] for facts in await asyncio.to_thread(self.facts))]
+            raise UnknownModelError(str(name), names) from None
+        strength = record.require(ref).strength if name.strength is None else name.strength
+        return MeantModel(ref, record.require(ref).at(strength), str(SteeredName(ref.id, name.name, strength)))
 
 
 def _path(model: str, name: str) -> str:
-    return f"{SERVED_FOLDER}/{digest(model, 12)}/{name}.json"
+    return f"{SERVED_FOLDER}/vectors/{digest([model, name], 12)}.json"

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
@@ -112,6 +112,14 @@ class SteeringBody(RequestBody):
         return {"edits": [edit], **({"positions": value["positions"]} if "positions" in value else {})}
 
 
+class LogOdds(NamedTuple):
+    """The log-odds of a probe are `scale` times the projection of a state, plus `offset`; `probe` says which it is."""
+
+    scale: float
+    offset: float
+    probe: dict[str, Any]
+
+
 class ReadingBody(DirectionBody):
     """A direction that is read along: of every new token the projection h.v / |v| + `offset`.
 
@@ -121,28 +129,17 @@ class ReadingBody(DirectionBody):
 
     offset: Coefficient = 0.0
     probe: bool = Field(default=False, description="read the log-odds of the concept's probe, which was served")
-    _scale: float = PrivateAttr(default=1.0)
-    _bias: float = PrivateAttr(default=0.0)
-    _probe: dict[str, Any] | None = PrivateAttr(default=None)
+    _log_odds: LogOdds | None = PrivateAttr(default=None)
 
     @property
-    def probe_facts(self) -> dict[str, Any] | None:
-        """Return what identifies the probe to a reader, once it is found."""
-        return self._probe
+    def log_odds(self) -> LogOdds | None:
+        """Return what makes log-odds of projections, once the probe is found; None for a direction."""
+        return self._log_odds
 
-    @property
-    def bias(self) -> float:
-        """Return the offset of the probe in log-odds."""
-        return self._bias
-
-    def score(self, projection: float) -> float:
-        """Return the score of a token, given the projection of its state and the offset of the request."""
-        return self._scale * projection + self._bias
-
-    def with_probe(self, weights: np.ndarray, bias: float, facts: dict[str, Any]) -> Self:
+    def with_probe(self, weights: list[float], log_odds: LogOdds) -> Self:
         """Return the body with the weights and the layer of a probe."""
-        body = self.model_copy(update={"vector": weights.tolist(), "layer": facts["layer"]})
-        body._scale, body._bias, body._probe = float(np.linalg.norm(weights)), bias, facts
+        body = self.model_copy(update={"vector": weights, "layer": log_odds.probe["layer"]})
+        body._log_odds = log_odds
         return body
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -120,19 +120,14 @@ def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]
     try:
         facts = json.loads(card)
         norms = facts["apply"]["residual_norms"] or {}
-        unit: Literal["alpha", "strength"] = "alpha" if facts["apply"]["alpha_unit"] == "absolute" else "strength"
-        recommended = facts["strength"]["recommended"] if len(vectors) == 1 else None
-        positions = facts["apply"]["positions"]
+        of_card: dict[str, Any] = {
+            "unit": "alpha" if facts["apply"]["alpha_unit"] == "absolute" else "strength",
+            "recommended": facts["strength"]["recommended"] if len(vectors) == 1 else None,
+            "positions": facts["apply"]["positions"],
+        }
         layers = [int(vector.name.removeprefix("direction.")) for vector in vectors]
         return [
-            replace(
-                vector,
-                layer=layer,
-                residual_norm=norms.get(str(layer)),
-                unit=unit,
-                recommended=recommended,
-                positions=positions,
-            )
+            replace(vector, layer=layer, residual_norm=norms.get(str(layer)), **of_card)
             for vector, layer in zip(vectors, layers, strict=True)
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

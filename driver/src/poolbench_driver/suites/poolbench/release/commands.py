@@ -101,9 +101,9 @@ def serve_probe(
 
     body = probe_of_run(_export("directions", run, runs, concept, None), concept, strategy, layer)
     with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
-        served = open_services().post("steerer", "served/probes", body)
-    typer.echo(f"{served['model']}: probe of {concept} by {served['strategy']} at layer {served['layer']}")
-    typer.echo(f'use it: "reading": {{"concept": "{concept}", "strategy": "{served["strategy"]}", "probe": true}}')
+        open_services().post("steerer", "served/probes", body)
+    typer.echo(f"{body['model']}: probe of {concept} by {body['strategy']} at layer {body['layer']}")
+    typer.echo(f'use it: "reading": {{"concept": "{concept}", "strategy": "{body["strategy"]}", "probe": true}}')
 
 
 def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:

@@ -117,16 +117,17 @@ class Answer:
 
     def _scored(self, part: Part, number: int, body: ReadingBody) -> dict[str, Any]:
         """Return the scores of a part's tokens by one of the readings; the last part says what was read."""
-        of_prompt = [values and body.score(values[number]) for values in part.prompt_scores]
-        scores = [body.score(values[number]) for values in part.scores]
+        scale, offset, probe = body.log_odds or (1.0, 0.0, None)
+        of_prompt = [values and scale * values[number] + offset for values in part.prompt_scores]
+        scores = [scale * values[number] + offset for values in part.scores]
         of_choice = self._scores.setdefault((part.index, number), [])
         of_choice += scores
         answer: dict[str, Any] = {"scores": [*of_prompt, *scores]}
         if part.finish_reason is not None:
             answer |= {"layer": body.at, "direction": body.named and body.named.facts()}
-            if body.probe_facts is not None:
-                value, reason = pooled_score(body.probe_facts["strategy"], of_choice, body.bias)
-                answer |= {"probe": body.probe_facts, "pooled": {"value": value, "reason": reason}}
+            if probe is not None:
+                value, reason = pooled_score(probe["strategy"], of_choice, offset)
+                answer |= {"probe": probe, "pooled": {"value": value, "reason": reason}}
         return answer
 
     def _by_name(self, step: Step) -> dict[str, float]:
