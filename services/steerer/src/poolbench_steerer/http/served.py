@@ -12,7 +12,15 @@ from pydantic import Field, ValidationError
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import SERVED_FOLDER
-from poolbench.errors import ConfigError, InputError, IntegrityError, ModelError, NotFoundError, UnknownModelError
+from poolbench.errors import (
+    ConfigError,
+    InputError,
+    IntegrityError,
+    ModelError,
+    NotFoundError,
+    UnknownModelError,
+    UnknownNameError,
+)
 from poolbench.http.openapi import errors
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
@@ -156,7 +164,8 @@ class ServedVectors:
         name = SteeredName.parse(id)
         path = "" if name is None else _path(name.model, name.name)
         if not path or not await asyncio.to_thread(self._records.store().exists, path):
-            raise UnknownModelError(id, [facts["id"] for facts in (await self.served())["served"]])
+            names = [facts["id"] for facts in (await self.served())["served"]]
+            raise UnknownNameError("served vector", id, names or ["none"])
         await asyncio.to_thread(self._records.store().delete, path)
         return await self.served()
 
