@@ -33,7 +33,7 @@ _OF_THE_WHOLE_TEXT = {
 class ProbeBody(ServedBody):
     """A linear probe of pooled states h: the log-odds are w.h + offset, with w in the coordinates of the states."""
 
-    concept: Annotated[str, Field(pattern=CONCEPT_PATTERN)]
+    concept: Annotated[str, Field(max_length=40, pattern=CONCEPT_PATTERN)]
     strategy: bounds.Name
     layer: int = Field(ge=0, lt=MAX_LAYERS)
     weights: bounds.Vector
