@@ -11,6 +11,7 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import InputError
 from poolbench_driver.cli.tables import print_table
+from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
     from poolbench_driver.models import ModelInfo
@@ -173,6 +174,56 @@ def import_(
     typer.echo(
         f"try it: poolbench-driver steer PROMPT --model {model} --vector {folder} --alpha .3 --unit residual_norm"
     )
+
+
+@app.command()
+def serve(
+    vector: Annotated[str | None, typer.Argument(help="Folder, file or name below vectors/; none: list names.")] = None,
+    name: Annotated[str | None, typer.Option(help="Behind the model's; default: the concept.")] = None,
+    strength: Annotated[float | None, typer.Option(help="Of a name without one; default: recommended.")] = None,
+    positions: Annotated[
+        str | None, typer.Option(help="generated, prompt, or all, also of what is only scored; default: the card's.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model to steer; default: that of the card.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Block whose output it is for; default: all of the file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Take the vector of another model of this width.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let OpenAI clients steer by the name of a model, such as demo+contrast@.6; without VECTOR, list such names."""
+    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.vectors.card import Vector
+    from poolbench_driver.vectors.importing import import_vector
+    from poolbench_driver.vectors.listing import place_of
+    from poolbench_driver.vectors.serving import served_body
+
+    services = open_services()
+    if vector is not None:
+        path = place_of(vector)
+        of_model = Vector.load(path) if model is None else import_vector(path, _described(model), layer, force=force)
+        body = served_body(of_model.at(layer), name, strength, positions, force=force)
+        with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
+            rows = [services.post("steerer", "served", body)]
+    elif (name, strength, positions, model, layer, force) != (None, None, None, None, None, False):
+        raise InputError("options belong to VECTOR, the vector to serve; without one, names are listed")
+    else:
+        rows = services.get("steerer", "served")["served"]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif rows:
+        cells = [{**row, "layers": ",".join(map(str, row["layers"]))} for row in rows]
+        print_table(cells, ("id", "model", "name", "strength", "layers"), whole=1)
+        typer.echo(f"use them: as the model of any OpenAI client at {services.settings.http_address}/steerer/v1")
+    else:
+        typer.echo("no vector is served; `vectors serve VECTOR` serves one", err=True)
+
+
+@app.command()
+def unserve(name: Annotated[str, typer.Argument(help="Such as demo+contrast; `vectors serve` lists them.")]) -> None:
+    """Remove the name of a served vector; the vector itself stays where it is."""
+    from poolbench_driver.cluster.session import open_services
+
+    open_services().delete("steerer", "served", {"id": name})
+    typer.echo(f"{name} steers no longer")
 
 
 def _described(model: str) -> ModelInfo:

@@ -173,9 +173,9 @@ class Services:
         """Send POST /service/verb."""
         return self._call("POST", service, verb, json=body)
 
-    def delete(self, service: str, verb: str) -> dict[str, Any]:
+    def delete(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send DELETE /service/verb."""
-        return self._call("DELETE", service, verb)
+        return self._call("DELETE", service, verb, params=query)
 
     def get_bytes(self, service: str, verb: str, query: dict[str, Any]) -> bytes:
         """Send GET /service/verb; the response is not JSON."""

@@ -6,5 +6,6 @@
 | `of_run` | the direction of a run as a vector |
 | `exporting`, `snippets` | files and scripts for other tools |
 | `importing` | their files as vectors of a model |
+| `serving` | vectors under names of models, in the cluster's steerer |
 | `listing`, `words` | the vectors below a folder; a card in words |
 """

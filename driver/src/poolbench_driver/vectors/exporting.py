@@ -43,7 +43,7 @@ def export_vector(vector: Vector, name: str, output: Path) -> str:
     """
     if name not in FORMATS:
         raise UnknownNameError("format", name, FORMATS)
-    _refuse_restricted(vector)
+    refuse_restricted_vector(vector)
     files = FORMATS[name].files(vector)
     if CARD_FILE in files:
         refuse_other_vector(output, vector)
@@ -57,7 +57,8 @@ def export_vector(vector: Vector, name: str, output: Path) -> str:
     return FORMATS[name].usage(vector, output)
 
 
-def _refuse_restricted(vector: Vector) -> None:
+def refuse_restricted_vector(vector: Vector) -> None:
+    """Raise RestrictedError for the vector of a sensitive concept."""
     concept, artifact = vector.card.concept, vector.card.source.artifact
     refuse_restricted(f"the direction of {concept}", [artifact] if artifact else [])
     try:

@@ -13,6 +13,8 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
+from poolbench_steerer.http.probes import ServedProbes
+from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.http.steering import Directions
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
@@ -33,6 +35,8 @@ class SteererService:
         self.host = host
         self._directions = Directions(artifacts)
         self._vectors = VectorVerbs(host)
+        records = ServedRecords(artifacts)
+        self._served, self._probes = ServedVectors(host, records), ServedProbes(host, records)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
             "steerer.complete": lambda task, io: tasks.complete(self.host, task, io),
@@ -50,8 +54,10 @@ class SteererService:
         admission = Admission(self.host.config.max_pending_texts)
         Verbs(self.host, admission, self._directions).add_to(router)
         self._vectors.add_to(router)
+        self._served.add_to(router)
+        self._probes.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
-        CompletionVerbs(self.host, admission, self._directions).add_to(router)
+        CompletionVerbs(self.host, admission, self._directions, self._served, self._probes).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""

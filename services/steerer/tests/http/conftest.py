@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,17 @@ TOKEN = "secret"
 
 
 @contextmanager
-def serving(host: Any) -> Iterator[str]:
+def serving(host: Any, store: Path) -> Iterator[str]:
     """The steerer's HTTP face on ``host``, behind a real server; yields its address."""
     import uvicorn
 
     from poolbench.http.api import build_api
+    from poolbench.storage import Artifacts
+    from poolbench.storage.folder import FolderStore
     from poolbench_steerer.service import SteererService
 
-    config = uvicorn.Config(build_api(SteererService(host), TOKEN), port=0, log_level="warning", timeout_keep_alive=600)
+    service = SteererService(host, lambda: Artifacts(FolderStore(store)))
+    config = uvicorn.Config(build_api(service, TOKEN), port=0, log_level="warning", timeout_keep_alive=600)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -32,16 +36,16 @@ def serving(host: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def address(host: Any) -> Iterator[str]:
+def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a server on the shared test engine."""
-    with serving(host) as address:
+    with serving(host, tmp_path_factory.mktemp("store")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
-def serve() -> Any:
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A context manager that serves another host."""
-    return serving
+    return lambda host, store=None: serving(host, store or tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="session")

@@ -11,18 +11,21 @@ from tests.servers.conformance import AUTHORIZATION, answer, document, examples,
 from tests.servers.services import serving
 from tests.waiting import PATIENCE_S
 
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
 from poolbench_steerer.service import SteererService
 
 
 @pytest.fixture(scope="module")
-def address(host: Any) -> Iterator[str]:
+def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The steerer behind a real server; requests that name no model find the shared engine's."""
     host.load()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the cluster
         # The largest requests that the document allows would keep this small engine busy for minutes.
         patch.setattr(host, "config", host.config.model_copy(update={"max_pending_texts": 64}))
-        with serving({"steerer": SteererService(host)}) as address:
+        store = FolderStore(tmp_path_factory.mktemp("store"))
+        with serving({"steerer": SteererService(host, lambda: Artifacts(store))}) as address:
             yield address
 
 

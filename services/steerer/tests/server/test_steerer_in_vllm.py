@@ -49,6 +49,11 @@ def folder(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("vectors")
     save_file({"v": vectors["tide"]}, path / "tide.safetensors", metadata={"layer": str(LAYER)})
     save_file({"v": vectors["mill"]}, path / "mill.safetensors")
+    carded = path / "calm"
+    carded.mkdir()
+    save_file({f"direction.{LAYER}": vectors["tide"]}, carded / "vector.safetensors")
+    apply = {"alpha_unit": "residual_norm", "residual_norms": {str(LAYER): 10.0}, "positions": "generated"}
+    (carded / "card.json").write_text(json.dumps({"apply": apply, "strength": {"recommended": 0.6}}))
     return path
 
 
@@ -232,6 +237,47 @@ def test_a_chat_and_its_stream_are_steered_and_read_along(client, reference, vec
     assert [score for part in parts for score in part.reading["scores"]] == pytest.approx(choice.reading["scores"])
 
 
+@pytest.mark.parametrize(("name", "alpha"), [("calm", 6.0), ("calm@.6", 6.0), ("calm@-1.5", -15.0), ("tide@9", 9.0)])
+def test_the_name_of_the_model_steers_as_the_field_does(client, reference, prompt_ids, vectors, name, alpha) -> None:
+    listed = {model.id: model for model in client.models.list()}
+    assert listed.keys() == {"demo", "demo+calm@.6"}
+    assert listed["demo+calm@.6"].model_extra["parent"] == "demo"
+    options = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0.0, "logprobs": 0}
+    by_name = client.completions.create(
+        model=f"demo+{name}",
+        extra_body={"return_token_ids": True, "reading": {"concept": "mill", "layer": 3}},
+        **options,
+    )
+    by_field = complete(client, {"steering": {"concept": "tide", "alpha": alpha}})
+    (choice,), (other,) = by_name.choices, by_field.choices
+    assert by_name.model == f"demo+{name}" and choice.steering_receipt == other.steering_receipt
+    assert choice.text == other.text and len(choice.reading["scores"]) == 8
+    expected, _, _ = by_hand(reference, prompt_ids, choice.token_ids, {LAYER: alpha * vectors["tide"]})
+    assert np.abs(np.array(choice.logprobs.token_logprobs) - expected).max() <= 1e-4
+    chunks = list(client.completions.create(model=f"demo+{name}", stream=True, **options))
+    assert {chunk.model for chunk in chunks} == {f"demo+{name}"}
+    assert "".join(chunk.choices[0].text for chunk in chunks) == choice.text
+    chat = {"messages": [{"role": "user", "content": "A mill"}], "max_tokens": 4, "temperature": 0.0}
+    talked = client.chat.completions.create(model=f"demo+{name}", **chat)
+    assert talked.choices[0].steering_receipt["alphas"] == [alpha]
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "error", "reason"),
+    [
+        ("demo+clam@.6", {}, openai.NotFoundError, r"did you mean demo\+calm@\.6"),
+        ("demo+tide", {}, openai.BadRequestError, "no strength is recommended for 'tide'"),
+        ("demo+mill@3", {}, openai.BadRequestError, "has no layer in its file"),
+        ("demo+tide@999999999999", {}, openai.BadRequestError, "less than or equal to"),
+        ("demo+calm", {"steering": "tide@8"}, openai.BadRequestError, "is steered already"),
+        ("gpt+calm@.6", {}, openai.NotFoundError, "gpt"),
+    ],
+)
+def test_names_that_steer_nothing_are_refused(client, name, extra, error, reason) -> None:
+    with pytest.raises(error, match=reason):
+        client.completions.create(model=name, prompt=PROMPT, max_tokens=4, extra_body=extra)
+
+
 def test_n_texts_of_two_prompts_have_a_receipt_each(client) -> None:
     options: dict[str, Any] = {"prompt": [PROMPT, "A mill"], "n": 2, "temperature": 1.0, "seed": 5}
     answer = complete(client, {"steering": "tide@7"}, **options)
@@ -335,7 +381,7 @@ def test_vectors_are_registered_by_name_while_the_server_runs(client, address, v
     body = save({"late": vectors["tide"] * 2, "later": vectors["mill"]}, metadata={"layer": "3"})
     with httpx.Client(base_url=address, trust_env=False) as http:
         listed = http.post("/v1/steering/vectors", content=body).raise_for_status().json()["vectors"]
-        assert {vector["name"] for vector in listed} == {"mill", "tide", "late", "later"}
+        assert {vector["name"] for vector in listed} == {"mill", "tide", "calm", "late", "later"}
         assert http.get("/v1/steering/vectors").json()["vectors"] == listed
         refused = http.post("/v1/steering/vectors", content=save({"short": np.ones(3, dtype=np.float32)}))
         assert refused.status_code == 400 and "vector 'short'" in refused.text

@@ -28,8 +28,10 @@ def test_a_folder_with_a_card_says_layer_and_residual_norm(vector: Vector, tmp_p
     by_folder, by_name = read_vectors([str(tmp_path)]), read_vectors([f"joy={tmp_path / 'contrast'}"])
     assert by_folder.keys() == {"contrast", "plain"} and by_name.keys() == {"joy"}
     for named in (by_folder["contrast"], by_name["joy"], read_vectors([str(tmp_path / "contrast")])["contrast"]):
+        assert (named.unit, named.recommended, named.positions) == ("strength", 0.5, "generated")
         assert (named.layer, named.residual_norm) == (3, 38.0) and named.vector.tolist() == [1.0] + [0.0] * 7
-    assert (by_folder["plain"].layer, by_folder["plain"].residual_norm) == (2, None)
+    plain = by_folder["plain"]
+    assert (plain.layer, plain.residual_norm, plain.unit, plain.recommended) == (2, None, "alpha", None)
 
 
 @pytest.mark.parametrize("card", ["{", "[]", "{}", '{"apply": {"residual_norms": [1]}}'])

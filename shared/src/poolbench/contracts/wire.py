@@ -39,6 +39,8 @@ RUN_STATE, RUN_PROGRESS, RUN_CANCEL = "state.json", "progress.json", "cancel"
 RUN_FILES = "files/"
 #: Concepts of users: `concepts/<id>/concept.json` and passages.
 CONCEPTS_FOLDER = "concepts"
+#: Vectors that steer a model by its name, and probes that are read along: `served/vectors/`, `served/probes/`.
+SERVED_FOLDER = "served"
 #: File of an artifact that is created last; where it is, the artifact is committed.
 MANIFEST_FILE = "manifest.json"
 

@@ -13,12 +13,13 @@ from poolbench.contracts.wire import (
     MANIFEST_FILE,
     RUNS_FOLDER,
     SCORERS_FOLDER,
+    SERVED_FOLDER,
 )
 from poolbench.errors import NotFoundError
 from poolbench.storage.base import STORE_ID, ObjectInfo, ObjectStore, store_id
 
 #: Everything else is a mark of work in progress, or is set aside.
-COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, CONCEPTS_FOLDER, SCORERS_FOLDER, RUNS_FOLDER)
+COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, CONCEPTS_FOLDER, SCORERS_FOLDER, SERVED_FOLDER, RUNS_FOLDER)
 #: Objects under way at once.
 _AT_ONCE = 16
 
@@ -33,7 +34,7 @@ class Copied:
 
 
 def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int], object] = lambda done: None) -> Copied:
-    """Copy artifacts, imported activations, concepts of users, scorers, records of runs, and the id of the store.
+    """Copy artifacts, records of runs, the id of the store, and what was imported, added or served under a name.
 
     What belongs to sensitive concepts is left out, unless the operator allows it.
 

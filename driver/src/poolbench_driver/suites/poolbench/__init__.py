@@ -126,7 +126,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         return right_passages(tables["passage_scores"])
 
     def commands(self) -> typer.Typer:
-        """Return `reproduce`, `find`, and what `export` writes of concepts."""
+        """Return `reproduce`, `find`, what `export` writes of concepts, and the probes of `vectors`."""
         import typer
 
         from poolbench_driver.suites.poolbench.release import commands
@@ -137,6 +137,7 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         app.command()(reproduce)
         app.command()(find)
         app.add_typer(commands.app, name="export")
+        app.add_typer(commands.vectors, name="vectors")
         return app
 
 

@@ -43,6 +43,22 @@ class ReceiptAnswer(StrictModel):
     edits: list[ReceiptEdit]
 
 
+class ReadProbe(StrictModel):
+    """The probe that was read."""
+
+    concept: str
+    strategy: str
+    layer: int
+    run: str | None
+
+
+class PooledScore(StrictModel):
+    """The log-odds of the new tokens' pooled state, by the strategy of the probe; null with a reason."""
+
+    value: float | None
+    reason: str | None
+
+
 class ReadingAnswer(StrictModel):
     """What was read along: the projection of the residual stream on a direction, plus the offset.
 
@@ -53,6 +69,8 @@ class ReadingAnswer(StrictModel):
     scores: list[float | None]
     layer: int | None = Field(default=None, description="only at the end of a choice, as `direction`")
     direction: MeantDirection | None = Field(default=None, description="of a reading that named a concept")
+    probe: ReadProbe | None = Field(default=None, description="of a reading that named a probe, at the end of a choice")
+    pooled: PooledScore | None = Field(default=None, description="beside the probe")
 
 
 class GeneratedText(StrictModel):

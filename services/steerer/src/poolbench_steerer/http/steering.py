@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
@@ -112,6 +112,14 @@ class SteeringBody(RequestBody):
         return {"edits": [edit], **({"positions": value["positions"]} if "positions" in value else {})}
 
 
+class LogOdds(NamedTuple):
+    """The log-odds of a probe are `scale` times the projection of a state, plus `offset`; `probe` says which it is."""
+
+    scale: float
+    offset: float
+    probe: dict[str, Any]
+
+
 class ReadingBody(DirectionBody):
     """A direction that is read along: of every new token the projection h.v / |v| + `offset`.
 
@@ -120,6 +128,25 @@ class ReadingBody(DirectionBody):
     """
 
     offset: Coefficient = 0.0
+    probe: bool = Field(default=False, description="read the log-odds of the concept's probe, which was served")
+    _log_odds: LogOdds | None = PrivateAttr(default=None)
+
+    @property
+    def log_odds(self) -> LogOdds | None:
+        """Return what makes log-odds of projections, once the probe is found; None for a direction."""
+        return self._log_odds
+
+    def with_probe(self, weights: list[float], log_odds: LogOdds) -> Self:
+        """Return the body with the weights and the layer of a probe."""
+        body = self.model_copy(update={"vector": weights, "layer": log_odds.probe["layer"]})
+        body._log_odds = log_odds
+        return body
+
+    @model_validator(mode="after")
+    def _probe_of_a_concept(self) -> Self:
+        if self.probe and (self.concept is None or self.offset):
+            raise ValueError("probe is for a concept, and takes no offset: the probe has one")
+        return self
 
 
 Readings = Annotated[
@@ -151,7 +178,7 @@ class Directions:
         return await asyncio.to_thread(lambda: [self._filled(model, body) for body in bodies])
 
     def _filled(self, model: ModelRef, body: _Body) -> _Body:
-        if body.concept is None:
+        if body.concept is None or body.vector is not None:  # a probe is found already
             return body
         directions = self._known()
         direction = directions.find(model, body.concept, body.strategy, body.layer, body.run)

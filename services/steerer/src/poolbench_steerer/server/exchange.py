@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -12,12 +13,13 @@ from starlette.types import Message, Receive, Send
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_steerer.engine.requests import Scores
 from poolbench_steerer.http.steering import ReadingBody, receipt_body
-from poolbench_steerer.server.fields import READING, STEERING, Fields
+from poolbench_steerer.server.fields import READING, STEERING, Fields, steering_of
 from poolbench_steerer.server.texts import Call, ServedEngine, TextFacts
+from poolbench_steerer.steered_names import SteeredName
 
 #: Where a body has the fields, and a response has receipts.
 ROUTES = ("/v1/completions", "/v1/chat/completions")
-_MARKS = (STEERING.encode(), READING.encode(), b"\\u")  # a key may be escaped
+_MARKS = (STEERING.encode(), READING.encode(), b"\\u", b"\\/")  # keys and names may be escaped
 
 
 class Exchange:
@@ -29,6 +31,7 @@ class Exchange:
         self._start: Message | None = None
         self._streams = self._unchanged = False
         self._held = b""
+        self._steered = ""  # the name of the model, where it says how to steer
 
     async def receive(self, receive: Receive) -> Message:
         """Return the whole body without our fields. vLLM reads it after it has checked the client's key.
@@ -76,7 +79,7 @@ class Exchange:
                 await self._send_whole(send)
 
     async def _without_fields(self, body: bytes) -> bytes:
-        if not any(mark in body for mark in _MARKS):
+        if not any(mark in body for mark in (*_MARKS, *self._engine.marks)):
             return body
         try:
             values = json.loads(body)
@@ -92,7 +95,15 @@ class Exchange:
         fields, of_xargs = Fields.taken_from(values), Fields.taken_from(xargs if isinstance(xargs, dict) else {})
         if fields and of_xargs:
             raise InputError(f"{STEERING} and {READING} stand in the body and in vllm_xargs; give one of both")
-        if wish := fields or of_xargs:
+        wish = fields or of_xargs
+        name = values.get("model")
+        steered = SteeredName.parse(name) if isinstance(name, str) and name not in self._engine.names else None
+        if steered is not None and steered.model in self._engine.names:
+            if wish.steering is not None:
+                raise InputError(f"the model {name} is steered already; name {steered.model}, or leave out {STEERING}")
+            wish = replace(wish, steering=steering_of(steered, self._engine.vectors))
+            self._steered, values["model"] = str(name), steered.model
+        if wish:
             if values.get("use_beam_search"):
                 raise InputError("texts of a beam search are neither steered nor read along; leave one of both out")
             self._call.wish = await self._engine.resolved(wish)
@@ -100,7 +111,7 @@ class Exchange:
 
     async def _send_whole(self, send: Send) -> None:
         assert self._start is not None
-        answer, status = json.loads(self._held), HTTPStatus.OK
+        answer, status = self._named(json.loads(self._held)), HTTPStatus.OK
         try:
             for choice in answer["choices"]:
                 self._add_facts(choice)
@@ -116,13 +127,17 @@ class Exchange:
         prefix = b"data: "
         if not event.startswith(prefix + b"{"):
             return event
-        chunk = json.loads(event[len(prefix) :])
+        chunk = self._named(json.loads(event[len(prefix) :]))
         try:
             for choice in chunk.get("choices", ()):
                 self._add_facts(choice)
         except _UnprovenError as error:
             chunk = error.body
         return prefix + json.dumps(chunk, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _named(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer with the model as the request named it."""
+        return answer | ({"model": self._steered} if self._steered and "model" in answer else {})
 
     def _add_facts(self, choice: dict[str, Any]) -> None:
         """Add the scores that came since the last chunk of a choice and, at its end, the receipt."""

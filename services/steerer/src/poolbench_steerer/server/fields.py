@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from poolbench.errors import InputError, unknown_name_message
+from poolbench.errors import InputError, UnknownModelError, unknown_name_message
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.http.steering import (
@@ -21,12 +21,13 @@ from poolbench_steerer.http.steering import (
     resolve_readings,
 )
 from poolbench_steerer.plugin.spec import Reading, Steering
-from poolbench_steerer.server.files import NAME, NamedVector
+from poolbench_steerer.server.files import NamedVector
+from poolbench_steerer.steered_names import NAME, NUMBER, SteeredName
 
 STEERING, READING = "steering", "reading"
 _READINGS: TypeAdapter[ReadingBody | list[ReadingBody]] = TypeAdapter(Readings)
 _PLACE = rf"(?P<concept>{NAME})(?::(?P<layer>\d{{1,4}}))?"
-_EDIT = re.compile(rf"{_PLACE}@(?P<alpha>-?(?:\d+\.?\d*|\.\d+))")
+_EDIT = re.compile(rf"{_PLACE}@(?P<alpha>{NUMBER})")
 _READ = re.compile(_PLACE)
 _Body = TypeVar("_Body", bound=DirectionBody)
 _T = TypeVar("_T")
@@ -55,6 +56,29 @@ class Fields:
 
     def __bool__(self) -> bool:
         return self.steering is not None or bool(self.readings)
+
+
+def steering_of(steered: SteeredName, vectors: Mapping[str, NamedVector]) -> SteeringBody:
+    """Return how the name of a model steers.
+
+    Raises:
+        UnknownModelError: The server has no such vector.
+        InputError: No strength is named, and none is recommended.
+    """
+    vector = vectors.get(steered.name)
+    if vector is None:
+        raise UnknownModelError(str(steered), [steered.model, *map(str, listed_names(steered.model, vectors))])
+    strength = vector.recommended if steered.strength is None else steered.strength
+    if strength is None:
+        raise InputError(f"no strength is recommended for {vector.name!r}; name one: {steered}@STRENGTH")
+    body = {"edits": [{"concept": steered.name, vector.unit: strength}], "positions": vector.positions}
+    return _parsed(STEERING, body, _EDIT, SteeringBody.model_validate)
+
+
+def listed_names(model: str, vectors: Mapping[str, NamedVector]) -> list[SteeredName]:
+    """Return the names that steer a model as they are: of vectors with a layer and a recommended strength."""
+    complete = [one for one in vectors.values() if None not in (one.layer, one.recommended)]
+    return [SteeredName(model, one.name, one.recommended) for one in complete]
 
 
 def _parsed(field: str, value: Any, short: re.Pattern[str], validated: Callable[[Any], _T]) -> _T:
@@ -124,6 +148,8 @@ async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapp
 async def _with_vector(engine: SteeringEngine, body: _Body, vectors: Mapping[str, NamedVector]) -> _Body:
     if body.concept is None:
         return body
+    if isinstance(body, ReadingBody) and body.probe:
+        raise InputError("this server has vectors, and no probes; leave probe out")
     if body.concept not in vectors:
         raise InputError(unknown_name_message("steering vector", body.concept, vectors))
     if (body.strategy, body.run) != (None, None):

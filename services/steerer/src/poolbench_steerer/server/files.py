@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_steerer.http.vectors import parse_safetensors
 from poolbench_steerer.plugin.bank import VectorBank
+from poolbench_steerer.plugin.spec import Positions
+from poolbench_steerer.steered_names import NAME
 
-#: What a name may consist of: the short form of a request puts `:`, `@` and `+` behind names.
-NAME = r"[\w./-]+"
 _SUFFIX = ".safetensors"
 _N = TypeVar("_N", int, float)
 
@@ -28,12 +28,19 @@ class NamedVector:
         vector: float32 [width].
         layer: Block whose output it steers; None where the file does not say it.
         residual_norm: Size of strength 1; None where the file does not say it.
+        unit: What the strength of a model's name is, with the vector behind it: a coefficient, or a number of residual
+            norms.
+        recommended: The strength of a model's name without one; None where the file does not say it.
+        positions: Where a model's name steers.
     """
 
     name: str
     vector: np.ndarray
     layer: int | None = None
     residual_norm: float | None = None
+    unit: Literal["alpha", "strength"] = "alpha"
+    recommended: float | None = None
+    positions: Positions = "generated"
 
 
 def read_vectors(sources: Sequence[str]) -> dict[str, NamedVector]:
@@ -106,12 +113,21 @@ def _read(name: str | None, file: Path) -> list[NamedVector]:
 
 
 def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]:
-    """Return vectors `direction.<layer>` with their layers, and the residual norms of their card."""
+    """Return vectors `direction.<layer>` with their layers, and what their card says about sizes and positions.
+
+    The recommended strength of several layers is that of all of them at once, so none of them has it.
+    """
     try:
-        norms = json.loads(card)["apply"]["residual_norms"] or {}
+        facts = json.loads(card)
+        norms = facts["apply"]["residual_norms"] or {}
+        of_card: dict[str, Any] = {
+            "unit": "alpha" if facts["apply"]["alpha_unit"] == "absolute" else "strength",
+            "recommended": facts["strength"]["recommended"] if len(vectors) == 1 else None,
+            "positions": facts["apply"]["positions"],
+        }
         layers = [int(vector.name.removeprefix("direction.")) for vector in vectors]
         return [
-            replace(vector, layer=layer, residual_norm=norms.get(str(layer)))
+            replace(vector, layer=layer, residual_norm=norms.get(str(layer)), **of_card)
             for vector, layer in zip(vectors, layers, strict=True)
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -131,7 +147,8 @@ def vectors_in(data: bytes) -> list[NamedVector]:
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     facts = header.get("__metadata__", {})
     layer, residual_norm = _number(facts, "layer", int), _number(facts, "residual_norm", float)
-    return [NamedVector(label, array, layer, residual_norm) for label, array in zip(labels, arrays, strict=True)]
+    unit: Literal["alpha", "strength"] = "alpha" if residual_norm is None else "strength"
+    return [NamedVector(label, array, layer, residual_norm, unit) for label, array in zip(labels, arrays, strict=True)]
 
 
 def _number(facts: dict[str, str], key: str, kind: Callable[[str], _N]) -> _N | None:

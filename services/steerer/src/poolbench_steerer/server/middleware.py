@@ -12,7 +12,7 @@ from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.server.exchange import Exchange
 from poolbench_steerer.server.files import read_vectors
 from poolbench_steerer.server.texts import CALL, Call, ServedEngine
-from poolbench_steerer.server.vectors import add_vectors
+from poolbench_steerer.server.vectors import add_vectors, list_steered
 
 logger = logging.getLogger("vllm.steering")  # below the one logger that vLLM shows
 
@@ -76,11 +76,11 @@ async def started(state: Any) -> ServedEngine:
         InputError, VectorError: A vector cannot be read, or does not fit the model.
     """
     vectors = await asyncio.to_thread(read_vectors, state.args.steering)
-    served_name = (state.args.served_model_name or [state.args.model])[0]
-    engine = await ServedEngine.around(state.engine_client, served_name)
+    engine = await ServedEngine.around(state.engine_client, state.args.served_model_name or [state.args.model])
     checks = await self_test(engine)
     await engine.register_named(list(vectors.values()))
     engine.take_over()
+    list_steered(state.openai_serving_models, engine)
     logger.info("steering is ready: %d vectors, self-test %s", len(vectors), checks)
     return engine
 

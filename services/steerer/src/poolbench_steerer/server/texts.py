@@ -53,19 +53,25 @@ class ServedEngine(SteeringEngine):
     """The engine of vLLM's own server, whose texts are steered as their requests say."""
 
     vectors: dict[str, NamedVector]
+    names: tuple[str, ...]  # of the model, in requests
 
     @classmethod
-    async def around(cls, llm: Any, name: str) -> Self:
+    async def around(cls, llm: Any, names: Sequence[str]) -> Self:
         """Return the engine around vLLM's; `take_over` lets requests steer."""
         info = (await llm.collective_rpc("steering_info"))[0]
         settings = SteererSettings.load()
         num_seqs = llm.vllm_config.scheduler_config.max_num_seqs
         engine = cls(
-            ModelRef(name, name), llm, info, VectorBank(info["width"], info["num_slots"]), 0.0,
+            ModelRef(names[0], names[0]), llm, info, VectorBank(info["width"], info["num_slots"]), 0.0,
             num_seqs=num_seqs, on_cpu=device(settings) == "cpu",
         )  # fmt: skip
-        engine.vectors = {}
+        engine.vectors, engine.names = {}, tuple(names)
         return engine
+
+    @property
+    def marks(self) -> list[bytes]:
+        """Return what a body contains that names the model with a vector, unless it is escaped."""
+        return [f"{name}+".encode() for name in self.names]
 
     def take_over(self) -> None:
         """Let every text of the server pass through `texts`."""

@@ -8,6 +8,7 @@ from poolbench.errors import PoolbenchError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.http.vectors import read_body
 from poolbench_steerer.plugin.bank import vector_id
+from poolbench_steerer.server.fields import listed_names
 from poolbench_steerer.server.files import named, vectors_in
 from poolbench_steerer.server.texts import ServedEngine
 
@@ -44,3 +45,20 @@ def add_vectors(app: FastAPI, engine: ServedEngine) -> None:
 
     app.add_api_route(PATH, listed, methods=["GET"])
     app.add_api_route(PATH, register, methods=["POST"])
+
+
+def list_steered(models: Any, engine: ServedEngine) -> None:
+    """Let vLLM's `/v1/models` list the model with each vector whose layer and strength are known.
+
+    Args:
+        models: vLLM's `OpenAIServingModels`.
+    """
+    unsteered = models.show_available_models
+
+    async def with_steered() -> Any:
+        listed = await unsteered()
+        names = listed_names(engine.names[0], engine.vectors)
+        listed.data += [listed.data[0].model_copy(update={"id": str(name), "parent": name.model}) for name in names]
+        return listed
+
+    models.show_available_models = with_steered

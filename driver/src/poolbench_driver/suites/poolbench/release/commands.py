@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from poolbench_driver.suites.poolbench.release.source import Export
 
 app = typer.Typer()
+#: What this suite adds to `vectors`.
+vectors = typer.Typer()
 
 Concepts = Annotated[
     str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
@@ -82,6 +84,26 @@ def _sum(manifest: dict[str, Any], count: str) -> int:
 
 for _name, (_help, *_) in _OF_CONCEPTS.items():
     app.command(_name, help=_help)(of_concepts(_name))
+
+
+@vectors.command("serve-probe")
+def serve_probe(
+    concept: Annotated[str, typer.Argument(help="Concept whose probe is served.")],
+    strategy: Annotated[str | None, typer.Option(help="Its strategy; default: of the highest AUROC.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Block index; default: of the highest AUROC.")] = None,
+    run: Annotated[str, typer.Option(help="Run that made it: its id, or 'latest'.")] = "latest",
+    runs: Runs = Path("runs"),
+) -> None:
+    """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
+    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.suites.poolbench.release.probes import probe_of_run
+    from poolbench_driver.waiting import waiting
+
+    body = probe_of_run(_export("directions", run, runs, concept, None), concept, strategy, layer)
+    with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
+        open_services().post("steerer", "served/probes", body)
+    typer.echo(f"{body['model']}: probe of {concept} by {body['strategy']} at layer {body['layer']}")
+    typer.echo(f'use it: "reading": {{"concept": "{concept}", "strategy": "{body["strategy"]}", "probe": true}}')
 
 
 def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:

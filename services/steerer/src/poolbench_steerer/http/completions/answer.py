@@ -16,6 +16,7 @@ from poolbench.http.openapi import Responses, errors
 from poolbench_steerer.engine.requests import Step
 from poolbench_steerer.http.answers import ReadingAnswer, ReceiptAnswer
 from poolbench_steerer.http.completions.run import Part
+from poolbench_steerer.http.probes import pooled_score
 from poolbench_steerer.http.steering import ReadingBody, SteeringBody, receipt_body
 from poolbench_steerer.tokens import Tokens
 
@@ -39,6 +40,7 @@ class Answer:
     num_completion_tokens: int = 0
     _begun: set[int] = field(default_factory=set)
     _places: "dict[int, _Place]" = field(default_factory=dict)
+    _scores: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # by choice and number of the reading
     PREFIX: ClassVar = "cmpl"
     OBJECT: ClassVar = "text_completion"
     CHUNK: ClassVar = "text_completion"
@@ -57,9 +59,9 @@ class Answer:
         if part.finish_reason is not None:
             choice["steering_receipt"] = receipt_body(part.receipt, self.steering)
         if isinstance(self.reading, list):
-            choice["reading"] = [_scored(part, number, body) for number, body in enumerate(self.reading)]
+            choice["reading"] = [self._scored(part, number, body) for number, body in enumerate(self.reading)]
         elif self.reading is not None:
-            choice["reading"] = _scored(part, 0, self.reading)
+            choice["reading"] = self._scored(part, 0, self.reading)
         return choice
 
     def whole(self, parts: Sequence[Part]) -> dict[str, Any]:
@@ -113,6 +115,21 @@ class Answer:
             "text_offset": [place.before(self.tokens.bytes_of(token)) for token in token_ids],
         }
 
+    def _scored(self, part: Part, number: int, body: ReadingBody) -> dict[str, Any]:
+        """Return the scores of a part's tokens by one of the readings; the last part says what was read."""
+        scale, offset, probe = body.log_odds or (1.0, 0.0, None)
+        of_prompt = [values and scale * values[number] + offset for values in part.prompt_scores]
+        scores = [scale * values[number] + offset for values in part.scores]
+        of_choice = self._scores.setdefault((part.index, number), [])
+        of_choice += scores
+        answer: dict[str, Any] = {"scores": [*of_prompt, *scores]}
+        if part.finish_reason is not None:
+            answer |= {"layer": body.at, "direction": body.named and body.named.facts()}
+            if probe is not None:
+                value, reason = pooled_score(probe["strategy"], of_choice, offset)
+                answer |= {"probe": probe, "pooled": {"value": value, "reason": reason}}
+        return answer
+
     def _by_name(self, step: Step) -> dict[str, float]:
         """Return log-probabilities by text; of tokens with the same text the likeliest."""
         ascending = sorted(step.items(), key=lambda entry: entry[1])
@@ -146,14 +163,6 @@ class ChatAnswer(Answer):
     def _token(self, token: int, value: float) -> dict[str, Any]:
         name = self.tokens.decode_one(token)
         return {"token": name, "logprob": value, "bytes": list(self.tokens.bytes_of(token))}
-
-
-def _scored(part: Part, number: int, body: ReadingBody) -> dict[str, Any]:
-    """Return the scores of a part's tokens by one of the readings; the last part says what was read."""
-    scores = [values and values[number] for values in (*part.prompt_scores, *part.scores)]
-    if part.finish_reason is None:
-        return {"scores": scores}
-    return {"scores": scores, "layer": body.at, "direction": body.named and body.named.facts()}
 
 
 class _Place:
@@ -318,7 +327,7 @@ class ModelObject(StrictModel):
 
 
 class ModelList(StrictModel):
-    """The configured model and the loaded one."""
+    """The configured model, the loaded one, and those that are steered by name."""
 
     object: Literal["list"]
     data: list[ModelObject]

@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from poolbench.config import ModelRef
 from poolbench.contracts.wire import EVENT_STREAM
+from poolbench.errors import InputError
 from poolbench.http.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name
@@ -31,7 +31,9 @@ from poolbench_steerer.http.completions.answer import (
 from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
-from poolbench_steerer.http.steering import Directions, model_of, units_of
+from poolbench_steerer.http.probes import ServedProbes
+from poolbench_steerer.http.served import MeantModel, ServedVectors
+from poolbench_steerer.http.steering import Directions, units_of
 from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.tokens import Tokens
 
@@ -41,10 +43,19 @@ Parts = AsyncGenerator[tuple[Answer, Part], None]
 class CompletionVerbs:
     """The OpenAI API for completions and chats on one engine host."""
 
-    def __init__(self, host: EngineHost, admission: Admission, directions: Directions) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        admission: Admission,
+        directions: Directions,
+        served: ServedVectors,
+        probes: ServedProbes,
+    ) -> None:
         self.host = host
         self.admission = admission
         self.directions = directions
+        self.served = served
+        self.probes = probes
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -77,30 +88,34 @@ class CompletionVerbs:
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Complete prompts as the OpenAI API does; `steering` steers them, and `reading` reads a direction along."""
-        return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
+        return await _answer(self._parts(body, await self.served.meaning(body.model)), body, request)
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
         """Answer the last message as the OpenAI API does, by the model's own chat template; fields as above."""
-        return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
+        return await _answer(self._parts(body, await self.served.meaning(body.model)), body, request)
 
     async def models(self) -> dict[str, Any]:
-        """Return the configured model, and the loaded one."""
+        """Return the configured model, the loaded one, and the steered ones that are served by name."""
         names = dict.fromkeys(filter(None, [self.host.config.model, self.host.health().get("model")]))
-        return {"object": "list", "data": [_model_body(name) for name in names]}
+        served = await asyncio.to_thread(self.served.facts)
+        steered = [_model_body(facts["id"], facts["model"]) for facts in served]
+        return {"object": "list", "data": [*(_model_body(name, name) for name in names), *steered]}
 
     async def model(self, name: Name) -> dict[str, Any]:
-        """Return a model that could be loaded."""
-        model_of(self.host, name)
-        return _model_body(name)
+        """Return a model that could be loaded, steered or not."""
+        return _model_body(name, (await self.served.meaning(name)).ref.id)
 
-    async def _parts(self, request_body: CompletionBody | ChatBody, model: ModelRef) -> Parts:
+    async def _parts(self, request_body: CompletionBody | ChatBody, meant: MeantModel) -> Parts:
         """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
+        if None not in (meant.steering, request_body.steering):
+            raise InputError(f"the model {meant.id} is steered already; name {meant.ref.id}, or leave out steering")
+        model = meant.ref
         with self.admission.texts(request_body.num_choices):
             tokens = await self.host.tokens(model)
             body, prompts = await asyncio.to_thread(_encode, request_body, tokens)
             check_logprobs(body, prompts)
-            steering = await self.directions.fill(model, body.steering)
-            filled = await self.directions.filled(model, body.readings)
+            steering = meant.steering or await self.directions.fill(model, body.steering)
+            filled = await self.directions.filled(model, await self.probes.filled(model, body.readings))
             reading = filled if isinstance(body.reading, list) else next(iter(filled), None)
             body = body.model_copy(update={"steering": steering, "reading": reading})
             # A text without a seed is sampled with a random one, which the response contains.
@@ -115,7 +130,7 @@ class CompletionVerbs:
                 texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]
                 echoes = [text for text in texts for _ in range(body.n)]
             answer_fields = echoes, num_prompt_tokens, tokens, body.logprobs is not None
-            answer = kind(model.id, seed, *answer_fields, steering, reading)
+            answer = kind(meant.id, seed, *answer_fields, steering, reading)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part
@@ -164,5 +179,5 @@ def _encode(request_body: CompletionBody | ChatBody, tokens: Tokens) -> tuple[Co
     ]
 
 
-def _model_body(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "poolbench", "root": name}
+def _model_body(name: str, root: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "poolbench", "root": root}
