@@ -16,7 +16,7 @@ from tests.servers.quiet import Quiet
 from poolbench.errors import CorpusError
 from poolbench_corpora.stories import read_stories
 from poolbench_corpora.stories.prompts import ALIKE, EMPTY, NO_TAGS, TOO_LONG, WRONG_TAGS, prompts_of, stories_of
-from poolbench_driver.adhoc import asked_stories
+from poolbench_driver.adhoc import endpoint
 from poolbench_driver.adhoc.asked_stories import StoryFile
 
 KEY = "sk-never-in-a-file"
@@ -162,7 +162,7 @@ def test_stories_are_asked_for_by_three_prompts_and_read_as_a_set(make: Make, se
         ("torn", "wrong tags", 2),
         ("blank", "empty text", 2),
         ("silent", "empty text", 2),
-        ("malformed", "no tags", 2),
+        ("malformed", "malformed", 2),
         ("broken", "server error", 2),
         ("refused", "refused", 2),
         ("forbidden", "refused", 1),
@@ -295,9 +295,9 @@ def test_subjects_of_a_file_are_asked_for(make: Make, seen: list[dict[str, Any]]
 
 
 def test_an_answer_without_end_is_cut(make: Make, monkeypatch: Any) -> None:
-    monkeypatch.setattr(asked_stories, "MAX_ANSWER", 100)
+    monkeypatch.setattr(endpoint, "MAX_ANSWER", 100)
     assert make("winter", "--tries", "1").returncode == 1
-    assert beside()["answers"] == {"no tags": 3}
+    assert beside()["answers"] == {"malformed": 3}
 
 
 def test_each_prompt_has_its_subject_and_a_scene_of_its_own() -> None:

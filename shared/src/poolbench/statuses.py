@@ -26,6 +26,7 @@ class Status(_Word):
     NON_FINITE = "non_finite"
     NO_SCORER = "no_scorer"
     SCORER_INVALID = "scorer_invalid"
+    NO_JUDGE = "no_judge"
     NO_EFFECT = "no_effect"
     NOT_FLUENT = "not_fluent"
     REVERSED = "reversed"

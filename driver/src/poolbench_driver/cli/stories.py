@@ -47,7 +47,8 @@ def make(
     from rich.progress import Progress
 
     from poolbench_corpora.stories.catalog import checked_name
-    from poolbench_driver.adhoc.asked_stories import StoryFile, Writer, ask_for_stories
+    from poolbench_driver.adhoc.asked_stories import StoryFile, ask_for_stories
+    from poolbench_driver.adhoc.endpoint import EndpointModel
     from poolbench_driver.adhoc.texts import read_texts
 
     listed = [*(subjects or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
@@ -56,7 +57,9 @@ def make(
         raise InputError("no subject: name some, such as winter, or give --input FILE")
     _refuse_sensitive(names)
     file = StoryFile(target / f"{checked_name(name)}.jsonl")
-    writer = Writer(endpoint, model, os.environ.get(key_env), completions, max_tokens, temperature, tries, timeout)
+    writer = EndpointModel(
+        endpoint, model, os.environ.get(key_env), completions, max_tokens, temperature, tries, timeout
+    )
     prompts = file.prompts(names)
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:

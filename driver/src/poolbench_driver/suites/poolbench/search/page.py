@@ -96,7 +96,9 @@ def _picture(card: VectorCard) -> Picture | None:
         return None
     layers = [level("y", 0), points(rows), texts(rows)]
     across = number_axis("KL to the unsteered model on benign text, nats per token")
-    drawn = chart(layers, across, number_axis("gain on the openings of the choice"), 220, looks_of([recommended, other]))
+    drawn = chart(
+        layers, across, number_axis("gain on the openings of the choice"), 220, looks_of([recommended, other])
+    )
     return picture("Gain against damage, by strength", drawn)
 
 
