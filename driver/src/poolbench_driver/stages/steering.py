@@ -102,16 +102,16 @@ def plan_scorers(scope: Scope) -> Scorers:
 def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
     """Plan the scores of all steered texts by each concept's scorers, and of the unsteered ones by all."""
     draft = Draft()
-    base = _plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
+    base = plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
     concepts: dict[str, dict[str, str]] = {}
     for name, concept_texts in steered.concepts.items():
         scorer_names, concepts[name] = scope.scorers_of(concept_texts.concept), {}
         nulls = {NULLS: concept_texts.texts[NULLS].texts}
-        concepts[name] |= _plan_scores_of(draft, scorers, scorer_names, nulls)
+        concepts[name] |= plan_scores_of(draft, scorers, scorer_names, nulls)
         for _, entrants in _entrant_batches(scope):
             texts = {strategy: concept_texts.texts[entrant].texts for strategy, entrant in entrants.items()}
             scored = {strategy: concept_texts.scored.get(entrant) for strategy, entrant in entrants.items()}
-            scores = _plan_scores_of(draft, scorers, scorer_names, texts, scored)
+            scores = plan_scores_of(draft, scorers, scorer_names, texts, scored)
             concepts[name] |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
     return Scores(draft.work, base, concepts)
 
@@ -133,7 +133,7 @@ def _base_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
     return params | ({"subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else {})
 
 
-def _plan_scores_of(
+def plan_scores_of(
     draft: Draft,
     scorers: Scorers,
     names: Sequence[str],
@@ -219,7 +219,7 @@ def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
             prompts = draft.add_local(prompted_step(budget.opening_set, budget.num_openings, towards))
             texts[name] = _generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
         keys = {name: keys.texts for name, keys in texts.items()}
-        concepts[concept.id] = PromptedConcept(texts, _plan_scores_of(draft, scorers, [concept.id], keys))
+        concepts[concept.id] = PromptedConcept(texts, plan_scores_of(draft, scorers, [concept.id], keys))
     return Prompted(draft.work, concepts)
 
 
@@ -277,9 +277,9 @@ def _generate_lazily(
     texts = {name: keys.texts for name, keys in first.items()}
     # Texts that sensitive scores chose would be restricted too, so sensitive neighbours score later.
     is_open = concept.sensitive or not any(CONCEPTS.get(name).sensitive for name in scope.scorers_of(concept))
-    scores = _plan_scores_of(draft, scorers, scope.scorers_of(concept) if is_open else [concept.id], texts)
+    scores = plan_scores_of(draft, scorers, scope.scorers_of(concept) if is_open else [concept.id], texts)
     unsteered_texts = {UNSTEERED: unsteered.texts.texts}
-    inputs = {**halves[1], SCORES(UNSTEERED): _plan_scores_of(draft, scorers, [concept.id], unsteered_texts)[UNSTEERED]}
+    inputs = {**halves[1], SCORES(UNSTEERED): plan_scores_of(draft, scorers, [concept.id], unsteered_texts)[UNSTEERED]}
     for name, keys in {UNSTEERED: unsteered.texts, **first}.items():
         inputs |= {TEXTS(name): keys.texts, FLUENCY(name): keys.fluency}
     inputs |= {SCORES(name): scores[name] for name in names}

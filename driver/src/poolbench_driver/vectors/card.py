@@ -126,6 +126,8 @@ class VectorCard(CardModel):
     vectors_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """SHA-256 of the vectors: float32, little-endian, by rising layer."""
     measures: tuple[CardMeasure, ...] = ()
+    judge: Text | None = None
+    """Who rated its texts for the measures `judge.*`; null where there was no judge."""
     lenses: tuple[Lens, ...] = ()
 
     @classmethod

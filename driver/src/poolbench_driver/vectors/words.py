@@ -21,6 +21,7 @@ def facts_of(card: VectorCard) -> Iterator[tuple[str, str]]:
         "strength": _strength(card),
         "residual norm": _norms(card.apply.residual_norms),
         **{f"lens{at}": words for at, words in _lenses(card)},
+        "judge": card.judge,
         "source": _source(card),
         "licence": card.licence,
         "numbers": f"SHA-256 {card.vectors_sha256}",

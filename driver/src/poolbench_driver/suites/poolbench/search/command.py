@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolbench.contracts.wire import Exit
-from poolbench.errors import InputError
+from poolbench.errors import ConfigError, InputError, shown
 
 if TYPE_CHECKING:
+    from poolbench_driver.suites.poolbench.search.judge import Judge
     from poolbench_driver.suites.poolbench.search.runs import Search
 
 
@@ -35,6 +37,19 @@ def find(
     pairs: Annotated[
         Path | None, typer.Option(help="Minimal pairs to measure damage on: JSONL with good and bad.")
     ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint that rates texts, such as https://host/v1.")
+    ] = None,
+    judge_model: Annotated[str, typer.Option(help="Its model; by default what it chooses.")] = "",
+    judge_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds its key; by default no key is sent.")
+    ] = None,
+    ratings: Annotated[
+        Path | None, typer.Option(help="Ratings of people in place of an endpoint: CSV with text_id and rating.")
+    ] = None,
+    side_effects: Annotated[
+        str | None, typer.Option(help="Concepts whose scorers read the texts too; default: neighbours that have one.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     dry_run: Annotated[
@@ -57,9 +72,32 @@ def find(
         raise InputError(f"{output} is a file; name a folder")
     assignments = read_assignments(sets or [])
     search = Search(
-        concept, settings, names_of(constructions) or [], candidates, assignments, UserTexts.read(texts, pairs)
+        concept,
+        settings,
+        names_of(constructions) or [],
+        candidates,
+        assignments,
+        UserTexts.read(texts, pairs),
+        _judge(judge, judge_model, judge_key_env, ratings),
+        names_of(side_effects) or (),
+        output,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
+
+
+def _judge(endpoint: str | None, model: str, key_env: str | None, ratings: Path | None) -> Judge:
+    """Return the judge that the options name. Raise ConfigError or InputError if they do not fit together."""
+    from poolbench_driver.suites.poolbench.search.judge import EndpointJudge, FileJudge, NoJudge
+
+    if endpoint is not None and ratings is not None:
+        raise ConfigError("--judge and --ratings: name one of them")
+    if endpoint is None and (model or key_env):
+        raise ConfigError("--judge-model and --judge-key-env belong to --judge; name the endpoint")
+    if key_env and not os.environ.get(key_env):
+        raise ConfigError(f"--judge-key-env {shown(key_env)}: this environment variable is not set")
+    if endpoint is not None:
+        return EndpointJudge.of(endpoint, model, os.environ[key_env] if key_env else None)
+    return NoJudge() if ratings is None else FileJudge.read(ratings)
 
 
 def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:

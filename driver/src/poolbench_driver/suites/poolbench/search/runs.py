@@ -30,8 +30,11 @@ from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
+from poolbench_driver.suites.poolbench.search.held_out import held_out_rows, held_out_texts
+from poolbench_driver.suites.poolbench.search.judge import Judge, NoJudge, judge_measures
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
-from poolbench_driver.vectors.card import CardMeasure, Vector
+from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
+from poolbench_driver.vectors.card import CardMeasure, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 
 #: Depths of the blocks that are searched, and strategies that are steered along at each.
@@ -53,6 +56,9 @@ class Search:
         num_strategies: Strategies that are steered along at each layer.
         assignments: Further settings of the runs, by their path.
         user_texts: Texts of the user that damage is measured on.
+        judge: Rates the texts of the chosen vector.
+        side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
+        folder: Folder that the vector will be written to; None for a search that writes nothing.
     """
 
     concept: str
@@ -61,6 +67,9 @@ class Search:
     num_strategies: int = NUM_STRATEGIES
     assignments: Sequence[Assignment] = ()
     user_texts: UserTexts = field(default_factory=UserTexts)
+    judge: Judge = field(default_factory=NoJudge)
+    side_effects: Sequence[str] = ()
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -122,10 +131,12 @@ def find(
     Raises:
         ConfigError: The runs cannot be, or one of them was cancelled or has no figure.
         CellError: No candidate can be chosen, because its texts are not fluent or openings are too few.
+        InputError: The folder of the search holds another vector, or the ratings of a file are of other texts.
         RestrictedError: The concept is sensitive.
     """
 
     refuse_sensitive([search.concept])
+    side_effects = checked_concepts(search.side_effects, search.concept)
 
     def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
         (job,) = prepare_all([config], session)
@@ -150,15 +161,26 @@ def find(
     best = selection.chosen
     plan, folder = runs[best.layer]
     vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
-    say("measuring damage on texts that the choice never saw")
+    if search.folder is not None:
+        refuse_other_vector(search.folder, vector)
+    config, store = plan.scope.config, session.artifacts
+    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+    texts = held_out_texts(plan, folder, store, search.concept, selection)
+    judged = judge_measures(texts, search.concept, search.judge, rules, search.folder, say)
+    say("measuring damage and side effects on texts that the choice never saw")
+    held_out = list(held_out_rows(folder, search.concept, selection))
+    effects = SideEffects(plan, folder.id, search.concept, best.entrant, held_out)
     task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
     display = open_display()
     try:
         damage = task.measure(search.user_texts, session, display)
+        side_measures = effects.measures(side_effects, session, display)
     finally:
         display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
-    return SearchResult(_with_figures(vector, selection, damage), selection, screened, folders)
+    vector = _with_figures(vector, selection, damage, (*judged, *side_measures))
+    card = vector.card.model_copy(update={"judge": search.judge.name})
+    return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
@@ -234,8 +256,8 @@ def _tables(rows: Sequence[Row]) -> SteeredTables:
     return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
 
 
-def _with_figures(vector: Vector, selection: Selection, damage: Damage) -> Vector:
-    """Return a vector whose card has the figures of its choice and its damage, and the strength that was chosen."""
+def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:
+    """Return a vector whose card has all figures of a search, and the strength that was chosen."""
     num = selection.num_openings
 
     def read(
@@ -257,6 +279,6 @@ def _with_figures(vector: Vector, selection: Selection, damage: Damage) -> Vecto
     strength = card.strength.model_copy(update={"recommended": selection.strength})
     if damage.safe_high is not None and strength.safe_high is not None:
         strength = strength.model_copy(update={"safe_high": min(strength.safe_high, damage.safe_high)})
-    measures = (*figures, *damage.measures, *card.measures)
+    measures = (*figures, *further, *damage.measures, *card.measures)
     card = card.model_copy(update={"strength": strength, "measures": measures, "lenses": damage.lenses})
     return replace(vector, card=card)

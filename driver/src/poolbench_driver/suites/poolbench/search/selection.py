@@ -52,7 +52,7 @@ class Selection:
         strength: The fluent strength of that gain, in the run's unit.
         gain: Mean rise of the score over unsteered, on the other openings.
         interval: 95 % interval of `gain` over these openings; None where resamples have no value.
-        num_openings: Openings that `gain` was read on.
+        openings: Openings that `gain` was read on.
         wrong_way: Share of these openings whose score falls at `strength`, which a mean hides (Tan et al. 2024,
             "Analyzing the Generalization and Reliability of Steering Vectors").
         wrong_way_interval: Its exact 95 % interval (Clopper and Pearson 1934).
@@ -69,7 +69,7 @@ class Selection:
     strength: float
     gain: float
     interval: tuple[float, float] | None
-    num_openings: int
+    openings: Sequence[str]
     wrong_way: float
     wrong_way_interval: tuple[float, float]
     curve: Sequence[GainAt]
@@ -78,6 +78,11 @@ class Selection:
     strengths: Mapping[Candidate, float]
     tied: frozenset[Candidate]
     excluded: Mapping[Candidate, str]
+
+    @property
+    def num_openings(self) -> int:
+        """Return how many openings `gain` was read on."""
+        return len(self.openings)
 
     @property
     def optimism(self) -> float:
@@ -124,7 +129,7 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
         float(aligned[best].strengths[columns[best]]),
         gains[best],
         opening_interval(samples, len(read), level=rules.level),
-        len(read),
+        aligned[best].at_openings(read).openings,
         num_wrong / len(read),
         (float(low), float(high)),
         list(_curve(aligned[best].at_openings(choose), rules)),

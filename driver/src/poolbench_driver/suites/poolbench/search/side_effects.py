@@ -1,0 +1,142 @@
+"""What a vector does to other concepts: their scorers read the texts of the held-out openings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from poolbench.concepts import CONCEPTS
+from poolbench.contracts import Row
+from poolbench.contracts.measures import GatedScorer
+from poolbench.errors import CellError, ConfigError
+from poolbench.statistics.response import MIN_OPENINGS
+from poolbench.statuses import Status
+from poolbench.steps.steerer import SCORES
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.loop import Failure, RunLoop
+from poolbench_driver.loop.progress import Display
+from poolbench_driver.stages.stage import Draft, Plan, PlannedWork, committed_keys
+from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_of
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.search.figures import Samples
+from poolbench_driver.suites.poolbench.search.held_out import text_keys
+from poolbench_driver.vectors.card import CardMeasure
+
+
+def checked_concepts(names: Sequence[str], concept: str) -> tuple[str, ...]:
+    """Return the concepts whose scorers read side effects on a concept. Raise ConfigError for itself or an unknown."""
+    if concept in names:
+        raise ConfigError(f"--side-effects {concept}: name other concepts; its own gain is read anyway")
+    return tuple(dict.fromkeys(CONCEPTS.get(name).id for name in names))
+
+
+@dataclass(frozen=True)
+class SideEffects:
+    """The texts of a vector, which scorers of other concepts read.
+
+    Attributes:
+        plan: The plan of the run that has the texts.
+        run_id: Its id.
+        concept: Id of the vector's concept.
+        entrant: Strategy, and construction where it is a further one.
+        rows: Rows of `text_scores` of the held-out openings, and whether the text is steered.
+    """
+
+    plan: PoolBenchPlan
+    run_id: str
+    concept: str
+    entrant: str
+    rows: Sequence[tuple[bool, Row]]
+
+    def measures(self, names: Sequence[str], session: Session, display: Display) -> list[CardMeasure]:
+        """Return the mean rise of each scorer at the chosen strength, or a null with its reason.
+
+        Args:
+            names: Concepts, whose scorers are trained where the store has none. Without any, the concept's neighbours
+                of which the store has a scorer.
+            session: Store and queue.
+            display: Shows the tasks.
+        """
+        scorers, lacking = self._scorers(names, session)
+        measures = {name: _null(name, error) for name, error in lacking.items()}
+        failures = self._run(scorers.work, session, display)
+        producers = {key: task for task in scorers.work.tasks.values() for key in task.outputs.values()}
+        source = RowSource(session.artifacts, failures, producers)
+        valid = []
+        for name, keys in scorers.concepts.items():
+            try:
+                GatedScorer.from_gate(name, source.required(keys.gate).to_pylist()).require_valid()
+                valid.append(name)
+            except CellError as error:
+                measures[name] = _null(name, error)
+        if valid:
+            measures |= self._measured(valid, scorers, session, display)
+        return [measures[name] for name in names or CONCEPTS.get(self.concept).neighbours if name in measures]
+
+    def _scorers(self, names: Sequence[str], session: Session) -> tuple[Scorers, dict[str, CellError]]:
+        """Return the scorers that are planned or at hand, and why others are lacking."""
+        config, neighbours = self.plan.scope.config, CONCEPTS.get(self.concept).neighbours
+        beside_own = bool(CONCEPTS.get(self.concept).corpus)
+        reasons = absent_concepts(config, names, beside_own=beside_own)
+        registered = [name for name in names or neighbours if name in CONCEPTS and name not in reasons]
+        settings = config.model_copy(update={"concepts": tuple(registered), "metrics": ("d2",)})
+        scorers = plan_scorers(replace(self.plan.scope, config=settings))
+        if not names:
+            present = committed_keys(session.artifacts)
+            at_hand = {name: keys for name, keys in scorers.concepts.items() if {keys.scorer, keys.gate} <= present}
+            scorers = Scorers(PlannedWork(), at_hand)
+            remedy = "the store has no scorer of it; --side-effects names concepts whose scorers are trained"
+            reasons |= {name: remedy for name in neighbours if name not in at_hand}
+        return scorers, {name: CellError(Status.NO_SCORER, reason) for name, reason in reasons.items()}
+
+    def _run(self, work: PlannedWork, session: Session, display: Display) -> Mapping[str, Failure]:
+        plan = Plan(self.plan.config, work, self.plan.facts)
+        return RunLoop(plan, session.artifacts, session.queue, session.leases, display, run_id=self.run_id).run()
+
+    def _measured(
+        self, names: Sequence[str], scorers: Scorers, session: Session, display: Display
+    ) -> dict[str, CardMeasure]:
+        """Score the texts by valid scorers, and return their measures by concept."""
+        draft, texts = Draft(), text_keys(self.plan, self.concept, self.entrant)
+        keys = plan_scores_of(draft, scorers, names, texts)
+        for failure in self._run(draft.work, session, display).values():
+            return {name: _null(name, failure.error) for name in names}
+        rows = [row for key in keys.values() for row in session.artifacts.read_table(key).to_pylist()]
+        config = self.plan.scope.config
+        rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+        return {name: side_effect(name, self.rows, rows, rules) for name in names}
+
+
+def side_effect(
+    name: str, held_out: Iterable[tuple[bool, Row]], scores: Iterable[Row], rules: SteeringRules
+) -> CardMeasure:
+    """Return the mean rise of a scorer over the openings, of which the samples are averaged; paired bootstrap.
+
+    Args:
+        name: Concept of the scorer.
+        held_out: Texts as `SideEffects.rows`.
+        scores: Rows of SCORES.
+        rules: Settings.
+    """
+    score_of = {row["text_id"]: row["score"] for row in scores if row["scorer"] == name}
+    sides = {side: defaultdict[str, list[float]](list) for side in (True, False)}
+    for is_steered, row in held_out:
+        if (score := score_of.get(row["text_id"])) is not None:
+            sides[is_steered][row["prompt_id"]].append(score)
+    openings = sorted(sides[True].keys() & sides[False].keys())
+    if len(openings) < MIN_OPENINGS:
+        why = f"{len(openings)} openings have scores of {name} on both sides; {MIN_OPENINGS} are needed"
+        return _null(name, CellError(Status.TOO_FEW, why))
+    rises_P = np.array([np.mean(sides[True][opening]) - np.mean(sides[False][opening]) for opening in openings])
+    samples = Samples.of(openings, {}, rules)
+    return samples.measure(f"side_effects.{name}", samples.weights_Rn @ rises_P / len(openings))
+
+
+def _null(name: str, error: CellError) -> CardMeasure:
+    return CardMeasure(name=f"side_effects.{name}", status=error.status, reason=str(error)[:1000])
