@@ -96,7 +96,8 @@ def _picture(card: VectorCard) -> Picture | None:
         return None
     layers = [level("y", 0), points(rows), texts(rows)]
     across = number_axis("KL to the unsteered model on benign text, nats per token")
-    drawn = chart(layers, across, number_axis("gain on the openings of the choice"), 220, looks_of([recommended, other]))
+    up = number_axis("gain on the openings of the choice")
+    drawn = chart(layers, across, up, 220, looks_of([recommended, other]))
     return picture("Gain against damage, by strength", drawn)
 
 
@@ -111,7 +112,8 @@ def _damaged(card: VectorCard) -> Part:
     table = Table.of([Column("strength"), *columns], lines)
     notes = [
         "The gain by strength is that of the openings of the choice, since only these are steered at every strength. "
-        "The damage is read on benign text that no choice saw, steered at every position. The perplexity ratio is the perplexity of this text over that of the unsteered model."
+        "The damage is read on benign text that no choice saw, steered at every position. The perplexity ratio is the "
+        "perplexity of this text over that of the unsteered model."
     ]
     for measure in card.measures:
         if measure.name == "damage.strength_at_1_percent" and measure.value is not None:
