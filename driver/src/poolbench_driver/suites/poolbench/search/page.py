@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from poolbench_driver.contract.page import Answer, Cell, Column, Facts, Heads, Line, Page, Part, Problem, Span, Table
 from poolbench_driver.pages.text import interval
+from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.words import facts_of, measures_of
 
@@ -30,7 +31,8 @@ def search_page(result: SearchResult) -> Page:
         ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
-    parts = [facts, Part("figures", "Figures", [figures], "Figures"), _screened(result), *_excluded(result)]
+    parts = [facts, *necessity_part(card), Part("figures", "Figures", [figures], "Figures")]
+    parts += [_screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))

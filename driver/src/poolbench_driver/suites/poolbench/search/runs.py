@@ -28,6 +28,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.search.necessity import with_necessity
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.of_run import vector_of_run
@@ -136,10 +137,12 @@ def find(
         runs[layer] = config, run(config)
     selection = _selected(search.concept, runs)
     best = selection.chosen
-    _, folder = runs[best.layer]
+    config, folder = runs[best.layer]
     vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
     folders = [probed, *(folder for _, folder in runs.values())]
-    return SearchResult(_with_figures(vector, selection), selection, screened, folders)
+    say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
+    vector = with_necessity(_with_figures(vector, selection), selection, config, session, open_display)
+    return SearchResult(vector, selection, screened, folders)
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[ConceptsConfig, RunFolder]]) -> Selection:
