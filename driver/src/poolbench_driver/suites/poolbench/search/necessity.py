@@ -79,7 +79,7 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     draft, scope, steering = Draft(), plan.scope, plan.steering
     assert steering is not None
     (concept,) = plan.vectors.concepts
-    probes, vectors, chosen = plan.probes.concepts[concept], plan.vectors.concepts[concept], candidates[0]
+    probes, vectors, best = plan.probes.concepts[concept], plan.vectors.concepts[concept], candidates[0]
     nulls = steering.texts.concepts[concept].nulls
     sources = [(probes.directions[CellRole(one.strategy, one.layer)], one.construction) for one in candidates]
     erased = {VECTOR: directions_step(artifacts, sources[:1])}
@@ -91,7 +91,7 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
 
     generating = GenerateParams(
         **scope.model_params,
-        layer=chosen.layer,
+        layer=best.layer,
         strengths=(1.0,),
         max_tokens=scope.config.budget.max_tokens,
         alpha_unit="absolute",
@@ -106,8 +106,8 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     def generate(params: GenerateParams, label: int, named: Mapping[str, str]) -> dict[str, str]:
         inputs = {PROMPTS(): halves[label], **{DIRECTIONS(name): key for name, key in named.items()}}
         names = list(named) or [UNSTEERED]
-        made = draft.add(GENERATE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
-        return {name: made[TEXTS(name)] for name in names}
+        outputs = draft.add(GENERATE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
+        return {name: outputs[TEXTS(name)] for name in names}
 
     texts = {**generate(unsteered, 1, {}), **generate(generating, 1, directions)}
     texts[_WITHOUT] = generate(unsteered, 0, {})[UNSTEERED]
@@ -117,10 +117,10 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
 
     probing = {prober.ERASED(name): key for name, key in directions.items()}
     for split in ("train", "test"):
-        at = SplitCell(split, chosen.strategy, chosen.layer)
+        at = SplitCell(split, best.strategy, best.layer)
         probing |= {prober.PASSAGES(split): vectors.passages[split], prober.VECTORS(*at): vectors.vectors[at]}
-    component = plan.components.keys.get(CellRole(chosen.strategy, chosen.layer))
-    probing |= {} if component is None else {prober.COMPONENT(chosen.strategy, chosen.layer): component}
+    component = plan.components.keys.get(CellRole(best.strategy, best.layer))
+    probing |= {} if component is None else {prober.COMPONENT(best.strategy, best.layer): component}
     params = prober.ProbeParams(
         concept=concept,
         seed=scope.config.seed,
@@ -166,20 +166,21 @@ def necessity_measures(
         return pa.concat_tables(tables[0]), pa.concat_tables(tables[1])
 
     random = [name for name in stage.texts if name.startswith(RANDOM)]
-    compared = {"drop": [VECTOR], f"drop_rank{RANK}": [SUBSPACE], RANDOM: random}
-    for metric, names in compared.items():
-        if stage.texts.keys() >= set(names):
-            try:
-                measure = paired_gain(f"necessity.{metric}", scored(UNSTEERED), scored(*names), scorer, rules)
-            except CellError as error:
-                measure = Measure.failed(f"necessity.{metric}", error)
-            yield _card_measure(measure)
-    for metric, name in (("score", UNSTEERED), ("score_erased", VECTOR), ("score_without_concept", _WITHOUT)):
+    figures: dict[str, Callable[[str], Measure]] = {
+        "drop": lambda metric: paired_gain(metric, scored(UNSTEERED), scored(VECTOR), scorer, rules),
+        RANDOM: lambda metric: paired_gain(metric, scored(UNSTEERED), scored(*random), scorer, rules),
+        "score": lambda metric: _mean_score(metric, scored(UNSTEERED)[1], scorer),
+        "score_without_concept": lambda metric: _mean_score(metric, scored(_WITHOUT)[1], scorer),
+    }
+    if SUBSPACE in stage.texts:
+        figures[f"drop_rank{RANK}"] = lambda metric: paired_gain(
+            metric, scored(UNSTEERED), scored(SUBSPACE), scorer, rules
+        )
+    for name, figure in figures.items():
         try:
-            scorer.require_valid()
-            measure = _mean_score(f"necessity.{metric}", scored(name)[1], scorer.concept)
+            measure = figure(f"necessity.{name}")
         except CellError as error:
-            measure = Measure.failed(f"necessity.{metric}", error)
+            measure = Measure.failed(f"necessity.{name}", error)
         yield _card_measure(measure)
     yield from _aurocs(stage, source)
 
@@ -203,8 +204,9 @@ def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
 _AUROCS = {"": prober.ERASED_NOTHING, "_erased": VECTOR, f"_rank{RANK}": SUBSPACE, "_leace": prober.LEACE}
 
 
-def _mean_score(metric: str, scores: pa.Table, scorer: str) -> Measure:
-    values = scores.filter(pc.equal(scores["scorer"], scorer))["score"].drop_null()
+def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
+    scorer.require_valid()
+    values = scores.filter(pc.equal(scores["scorer"], scorer.concept))["score"].drop_null()
     return Measure.of(metric, float(np.mean(values.to_numpy())) if len(values) else np.nan, n=len(values))
 
 
@@ -221,7 +223,10 @@ def with_necessity(
     assert isinstance(plan, PoolBenchPlan)
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
     rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-    measures = necessity(plan, [selection.chosen, *others], session, open_display, rules)
+    try:
+        measures = necessity(plan, [selection.chosen, *others], session, open_display, rules)
+    except CellError as error:  # what is erased could not be made
+        measures = [_card_measure(Measure.failed("necessity.drop", error))]
     card = vector.card.model_copy(update={"measures": (*vector.card.measures, *measures)})
     return replace(vector, card=card)
 
@@ -235,14 +240,13 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     score = figures.get("score")
 
     def cells(drop: str, auroc: str) -> list[Cell]:
-        measure, left = by_name.get(drop), figures.get(auroc)
-        if measure is None or measure.value is None or score is None:
-            reason = "" if measure is None else f"{measure.status}: {measure.reason or ''}"
-            shown = [Cell("" if measure is None else "null", note=reason)] * 2 + [Cell()]
-        else:
-            bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
-            shown = [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds)]
-        return [*shown, _number(left)]
+        measure, left = by_name.get(drop), _number(figures.get(auroc))
+        if measure is None or score is None:
+            return [Cell(), Cell(), Cell(), left]
+        if measure.value is None:
+            return [Cell(), Cell("null", note=f"{measure.status}: {measure.reason or ''}"), Cell(), left]
+        bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
+        return [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
 
     lines = [
         Line.of("nothing", _number(score), "", "", _number(figures.get("auroc"))),
