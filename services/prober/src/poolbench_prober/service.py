@@ -241,13 +241,11 @@ class ProberService:
             read[at.split] = passages, _vectors(io, task, at, passages, params)
         if read.keys() != {"train", "test"}:
             raise InputError(f"task {task.task_id} needs the vectors of one cell on train and test: {steps.VECTORS}")
-        cost.of_concept(len(read["train"][0].ids), read["train"][1].width, read["test"][0].domains, params).require(
-            cost.TASK
-        )
+        passages, vectors = read["train"]
+        cost.of_concept(len(passages.ids), vectors.width, passages.domains, params).require(cost.TASK)
         erased = {at.name: vector_matrix(io.table(role)["vector"]) for role, at in steps.ERASED.among(task.inputs)}
-        io.write_table(
-            steps.ERASED_MEASURES(), measures_table(erased_measures(read["train"], read["test"], erased, params))
-        )
+        measures = erased_measures(read["train"], read["test"], erased, params)
+        io.write_table(steps.ERASED_MEASURES(), measures_table(measures))
 
     def routes(self, router: APIRouter) -> None:
         """Add `POST /probe` and `POST /direction`."""

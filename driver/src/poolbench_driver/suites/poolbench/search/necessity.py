@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,17 +90,10 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
         erased[f"{RANDOM}_{number}"] = directions_step(artifacts, [(nulls, f"null_{number:03}")], sources[0])
     directions = {name: draft.add_local(step) for name, step in erased.items()}
 
-    generating = GenerateParams(
-        **scope.model_params,
-        layer=best.layer,
-        strengths=(1.0,),
-        max_tokens=scope.config.budget.max_tokens,
-        alpha_unit="absolute",
-        direction_ids="all",
-        seed=scope.config.seed,
-        operation="erase",
-        **{**scope.config.steering.changed(), "positions": "all"},
-    )
+    budget, seed = scope.config.budget, scope.config.seed
+    erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "direction_ids": "all"}
+    erasing |= {**scope.model_params, **scope.config.steering.changed(), "positions": "all"}
+    generating = GenerateParams(layer=best.layer, strengths=(1.0,), max_tokens=budget.max_tokens, seed=seed, **erasing)
     unsteered = generating.model_copy(update={"strengths": (0.0,)})
     halves = {label: draft.add_local(_halves_step(artifacts, vectors.passages["test"], label)) for label in (0, 1)}
 
@@ -121,39 +115,11 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
         probing |= {prober.PASSAGES(split): vectors.passages[split], prober.VECTORS(*at): vectors.vectors[at]}
     component = plan.components.keys.get(CellRole(best.strategy, best.layer))
     probing |= {} if component is None else {prober.COMPONENT(best.strategy, best.layer): component}
-    params = prober.ProbeParams(
-        concept=concept,
-        seed=scope.config.seed,
-        num_bootstrap=scope.config.budget.num_bootstrap,
-        sensitivity_c=(),
-        num_permutations=1,
-        num_control_words=1,
-        **scope.config.sink_settings,
-    )
+    few: dict[str, Any] = {"sensitivity_c": (), "num_permutations": 1, "num_control_words": 1}
+    few |= {"num_bootstrap": budget.num_bootstrap, **scope.config.sink_settings}
+    params = prober.ProbeParams(concept=concept, seed=seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
     return Necessity(draft.work, texts, {name: scores[SCORES(name)] for name in texts}, auroc)
-
-
-def necessity(
-    plan: PoolBenchPlan,
-    candidates: Sequence[Candidate],
-    session: Session,
-    open_display: Callable[[], Display],
-    rules: SteeringRules,
-) -> list[CardMeasure]:
-    """Return the figures of necessity, made by tasks that a repeated search does not send again."""
-    stage = plan_necessity(plan, candidates, session.artifacts)
-    whole = Plan.of(plan.config, plan.facts, Stage(plan.work), stage)
-    display = open_display()
-    try:
-        failures = RunLoop(whole, session.artifacts, session.queue, session.leases, display).run()
-    finally:
-        display.close()
-    (concept,) = plan.vectors.concepts
-    assert plan.steering is not None
-    source = RowSource(session.artifacts, failures, whole.producers)
-    gate = source.required(plan.steering.scorers.concepts[concept].gate).to_pylist()
-    return list(necessity_measures(stage, source, GatedScorer.from_gate(concept, gate), rules))
 
 
 def necessity_measures(
@@ -173,9 +139,8 @@ def necessity_measures(
         "score_without_concept": lambda metric: _mean_score(metric, scored(_WITHOUT)[1], scorer),
     }
     if SUBSPACE in stage.texts:
-        figures[f"drop_rank{RANK}"] = lambda metric: paired_gain(
-            metric, scored(UNSTEERED), scored(SUBSPACE), scorer, rules
-        )
+        name = f"drop_rank{RANK}"
+        figures[name] = lambda metric: paired_gain(metric, scored(UNSTEERED), scored(SUBSPACE), scorer, rules)
     for name, figure in figures.items():
         try:
             measure = figure(f"necessity.{name}")
@@ -218,15 +183,27 @@ def _card_measure(measure: Measure) -> CardMeasure:
 def with_necessity(
     vector: Vector, selection: Selection, config: ConceptsConfig, session: Session, open_display: Callable[[], Display]
 ) -> Vector:
-    """Return a vector whose card says how necessary it is, in a run that has steered along it."""
+    """Return a vector whose card says how necessary it is, by tasks that a repeated search does not send again.
+
+    Args:
+        config: The run that has steered along it.
+    """
     plan = prepare(config, session).plan
-    assert isinstance(plan, PoolBenchPlan)
+    assert isinstance(plan, PoolBenchPlan) and plan.steering is not None
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
     rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
+    whole, display = Plan.of(plan.config, plan.facts, Stage(plan.work), stage), open_display()
+    ((concept, keys),) = ((name, plan.steering.scorers.concepts[name]) for name in plan.vectors.concepts)
     try:
-        measures = necessity(plan, [selection.chosen, *others], session, open_display, rules)
+        failures = RunLoop(whole, session.artifacts, session.queue, session.leases, display).run()
+        source = RowSource(session.artifacts, failures, whole.producers)
+        scorer = GatedScorer.from_gate(concept, source.required(keys.gate).to_pylist())
+        measures = list(necessity_measures(stage, source, scorer, rules))
     except CellError as error:  # what is erased could not be made
         measures = [_card_measure(Measure.failed("necessity.drop", error))]
+    finally:
+        display.close()
     card = vector.card.model_copy(update={"measures": (*vector.card.measures, *measures)})
     return replace(vector, card=card)
 
