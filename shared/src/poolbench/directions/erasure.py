@@ -26,7 +26,8 @@ class Leace:
     """The least change of vectors after which no linear probe does better than a constant (LEACE).
 
     x - W^+ P W (x - mean), where W is the inverse root of the covariance of x, P projects on W c, and c is the
-    covariance of x and the label. It removes at least what erasing any one direction removes for a linear probe.
+    covariance of x and the label. On the vectors that it was fitted on, no erasing leaves a linear probe less. Other
+    vectors may keep more of the concept, above all where the fitted ones are fewer than D.
 
     Reference: Belrose et al. (2023), LEACE: Perfect linear concept erasure in closed form, theorem 4.3.
     """

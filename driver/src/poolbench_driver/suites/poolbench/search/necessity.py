@@ -236,8 +236,8 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     note = (
         "Texts carry on first halves of test passages with the concept, while the layer's states lose what is named, "
         "at every position. Probes are fitted and read in folds of the test passages, at the same layer. Random "
-        "directions are those of permuted labels without their projection on the vector. LEACE is the most that any "
-        "erasing can take from a linear probe (Belrose et al. 2023)."
+        "directions are those of permuted labels without their projection on the vector. LEACE takes all that a linear "
+        "probe reads of the train passages (Belrose et al. 2023); fitted on few, it takes less from others."
     )
     heads: Heads = [Column("erased", is_text=True), "score", "drop", "95 % interval", "AUROC left"]
     yield Part("necessity", "What is lost without it", [Table.of(heads, lines, note=note)], "Necessity")
