@@ -30,6 +30,7 @@ from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
+from poolbench_driver.suites.poolbench.search.necessity import with_necessity
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.of_run import vector_of_run
@@ -158,7 +159,10 @@ def find(
     finally:
         display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
-    return SearchResult(_with_figures(vector, selection, damage), selection, screened, folders)
+    vector = _with_figures(vector, selection, damage)
+    say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
+    vector = with_necessity(vector, selection, plan, session, open_display)
+    return SearchResult(vector, selection, screened, folders)
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
