@@ -1,20 +1,34 @@
-"""Minimal pairs under steering against the same pairs unsteered, in one engine: what a found vector is judged by.
+"""What finding a vector costs: minimal pairs under steering, texts of lazy reading, and a whole search.
 
     python bench/find.py [--model demo] [--pairs 1000] [--rounds 5] [--smallest]
 
 Each pair is read under one of 19 vectors at one of 6 strengths, in turn; nothing but its likelihood is computed.
 `find.pairs_rate` is the ratio of sentences per second, steered over unsteered: the median of interleaved rounds.
+`lazy.texts` is the share of the steered texts of the preset `full` that a run with lazy reading generates at most.
+If a local cluster runs (`make cluster-up`), the figures have the seconds of `find contrast`, and the tasks that one
+more vector of the concept, by another construction, sends then.
 """
 
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from common import Parser, write_report
+from deploy.local.state import load, state_folder
 from steering.batches import ALPHA, ORDINARY, unit_vectors
 from steering.rates import Rates, compared, interleaved, run
 
 from poolbench.config import resolve_model
 from poolbench.settings import SteererSettings
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.suites.poolbench.plan import num_texts
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
@@ -50,6 +64,46 @@ def requests(sentences: list[tuple[int, ...]], layer: int, ids: list[str] | None
     return batch
 
 
+def lazy_texts() -> float:
+    """Return the steered texts of the preset `full` with lazy reading over those without."""
+    counts = []
+    for reading in ("lazy", "whole"):
+        settings = {
+            "preset": "full",
+            "model": "demo",
+            "corpus": {"source": "planted"},
+            "steering": {"reading": reading},
+        }
+        config, strategies = resolve_names(load_run_config(None, settings))  # type: ignore[arg-type]
+        model = ModelInfo(resolve_model("demo"), num_blocks=6, width=256)
+        counts.append(num_texts(Scope(config, model, tuple(strategies)))["steered"])
+    return counts[0] / counts[1]
+
+
+def search(*further: str) -> tuple[float, dict[str, int]]:
+    """Return the seconds of a search on the local cluster, and the tasks that it sent, by kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["find", "contrast", "--output", f"{folder}/vector", "--runs", f"{folder}/runs", "--display", "json"]
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "poolbench_driver.cli", *command, *further],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    sent = Counter(event["kind"] for event in events if event["event"] == "done" and not event["reused"])
+    return time.monotonic() - began, dict(sent)
+
+
+def searched() -> dict[str, Any]:
+    """Return the figures of two searches; why not where no local cluster runs."""
+    cluster = load(state_folder())
+    if cluster is None or not cluster.runs():
+        return {"find_s": None, "reason": "no local cluster runs: start one with `make cluster-up`"}
+    seconds, sent = search()
+    further_s, sent_further = search("--constructions", "C1,C3")
+    return {"find_s": seconds, "sent": sent, "further_s": further_s, "sent_for_one_more_vector": sent_further}
+
+
 def main() -> None:
     """Measure and write the report."""
     parser = Parser(__doc__)
@@ -81,7 +135,8 @@ def main() -> None:
     finally:
         host.close()
     settings = {"vectors": NUM_VECTORS, "strengths": NUM_STRENGTHS, "sentences": len(sentences)}
-    write_report("find", options, {"find.pairs_rate": figures["ratio"]}, figures | settings)
+    ratios = {"find.pairs_rate": figures["ratio"], "lazy.texts": lazy_texts()}
+    write_report("find", options, ratios, {**figures, **settings, **({} if options.smallest else searched())})
 
 
 if __name__ == "__main__":
