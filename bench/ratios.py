@@ -46,6 +46,7 @@ RATIOS: dict[str, dict[str, str]] = {
     },
     "coverage": {f"{name}.{groups}": "" for name in _COVERAGE for groups in GROUPS},
     "extract": _EXTRACT,
+    "find": {"find.pairs_rate": ">= .95", "lazy.texts": "<= .67"},
     "gpu_extract": _EXTRACT,
     "gpu_probe": {"probe.seconds_for_10000": "<= 60"},
     "gpu_steer": _steer(">= .97") | {f"steer.{name}.batch512": ">= .97" for name in ("k1", "k8", "k64", "k256")}

@@ -171,6 +171,21 @@ def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
     assert cosine["status"] == "ok"  # directions do not need the texts
 
 
+def test_a_scorer_that_could_not_be_trained_has_its_name_and_reason_on_the_page(steered: Any, tmp_path: Path) -> None:
+    made = steered(**STRATEGIES).write(rising)
+    plan, failures = made.plan, dict[str, Failure]()
+    keys = plan.steering.scorers.concepts["contrast"]
+    for key in (keys.training, keys.gate):
+        made.artifacts.delete(key)
+        task = plan.producers[key]
+        failures[task.task_id] = Failure(task.task_id, task.kind, Status.FAILED, "no memory")
+    tables = assemble(plan, made.artifacts, failures, "run-1")
+    assert {row["scorer"] for row in rows_of(tables, metric="scorer.auroc")} >= {"contrast"}
+    folder = _finished(plan, tables, tmp_path, list(failures.values()))
+    (scorers,) = [part for part in page_of(folder).parts if part.anchor == "scorers"]
+    assert "no memory" in str(scorers)
+
+
 def test_prompting_is_a_figure_of_each_concept_beside_the_best_steering(
     steered: Any, steered_in: Any, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "corpus": ((), ()),
     "coverage": ((), ()),
     "extract": ((), ()),
+    "find": ((), RELEASE),
     "gpu_extract": (ON_CPU, RELEASE),
     "gpu_probe": (ON_CPU, RELEASE),
     "gpu_steer": (ON_CPU, RELEASE),

@@ -45,8 +45,6 @@ from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
-from poolbench_driver.records import RunFolder
-from poolbench_driver.vectors.card import Vector
 
 LONG_S = 1200  # a guard against hanging
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,7 +52,7 @@ DRIVER = Path(sys.executable).with_name("poolbench-driver")
 STRATEGIES = "A1_mean,L5_keyword,S1_attention"
 Budget = dict[str, Any] | None  # None: the demo's own
 #: The demo with fewer and shorter texts.
-BUDGET: dict[str, Any] = {
+BUDGET: Budget = {
     "name": "end-to-end",
     "strengths": [0.25, 0.5],
     "null_strengths": [0.5],
@@ -230,29 +228,6 @@ def test_python_code_runs_and_reads_the_same(running: Running, first: str) -> No
     settings["strategies"] = STRATEGIES.split(",")
     done = running.call([sys.executable, "-c", PYTHON, json.dumps(settings), str(running.output)], LONG_S)
     assert done.stdout.strip() == first, done.stderr[-3000:]
-
-
-def test_a_vector_is_found_and_the_same_search_does_no_work(running: Running, first: str, tmp_path: Path) -> None:
-    """The vector is that of the run at the chosen layer, and its card has the gain of openings unseen by the choice."""
-    command = ["find", "contrast", "--strategies", "A1_mean,L5_keyword", "--layers", "4", "--candidates", "1"]
-    command += ["--constructions", "C1,C4", "--output", str(tmp_path), "--display", "json"]
-    command += ["--runs", str(tmp_path / "runs"), "--set", "limit=60"]
-    of_demo = {"name", "num_scorer", "max_tokens", "num_continuations"}  # a scorer that passes its gate
-    command += [f"--set=budget.{name}={json.dumps(value)}" for name, value in BUDGET.items() if name not in of_demo]
-    done = running.driver(*command)
-    assert done.returncode == 0, done.stderr[-3000:]
-    vector = Vector.load(tmp_path)
-    figures = {measure.name: measure for measure in vector.card.measures}
-    assert vector.card.concept == "contrast" and vector.card.layers == (4,)
-    assert figures["find.num_candidates"].value in (1, 2) and figures["find.gain"].n == 3
-    assert figures["find.optimism"].value == pytest.approx(
-        figures["find.naive_gain"].value - figures["find.gain"].value
-    )
-    source = RunFolder(tmp_path / "runs" / str(vector.card.source.run))
-    (steered,) = source.rows("results", cell_id=vector.card.source.cell)
-    assert steered["strategy"].startswith(str(vector.card.strategy)) and steered["layer"] == vector.card.layers[0]
-    again = running.driver(*command)
-    assert again.stdout == done.stdout and sent(again) == []
 
 
 def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from poolbench_driver.cli import app
 from poolbench_driver.cli.help import Group
 from poolbench_driver.cli.run import RunCommand
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.records import RunFolder
+from poolbench_driver.vectors.card import Vector
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120
@@ -321,9 +323,27 @@ def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
             if command == commands[-1]:
                 for page, expected in QUESTIONS.items():
                     _ask(page, expected, tmp_path / Path(page).stem, environment)
+                _check_vector(tmp_path / "own-vector", environment)
     finally:
         _run("make cluster-down", environment)
     _check_screens(REPOSITORY / "runs")
+
+
+def _check_vector(folder: Path, environment: dict[str, str]) -> None:
+    """The vector is that of its run, its gain is of openings that did not choose it; the same search does no work."""
+    vector = Vector.load(folder / "vectors/concession")
+    figures = {measure.name: measure for measure in vector.card.measures if measure.strength is None}
+    gain, naive = figures["find.gain"].value, figures["find.naive_gain"].value
+    assert vector.card.concept == "concession" and figures["find.gain"].n == 10 and gain is not None
+    assert naive is not None and figures["find.optimism"].value == pytest.approx(naive - gain)
+    assert figures["damage.strength_at_1_percent"].n and figures["necessity.drop"].n
+    source = RunFolder(folder / "runs" / str(vector.card.source.run))
+    (steered,) = source.rows("results", cell_id=vector.card.source.cell)
+    assert steered["strategy"].startswith(str(vector.card.strategy)) and (steered["layer"],) == vector.card.layers
+    (command,) = [command for command in commands_of("docs/own-vector.md") if "find concession" in command]
+    again = _run(f"{command} --display json", environment, folder)
+    assert again.returncode == 0 and '"reused": false' not in again.stdout, again.stdout[-3000:]
+    assert Vector.load(folder / "vectors/concession").card == vector.card
 
 
 def _check_screens(runs: Path) -> None:

@@ -102,7 +102,7 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.ce_bench.families:Entrant.beats": "subjects",
     "poolbench_driver.suites.humanoid.cosines:Cosines.ways": "words",
     "poolbench_driver.suites.poolbench.d3:Shifts.__init__": "openings",
-    "poolbench_driver.suites.poolbench.measures.prompting:prompted_gain": "openings",
+    "poolbench_driver.suites.poolbench.measures.prompting:paired_gain": "openings",
     "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
     "poolbench_driver.suites.poolbench.search.selection:select": "openings of the half that figures are read on",
     "poolbench_prober.probing.pilots:folds_of": "groups of instances, in samples and folds",

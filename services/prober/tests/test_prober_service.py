@@ -14,6 +14,7 @@ from poolbench.contracts.tables import (
     SUBJECT_FEATURES,
     SUBJECT_SCORES,
     WORDS,
+    directions_schema,
     features_schema,
     table_from_rows,
     vector_matrix,
@@ -26,6 +27,7 @@ from poolbench.errors import ConfigError, InputError, TooLargeError
 from poolbench.http.api import build_api
 from poolbench.steps.prober import (
     CONTRAST,
+    ERASE,
     SHIFT_MEASURES,
     TASK,
     VALENCE,
@@ -581,3 +583,23 @@ def test_http_errors_are_json_and_say_what_is_wrong(client, path, request_body, 
 def test_http_needs_the_token(client):
     assert client.post("/probe", json=body()).status_code == 401
     assert json.loads(client.get("/health", headers=HEADERS).text)["cells_probed"] == 0
+
+
+def test_erased_directions_leave_less_to_probe(artifacts, make_vectors_table):
+    """Across the axis of the classes they stay apart, along it they do not; LEACE leaves nothing."""
+    towards = np.random.default_rng(99).normal(size=24)
+    other = np.random.default_rng(1).normal(size=24)
+    schema = directions_schema(24)
+    for name, vector in (("along", towards), ("other", other - towards * (other @ towards) / (towards @ towards))):
+        artifacts.write_table(name, table_from_rows([{"direction_id": "0", "vector": vector.tolist()}], schema))
+    inputs = {f"passages/{split}": f"passages.{split}" for split in ("train", "test")}
+    inputs |= {f"{split}/A1_mean/2": f"{split}.A1_mean" for split in ("train", "test")}
+    inputs |= {"erased/along": "along", "erased/other": "other"}
+    params = PARAMS | {"sensitivity_c": [], "num_permutations": 1, "num_control_words": 1}
+    task = Task(kind=ERASE.kind, inputs=inputs, outputs={"measures": "left"}, params=params)
+    create().handlers[ERASE.kind](task, TaskIO(task, artifacts))
+    rows = artifacts.read_table("left").to_pylist()
+    left = {json.loads(row["params"])["erased"]: row["value"] for row in rows}
+    assert list(left) == ["nothing", "along", "other", "leace"] and {row["n"] for row in rows} == {60}
+    assert min(left["nothing"], left["other"]) > 0.7
+    assert max(left["along"], left["leace"]) < 0.6

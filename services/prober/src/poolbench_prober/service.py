@@ -26,6 +26,7 @@ from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.contrast import Pairs, StoryPairs, contrast, features_by_subject
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.erased import erased_measures
 from poolbench_prober.d1.nested import nested_measures
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.instances import instance_vectors
@@ -56,6 +57,7 @@ class ProberService:
             steps.NULL_DIRECTIONS.kind: self.nulls,
             steps.CONCEPT_DIRECTIONS.kind: self.directions,
             steps.COMPONENT_OF_ALL.kind: self.component,
+            steps.ERASE.kind: self.erase,
         }
         self._num_cells = 0
 
@@ -229,6 +231,21 @@ class ProberService:
             component = error
         width = next(iter(tables.values())).schema.field("vector").type.list_size
         io.write_table(steps.COMMON_COMPONENT(), directions_table({COMPONENT_ID: component}, width))
+
+    def erase(self, task: Task, io: TaskIO) -> None:
+        """Write D1 of one cell on the test passages, after directions were erased from its vectors."""
+        params = steps.ERASE.params_of(task)
+        read = {}
+        for _, at in steps.VECTORS.among(task.inputs):
+            passages = Passages.from_table(io.table(steps.PASSAGES(at.split)))
+            read[at.split] = passages, _vectors(io, task, at, passages, params)
+        if read.keys() != {"train", "test"}:
+            raise InputError(f"task {task.task_id} needs the vectors of one cell on train and test: {steps.VECTORS}")
+        passages, vectors = read["train"]
+        cost.of_concept(len(passages.ids), vectors.width, passages.domains, params).require(cost.TASK)
+        erased = {at.name: vector_matrix(io.table(role)["vector"]) for role, at in steps.ERASED.among(task.inputs)}
+        measures = erased_measures(read["train"], read["test"], erased, params)
+        io.write_table(steps.ERASED_MEASURES(), measures_table(measures))
 
     def routes(self, router: APIRouter) -> None:
         """Add `POST /probe` and `POST /direction`."""

@@ -214,6 +214,31 @@ def test_the_second_half_is_steered_where_the_scores_of_the_first_say_and_as_who
     assert [row["text_id"] for row in fluency] == list(texts)
 
 
+def test_what_a_name_holds_is_erased_together_as_with_hooks_in_transformers(host, tiny_model, artifacts):
+    """Two directions that are not orthogonal, at every position of the layer; shares of it are strengths."""
+    params = {"direction_ids": ["C1", "C3"], "operation": "erase", "alpha_unit": "absolute", "positions": "all"}
+    params |= {"strengths": [1.0]}
+    run(host, artifacts, tasks.generate, **generate_task(tiny_model, params=params))
+    texts = artifacts.read_table("texts.a1").to_pylist()
+    assert {(row["direction_key"], row["strength"], row["alpha"]) for row in texts} == {("causation", 1.0, 1.0)}
+    vectors = np.array(artifacts.read_table("a1")["vector"].to_pylist())
+    basis = torch.tensor(np.linalg.qr(vectors.T)[0].T, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+
+    def erase(_module: Any, _inputs: Any, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden - hidden @ basis.T @ basis
+
+    model.model.layers[2].register_forward_hook(erase)
+    for row, opening in zip(texts, OPENINGS, strict=True):
+        ids = tokenizer(opening, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            made = model.generate(ids, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=1)
+        assert row["token_ids"] == made[0, ids.shape[1] :].tolist()
+    with pytest.raises(ConfigError, match="alpha_unit must be absolute"):
+        run(host, artifacts, tasks.generate, **generate_task(tiny_model, params={"operation": "erase"}))
+
+
 def test_imported_texts_have_the_likelihood_that_transformers_gives_them(host, tiny_model, artifacts):
     imported = [
         {"text_id": text, "prompt_id": f"p{number}", "direction_key": "A1_mean/C1", "strength": 0.5}

@@ -54,6 +54,20 @@ class SaeParams(StrictModel):
     files: dict[str, Any]
 
 
+class HalvesParams(StrictModel):
+    """First halves of passages of one class, as openings."""
+
+    label: int
+    count: int  # most openings
+
+
+class DirectionsParams(StrictModel):
+    """Directions that are erased together, each from an input of its own."""
+
+    ids: list[str]  # rows of the inputs, in order
+    free_of: str | None = None  # row of another input, on which their projection is removed
+
+
 class TextsParams(StrictModel):
     """What identifies imported texts of one concept, strategy, direction and set of openings."""
 
@@ -70,4 +84,6 @@ PROMPTS = Step("corpus.prompts", 1, PromptsParams, (), (Output(TABLE),), "openin
 IMPORT_STATES = Step("import.states", 1, StatesParams, (), (Output(TABLE),), "activations that others published")
 IMPORT_SAE = Step("import.sae", 1, SaeParams, (), (Output(TABLE),), "a sparse autoencoder of one layer")
 IMPORT_TEXTS = Step("import.texts", 1, TextsParams, (), (Output(TABLE),), "steered texts that others published")
-LOCAL_STEPS = (PASSAGES, PROMPTS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)
+HALVES = Step("corpus.halves", 1, HalvesParams, (), (Output(TABLE),), "first halves of passages, as openings")
+DIRECTIONS = Step("corpus.directions", 1, DirectionsParams, (), (Output(TABLE),), "directions that are erased together")
+LOCAL_STEPS = (PASSAGES, PROMPTS, HALVES, DIRECTIONS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)

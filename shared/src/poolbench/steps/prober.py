@@ -39,6 +39,11 @@ NESTED_MEASURES = Role("measures/{strategy}", OfStrategy)
 CONCEPT_VECTORS = Role("train/{concept}", OfConcept)
 COMMON_COMPONENT = Role("component", Single)
 NULLS = Role("nulls", Single)
+#: Directions that are erased together, by a name that the sender of the task chose, and the D1 that is left.
+ERASED = Role("erased/{name}", Named)
+ERASED_MEASURES = Role("measures", Single)
+#: Names of what else is measured beside them: nothing erased, and all that a linear probe could read.
+ERASED_NOTHING, LEACE = "nothing", "leace"
 
 
 class OfShard(NamedTuple):
@@ -617,6 +622,17 @@ COMPONENT_OF_ALL = Step(
     unit="vectors",
     work=lambda of: (sum(of.inputs[role].rows for role in of.task.inputs), of.read_width),
 )
+ERASE = Step(
+    "prober.erase",
+    1,
+    ProbeParams,
+    inputs=(PASSAGES, VECTORS, COMPONENT, ERASED),
+    outputs=(Output(ERASED_MEASURES, shape=measures),),
+    summary="D1 of one strategy at one layer on the test passages, after directions were erased from its vectors",
+    label="erase and probe",
+    unit="vectors",
+    work=lambda of: (of.inputs[PASSAGES("test")].rows * (2 + len(list(ERASED.among(of.task.inputs)))), of.read_width),
+)
 PROBER_STEPS = (
-    PROBE, LAYERS, TASK, PILOT, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL
+    PROBE, LAYERS, TASK, PILOT, VALENCE, CONTRAST, SPARSE, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL, ERASE
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Steps of the steerer: directions and openings to steered texts and their likelihood."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from poolbench.contracts.bounds import DirectionIds, Flag, Name, Real, Seed, Strengths, Whole
 from poolbench.contracts.wire import UNSTEERED
@@ -29,7 +29,8 @@ class GenerateParams(ModelParams):
     Attributes:
         layer: Decoder block whose output is steered.
         direction_ids: Rows of the directions tables.
-        strengths: Strengths in units of `alpha_unit`.
+        operation: `add`, or `erase`: the projection of states on all directions of a name together is removed.
+        strengths: Strengths in units of `alpha_unit`; of `erase` the share that is removed, in `absolute`.
         max_tokens: New tokens of one text.
         alpha_unit: `residual_norm` (the calibration norm of the layer) or `absolute` (1).
         positions: `generated` (the last prompt position and all after it) or `all` (the whole prompt too).
@@ -41,6 +42,7 @@ class GenerateParams(ModelParams):
 
     layer: Whole = Field(ge=0, lt=1_000)
     direction_ids: DirectionIds | Literal["all"] = ("C1",)
+    operation: Literal["add", "erase"] = "add"
     strengths: Strengths = (0.0,)
     max_tokens: MaxTokens
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
@@ -49,6 +51,13 @@ class GenerateParams(ModelParams):
     temperature: Real = Field(default=0.0, ge=0.0, le=2.0)
     num_samples: Whole = Field(default=1, gt=0, le=1_000)
     ignore_eos: Flag = False
+
+    @model_validator(mode="after")
+    def _share_is_absolute(self) -> Self:
+        """Refuse a share in residual norms."""
+        if self.operation == "erase" and self.alpha_unit != "absolute":
+            raise ValueError("operation erase: strengths are shares, so alpha_unit must be absolute")
+        return self
 
 
 class CompleteParams(GenerateParams):
@@ -116,7 +125,7 @@ def num_texts(sized: Sized) -> dict[str, int]:
         if (at := TEXTS.parse(role) or FLUENCY.parse(role)) is None:
             continue
         source = DIRECTIONS(at.name)
-        if source not in sized.task.inputs:
+        if source not in sized.task.inputs or params.operation == "erase":
             num_directions = 1
         elif params.direction_ids == "all":
             num_directions = sized.inputs[source].rows

@@ -162,7 +162,7 @@ class SteeredTexts:
             for key, metric in ((keys.training, "scorer.auroc"), (keys.gate, "scorer.gate")):
                 table = self.source.table(key)
                 measures = [missing(metric, table)] if isinstance(table, Failure) else table.to_pylist()
-                yield from ({"concept": name, "scorer": name, **row} for row in measures)
+                yield from ({**row, "concept": name, "scorer": name} for row in measures)  # a failure names none
 
     def text_scores(self) -> Iterator[Row]:
         """Yield scores by text, with what D2 and D3 are made from; the texts themselves stay in the object store.

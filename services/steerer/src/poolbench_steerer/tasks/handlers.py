@@ -36,7 +36,7 @@ from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngi
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.spec import Edit, Operation, Steering
 from poolbench_steerer.tasks import plan
 from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
@@ -178,9 +178,14 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
             continue
         usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids, task.inputs[role])
-        num_texts += len(prompts) * len(usable) * len(params.strengths) * params.num_samples
+        erases = params.operation == "erase"
+        num_texts += len(prompts) * (1 if erases else len(usable)) * len(params.strengths) * params.num_samples
         require_affordable(num_texts, params.max_tokens)
-        planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
+        if erases:
+            usable = plan.erased_subspace(name, usable)
+            planned = plan.plan_erased(prompts, usable, params.strengths, params.layer, draws)
+        else:
+            planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches
 
@@ -256,7 +261,10 @@ def _prompt(row: dict[str, Any], tokens: Tokens) -> plan.Prompt:
 def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:
     steering = None
     if text.vector_id is not None and text.layer is not None:
-        steering = Steering((Edit(text.vector_id, text.layer, text.alpha),), params.positions)
+        operation: Operation = "erase" if text.erases else "add"
+        vector_ids = (text.vector_id, *text.also_erased)
+        edits = tuple(Edit(vector_id, text.layer, text.alpha, operation) for vector_id in vector_ids)
+        steering = Steering(edits, params.positions)
     draw = text.draw
     return GenerationRequest(
         text.prompt.token_ids,

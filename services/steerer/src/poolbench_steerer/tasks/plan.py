@@ -1,7 +1,7 @@
 """The texts of a task and their seeds: pure functions, no engine, no store, no clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.wire import UNSTEERED
+from poolbench.directions.erasure import orthonormal
 from poolbench.errors import CellError, InputError, LayerError
 from poolbench.statistics.response import FluencyRules, SteeredTables, best_column, response_grids
 from poolbench.steps.steerer import CompleteParams
@@ -53,6 +54,8 @@ class PlannedText:
     vector_id: str | None = None
     draw: "Draw | None" = None
     source: str = ""  # key of the direction's artifact
+    erases: bool = False  # the vector is erased instead of added, and with it the further ones
+    also_erased: tuple[str, ...] = ()  # ids of further vectors
 
     @property
     def text_id(self) -> str:
@@ -61,7 +64,7 @@ class PlannedText:
         The bits of vector and alpha are not part of it. They change when an artifact is computed again, and then the
         fluency and scores that are already committed would name other texts.
         """
-        steering = [self.source, self.direction_key, self.strength, self.layer]
+        steering = [self.source, self.direction_key, self.strength, self.layer, *(["erase"] if self.erases else [])]
         sampling = [] if self.draw is None else [asdict(self.draw)]
         return digest([self.prompt.prompt_id, self.prompt.text, *steering, *sampling], 20)
 
@@ -130,6 +133,28 @@ def strengths_to_read(
     texts = first.texts.filter(pc.equal(first.texts["direction_key"], direction))
     exact = [strength for strength in pc.unique(texts["strength"]).to_pylist() if round(strength, 9) == best]
     return sorted({*params.strengths, *exact})
+
+
+def erased_subspace(name: str, directions: Sequence[Direction]) -> list[Direction]:
+    """Return an orthonormal basis of what some directions span.
+
+    Erasing its vectors one after the other erases the subspace; erasing directions that are not orthogonal would not.
+    """
+    if not directions:
+        return []
+    basis_rD = orthonormal(np.stack([direction.vector for direction in directions])).astype(np.float32)
+    return [Direction(name, vector, directions[0].source) for vector in basis_rD]
+
+
+def plan_erased(
+    prompts: Sequence[Prompt], basis: Sequence[Direction], shares: Sequence[float], layer: int, draws: "Draws | None"
+) -> list[PlannedText]:
+    """Return the texts in which a share of the projection on a subspace is removed; none without a subspace."""
+    rest = tuple(direction.vector_id for direction in basis[1:])
+    return [
+        replace(text, also_erased=rest, erases=True)
+        for text in plan_texts(prompts, basis[:1], shares, layer, 1.0, draws)
+    ]
 
 
 def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: "Draws | None" = None) -> list[PlannedText]:

@@ -23,23 +23,29 @@ def prompted_gain(prompted: Scored, neutral: Scored, scorer: GatedScorer, rules:
 
     Both are continuations of the same openings inside the model's chat template, and differ in the instruction alone.
     Source: the prompted baseline of PoolBench's reference, which puts its instruction before the opening, without a
-    chat template.
+    chat template. Raise CellError as `paired_gain`.
+    """
+    return paired_gain("d2.prompted", prompted, neutral, scorer, rules)
+
+
+def paired_gain(metric: str, raised: Scored, base: Scored, scorer: GatedScorer, rules: SteeringRules) -> Measure:
+    """Return the mean score of texts minus that of others on the same openings, with a paired interval.
 
     Raises:
         CellError: The scorer is not valid, or fewer than MIN_OPENINGS openings have both scores.
     """
     scorer.require_valid()
-    means = [_by_opening(*scored, scorer.concept) for scored in (prompted, neutral)]
+    means = [_by_opening(*scored, scorer.concept) for scored in (raised, base)]
     openings = [name for name in means[0] if name in means[1]]
     if len(openings) < MIN_OPENINGS:
         raise CellError(Status.TOO_FEW, f"only {len(openings)} openings are complete; {MIN_OPENINGS} are needed")
-    asked_P, neutral_P = (np.array([by_opening[name] for name in openings]) for by_opening in means)
+    raised_P, base_P = (np.array([by_opening[name] for name in openings]) for by_opening in means)
     counts_RP = bootstrap_counts(len(openings), rules.num_bootstrap, rules.seed)
-    samples_R = counts_RP @ (asked_P - neutral_P) / len(openings)
+    samples_R = counts_RP @ (raised_P - base_P) / len(openings)
     interval = opening_interval(samples_R, len(openings), 1, rules.level)
-    details = {"score": float(asked_P.mean()), "neutral": float(neutral_P.mean())}
+    details = {"score": float(raised_P.mean()), "neutral": float(base_P.mean())}
     fields = {"n": len(openings), "num_groups": len(openings), "seed": rules.seed, "details": details}
-    return Measure.of("d2.prompted", float((asked_P - neutral_P).mean()), interval, ci_method=CI_METHOD, **fields)
+    return Measure.of(metric, float((raised_P - base_P).mean()), interval, ci_method=CI_METHOD, **fields)
 
 
 def _by_opening(texts: pa.Table, scores: pa.Table, scorer: str) -> dict[str, float]:

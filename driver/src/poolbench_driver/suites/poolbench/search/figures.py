@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import error_of
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_weights
@@ -20,6 +21,13 @@ from poolbench_driver.vectors.card import CardMeasure
 
 #: Perplexity ratio of given texts that is 1 % of damage.
 ONE_PERCENT = 1.01
+
+
+def card_measure(measure: Measure) -> CardMeasure:
+    """Return a measure as a card has it."""
+    fields = {name: getattr(measure, name) for name in ("value", "ci_low", "ci_high", "n")}
+    reason = None if measure.reason is None else measure.reason[:1000]
+    return CardMeasure(name=measure.metric, status=str(measure.status), reason=reason, **fields)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class FileJudge:
             names = ", ".join(map(shown, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
             remedy = f"the texts to rate are in {TO_RATE} of a search without --ratings"
             raise InputError(f"{self.file}: no text of this vector has the id {names}; {remedy}")
-        return Ratings(self.values, f"{self.file.name} has no rating of it")
+        return Ratings(self.values, f"{self.file.name} lacks the rating of a text")
 
 
 @dataclass(frozen=True)
@@ -287,5 +287,5 @@ def _figures(texts: Sequence[HeldOutText], ratings: Ratings, rules: SteeringRule
     else:
         reason = "all ratings, or all scores, are the same"
         measures.append(CardMeasure(name=name, status=Status.COLLAPSED, reason=reason, n=num))
-    reason = ratings.error[:1000] if num_left_out else None
-    return [*measures, CardMeasure(name="judge.left_out", value=float(num_left_out), n=len(texts), reason=reason)]
+    first = ratings.error[:1000] if num_left_out else None
+    return [*measures, CardMeasure(name="judge.left_out", value=float(num_left_out), n=len(texts), reason=first)]

@@ -18,6 +18,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
+from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
@@ -41,6 +42,7 @@ def search_page(result: SearchResult) -> Page:
         if not others
         else f"The data cannot tell it apart from {others} other{'s' * (others > 1)}, which the edge marks.",
     ]
+    sentences += _second_opinion(card)
     headline = [Span(best.entrant, named=True), Span(f" at layer {best.layer} steers {card.concept} best.")]
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
     figures = Table.of(
@@ -48,10 +50,11 @@ def search_page(result: SearchResult) -> Page:
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
     board, measured = _board(result), Part("figures", "Figures", [figures], "Figures")
-    parts = [_damaged(card), facts, measured, _screened(result), *_excluded(result)]
+    parts = [_damaged(card), *necessity_part(card), facts, measured, _screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
+    problems += _doubts(card)
     safe = card.strength.safe_high
     if safe is not None and selection.strength > safe:
         at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
@@ -60,6 +63,36 @@ def search_page(result: SearchResult) -> Page:
         if measure.name == "damage.kl" and measure.value is None:
             problems.append(Problem(f"Its damage is unknown: {measure.reason}", "figures"))
     return Page("Vector", card.name, Answer(headline, sentences), board, problems, _picture(card), parts=parts)
+
+
+def _second_opinion(card: VectorCard) -> Iterator[str]:
+    """Yield what a second judge and the scorers of other concepts say."""
+    figures = {measure.name: measure for measure in card.measures}
+    gain, agreement = figures.get("judge.gain"), figures.get("judge.agreement")
+    if gain is not None and gain.value is not None:
+        agrees = "" if agreement is None or agreement.value is None else f" (agreement {_with_interval(agreement)})"
+        yield f"A second judge, {card.judge}, rates it by {_with_interval(gain)} of its scale higher{agrees}."
+    elif gain is not None:
+        yield f"A second judge has no figure: {gain.reason}."
+    effects = [measure for name, measure in figures.items() if name.startswith("side_effects.")]
+    if moved := [measure for measure in effects if _is_nonzero(measure)]:
+        names = (f"{measure.name.partition('.')[2]} by {_with_interval(measure)}" for measure in moved)
+        yield f"It also moves {', '.join(names)}."
+
+
+def _doubts(card: VectorCard) -> Iterator[Problem]:
+    for measure in card.measures:
+        if measure.name == "judge.gain" and measure.value is not None and not (measure.ci_low or 0) > 0:
+            yield Problem(f"The second judge does not confirm the gain: {_with_interval(measure)}", "figures")
+
+
+def _is_nonzero(measure: CardMeasure) -> bool:
+    return measure.ci_low is not None and measure.ci_high is not None and not measure.ci_low <= 0 <= measure.ci_high
+
+
+def _with_interval(measure: CardMeasure) -> str:
+    limits = interval((measure.ci_low, measure.ci_high), "+.3f")
+    return f"{measure.value:+.3f}{f' ({limits})' if limits else ''}"
 
 
 #: Measures of damage by strength, the heads of their columns, and how their numbers are written.
@@ -96,9 +129,8 @@ def _picture(card: VectorCard) -> Picture | None:
         return None
     layers = [level("y", 0), points(rows), texts(rows)]
     across = number_axis("KL to the unsteered model on benign text, nats per token")
-    drawn = chart(
-        layers, across, number_axis("gain on the openings of the choice"), 220, looks_of([recommended, other])
-    )
+    up = number_axis("gain on the openings of the choice")
+    drawn = chart(layers, across, up, 220, looks_of([recommended, other]))
     return picture("Gain against damage, by strength", drawn)
 
 
@@ -113,7 +145,8 @@ def _damaged(card: VectorCard) -> Part:
     table = Table.of([Column("strength"), *columns], lines)
     notes = [
         "The gain by strength is that of the openings of the choice, since only these are steered at every strength. "
-        "The damage is read on benign text that no choice saw, steered at every position. The perplexity ratio is the perplexity of this text over that of the unsteered model."
+        "The damage is read on benign text that no choice saw, steered at every position. The perplexity ratio is the "
+        "perplexity of this text over that of the unsteered model."
     ]
     for measure in card.measures:
         if measure.name == "damage.strength_at_1_percent" and measure.value is not None:

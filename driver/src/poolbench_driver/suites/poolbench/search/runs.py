@@ -32,6 +32,7 @@ from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.held_out import held_out_rows, held_out_texts
 from poolbench_driver.suites.poolbench.search.judge import Judge, NoJudge, judge_measures
+from poolbench_driver.suites.poolbench.search.necessity import with_necessity
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
 from poolbench_driver.vectors.card import CardMeasure, Vector, refuse_other_vector
@@ -180,7 +181,9 @@ def find(
     folders = [probed, *(folder for _, folder in runs.values())]
     vector = _with_figures(vector, selection, damage, (*judged, *side_measures))
     card = vector.card.model_copy(update={"judge": search.judge.name})
-    return SearchResult(replace(vector, card=card), selection, screened, folders)
+    say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
+    vector = with_necessity(replace(vector, card=card), selection, plan, session, open_display)
+    return SearchResult(vector, selection, screened, folders)
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:

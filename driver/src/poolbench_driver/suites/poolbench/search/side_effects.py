@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
-from poolbench.contracts.measures import GatedScorer
-from poolbench.errors import CellError, ConfigError
-from poolbench.statistics.response import MIN_OPENINGS
+from poolbench.contracts.measures import GatedScorer, Measure
+from poolbench.contracts.tables import TEXTS
+from poolbench.errors import CellError, ConfigError, UnknownConceptError
 from poolbench.statuses import Status
-from poolbench.steps.steerer import SCORES
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import absent_concepts
@@ -22,9 +21,10 @@ from poolbench_driver.loop import Failure, RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.stage import Draft, Plan, PlannedWork, committed_keys
 from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_of
+from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import Samples
+from poolbench_driver.suites.poolbench.search.figures import card_measure
 from poolbench_driver.suites.poolbench.search.held_out import text_keys
 from poolbench_driver.vectors.card import CardMeasure
 
@@ -67,12 +67,12 @@ class SideEffects:
         measures = {name: _null(name, error) for name, error in lacking.items()}
         failures = self._run(scorers.work, session, display)
         producers = {key: task for task in scorers.work.tasks.values() for key in task.outputs.values()}
-        source = RowSource(session.artifacts, failures, producers)
-        valid = []
+        source, valid = RowSource(session.artifacts, failures, producers), dict[str, GatedScorer]()
         for name, keys in scorers.concepts.items():
             try:
-                GatedScorer.from_gate(name, source.required(keys.gate).to_pylist()).require_valid()
-                valid.append(name)
+                scorer = GatedScorer.from_gate(name, source.required(keys.gate).to_pylist())
+                scorer.require_valid()
+                valid[name] = scorer
             except CellError as error:
                 measures[name] = _null(name, error)
         if valid:
@@ -81,10 +81,15 @@ class SideEffects:
 
     def _scorers(self, names: Sequence[str], session: Session) -> tuple[Scorers, dict[str, CellError]]:
         """Return the scorers that are planned or at hand, and why others are lacking."""
-        config, neighbours = self.plan.scope.config, CONCEPTS.get(self.concept).neighbours
-        beside_own = bool(CONCEPTS.get(self.concept).corpus)
-        reasons = absent_concepts(config, names, beside_own=beside_own)
-        registered = [name for name in names or neighbours if name in CONCEPTS and name not in reasons]
+        config, concept = self.plan.scope.config, CONCEPTS.get(self.concept)
+        reasons = dict[str, str]()
+        for name in () if names else concept.neighbours:
+            try:
+                CONCEPTS.get(name)
+            except UnknownConceptError as error:  # the user's own concepts may have neighbours that were removed
+                reasons[name] = str(error)
+        reasons |= absent_concepts(config, names, beside_own=bool(concept.corpus))
+        registered = [name for name in names or concept.neighbours if name not in reasons]
         settings = config.model_copy(update={"concepts": tuple(registered), "metrics": ("d2",)})
         scorers = plan_scorers(replace(self.plan.scope, config=settings))
         if not names:
@@ -92,7 +97,7 @@ class SideEffects:
             at_hand = {name: keys for name, keys in scorers.concepts.items() if {keys.scorer, keys.gate} <= present}
             scorers = Scorers(PlannedWork(), at_hand)
             remedy = "the store has no scorer of it; --side-effects names concepts whose scorers are trained"
-            reasons |= {name: remedy for name in neighbours if name not in at_hand}
+            reasons |= {name: remedy for name in registered if name not in at_hand}
         return scorers, {name: CellError(Status.NO_SCORER, reason) for name, reason in reasons.items()}
 
     def _run(self, work: PlannedWork, session: Session, display: Display) -> Mapping[str, Failure]:
@@ -100,43 +105,33 @@ class SideEffects:
         return RunLoop(plan, session.artifacts, session.queue, session.leases, display, run_id=self.run_id).run()
 
     def _measured(
-        self, names: Sequence[str], scorers: Scorers, session: Session, display: Display
+        self, valid: Mapping[str, GatedScorer], scorers: Scorers, session: Session, display: Display
     ) -> dict[str, CardMeasure]:
-        """Score the texts by valid scorers, and return their measures by concept."""
+        """Score the texts by valid scorers in one task, and return their measures by concept."""
         draft, texts = Draft(), text_keys(self.plan, self.concept, self.entrant)
-        keys = plan_scores_of(draft, scorers, names, texts)
+        keys = plan_scores_of(draft, scorers, list(valid), texts)
         for failure in self._run(draft.work, session, display).values():
-            return {name: _null(name, failure.error) for name in names}
-        rows = [row for key in keys.values() for row in session.artifacts.read_table(key).to_pylist()]
+            return {name: _null(name, failure.error) for name in valid}
+        scores = pa.concat_tables([session.artifacts.read_table(key) for key in keys.values()])
         config = self.plan.scope.config
         rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-        return {name: side_effect(name, self.rows, rows, rules) for name in names}
+        return {name: side_effect(scorer, self.rows, scores, rules) for name, scorer in valid.items()}
 
 
 def side_effect(
-    name: str, held_out: Iterable[tuple[bool, Row]], scores: Iterable[Row], rules: SteeringRules
+    scorer: GatedScorer, held_out: Sequence[tuple[bool, Row]], scores: pa.Table, rules: SteeringRules
 ) -> CardMeasure:
-    """Return the mean rise of a scorer over the openings, of which the samples are averaged; paired bootstrap.
-
-    Args:
-        name: Concept of the scorer.
-        held_out: Texts as `SideEffects.rows`.
-        scores: Rows of SCORES.
-        rules: Settings.
-    """
-    score_of = {row["text_id"]: row["score"] for row in scores if row["scorer"] == name}
-    sides = {side: defaultdict[str, list[float]](list) for side in (True, False)}
-    for is_steered, row in held_out:
-        if (score := score_of.get(row["text_id"])) is not None:
-            sides[is_steered][row["prompt_id"]].append(score)
-    openings = sorted(sides[True].keys() & sides[False].keys())
-    if len(openings) < MIN_OPENINGS:
-        why = f"{len(openings)} openings have scores of {name} on both sides; {MIN_OPENINGS} are needed"
-        return _null(name, CellError(Status.TOO_FEW, why))
-    rises_P = np.array([np.mean(sides[True][opening]) - np.mean(sides[False][opening]) for opening in openings])
-    samples = Samples.of(openings, {}, rules)
-    return samples.measure(f"side_effects.{name}", samples.weights_Rn @ rises_P / len(openings))
+    """Return the mean rise of a scorer on the held-out openings; `scores` is a table SCORES, with others too."""
+    sides = []
+    for side in (True, False):
+        ids = [{name: row[name] for name in ("text_id", "prompt_id")} for steered, row in held_out if steered is side]
+        texts = pa.Table.from_pylist(ids, pa.schema([TEXTS.field(name) for name in ("text_id", "prompt_id")]))
+        sides.append((texts, scores.filter(pc.is_in(scores["text_id"], value_set=texts["text_id"]))))
+    try:
+        return card_measure(paired_gain(f"side_effects.{scorer.concept}", *sides, scorer, rules))
+    except CellError as error:
+        return _null(scorer.concept, error)
 
 
 def _null(name: str, error: CellError) -> CardMeasure:
-    return CardMeasure(name=f"side_effects.{name}", status=error.status, reason=str(error)[:1000])
+    return card_measure(Measure.failed(f"side_effects.{name}", error))

@@ -1,0 +1,279 @@
+"""Necessity of a vector: what is lost when it is erased from the model's states.
+
+A vector that raises a concept need not be what the model uses. So texts are carried on from openings that call for the
+concept (first halves of its test passages), with the vector erased at every position of its layer, and scored. Beside
+it stand a subspace of the best vectors of the layer, and random directions. The same are erased from the vectors of the
+test passages, and probes read what is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.contracts.measures import GatedScorer, Measure
+from poolbench.contracts.tables import PROMPTS as PROMPTS_TABLE
+from poolbench.contracts.tables import directions_schema, table_from_rows
+from poolbench.contracts.wire import UNSTEERED
+from poolbench.directions.erasure import without_directions
+from poolbench.errors import CellError
+from poolbench.steps import prober
+from poolbench.steps.local import DIRECTIONS as DIRECTIONS_STEP
+from poolbench.steps.local import HALVES, TABLE, DirectionsParams, HalvesParams
+from poolbench.steps.roles import Cell as CellRole
+from poolbench.steps.roles import SplitCell
+from poolbench.steps.scorer import SCORE, SCORERS, SCORES, ScoreParams
+from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
+from poolbench.storage import Artifacts
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.loop import RunLoop
+from poolbench_driver.loop.progress import Display
+from poolbench_driver.pages.text import interval
+from poolbench_driver.stages.stage import Draft, Plan, Stage
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
+from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.search.figures import card_measure
+from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
+from poolbench_driver.vectors.card import CardMeasure, Vector, VectorCard
+
+#: Random directions; openings of each class at most; vectors of the subspace.
+NUM_RANDOM, NUM_OPENINGS, RANK = 5, 32, 3
+VECTOR, SUBSPACE, RANDOM = "vector", "subspace", "random"
+#: Name of the texts on openings without the concept.
+_WITHOUT = "without"
+#: Key of a table of directions, and the id of one of them.
+_Source = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Necessity(Stage):
+    """Keys of texts and of their scores by what is erased, and of the D1 that is left.
+
+    `UNSTEERED` and `without` erase nothing: on openings with the concept, and on openings without it.
+    """
+
+    texts: Mapping[str, str]
+    scores: Mapping[str, str]
+    auroc: str
+
+
+def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts) -> Necessity:
+    """Plan what is erased, the texts without it and their scores, and the probes.
+
+    Args:
+        plan: The run that has steered along the vector, complete.
+        candidates: The vector, and the best other ones of its layer.
+        artifacts: Where the directions of the run are.
+    """
+    draft, scope, steering = Draft(), plan.scope, plan.steering
+    assert steering is not None
+    (concept,) = plan.vectors.concepts
+    probes, vectors, best = plan.probes.concepts[concept], plan.vectors.concepts[concept], candidates[0]
+    nulls = steering.texts.concepts[concept].nulls
+    sources = [(probes.directions[CellRole(one.strategy, one.layer)], one.construction) for one in candidates]
+    erased = {VECTOR: directions_step(artifacts, sources[:1])}
+    if len(sources) >= 2:
+        erased[SUBSPACE] = directions_step(artifacts, sources[:RANK])
+    for number in range(NUM_RANDOM):
+        erased[f"{RANDOM}_{number}"] = directions_step(artifacts, [(nulls, f"null_{number:03}")], sources[0])
+    directions = {name: draft.add_local(step) for name, step in erased.items()}
+
+    budget, seed = scope.config.budget, scope.config.seed
+    erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "direction_ids": "all"}
+    erasing |= {**scope.model_params, **scope.config.steering.changed(), "positions": "all"}
+    generating = GenerateParams(layer=best.layer, strengths=(1.0,), max_tokens=budget.max_tokens, seed=seed, **erasing)
+    unsteered = generating.model_copy(update={"strengths": (0.0,)})
+    halves = {label: draft.add_local(_halves_step(artifacts, vectors.passages["test"], label)) for label in (0, 1)}
+
+    def generate(params: GenerateParams, label: int, named: Mapping[str, str]) -> dict[str, str]:
+        inputs = {PROMPTS(): halves[label], **{DIRECTIONS(name): key for name, key in named.items()}}
+        names = list(named) or [UNSTEERED]
+        outputs = draft.add(GENERATE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
+        return {name: outputs[TEXTS(name)] for name in names}
+
+    texts = {**generate(unsteered, 1, {}), **generate(generating, 1, directions)}
+    texts[_WITHOUT] = generate(unsteered, 0, {})[UNSTEERED]
+    scored = {SCORERS(concept): steering.scorers.concepts[concept].scorer}
+    scored |= {TEXTS(name): key for name, key in texts.items()}
+    scores = draft.add(SCORE, ScoreParams(), scored, [SCORES(name) for name in texts])
+
+    probing = {prober.ERASED(name): key for name, key in directions.items()}
+    for split in ("train", "test"):
+        at = SplitCell(split, best.strategy, best.layer)
+        probing |= {prober.PASSAGES(split): vectors.passages[split], prober.VECTORS(*at): vectors.vectors[at]}
+    component = plan.components.keys.get(CellRole(best.strategy, best.layer))
+    probing |= {} if component is None else {prober.COMPONENT(best.strategy, best.layer): component}
+    few: dict[str, Any] = {"sensitivity_c": (), "num_permutations": 1, "num_control_words": 1}
+    few |= {"num_bootstrap": budget.num_bootstrap, **scope.config.sink_settings}
+    params = prober.ProbeParams(concept=concept, seed=seed, **few)
+    auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
+    return Necessity(draft.work, texts, {name: scores[SCORES(name)] for name in texts}, auroc)
+
+
+def necessity_measures(
+    stage: Necessity, source: RowSource, scorer: GatedScorer, rules: SteeringRules
+) -> Iterator[CardMeasure]:
+    """Yield the drops of the score with their intervals, the scores that they lie between, and the AUROCs."""
+
+    def scored(*names: str) -> tuple[pa.Table, pa.Table]:
+        tables = [[source.required(keys[name]) for name in names] for keys in (stage.texts, stage.scores)]
+        return pa.concat_tables(tables[0]), pa.concat_tables(tables[1])
+
+    random = [name for name in stage.texts if name.startswith(RANDOM)]
+    figures: dict[str, Callable[[str], Measure]] = {
+        "drop": lambda metric: paired_gain(metric, scored(UNSTEERED), scored(VECTOR), scorer, rules),
+        RANDOM: lambda metric: paired_gain(metric, scored(UNSTEERED), scored(*random), scorer, rules),
+        "score": lambda metric: _mean_score(metric, scored(UNSTEERED)[1], scorer),
+        "score_without_concept": lambda metric: _mean_score(metric, scored(_WITHOUT)[1], scorer),
+    }
+    if SUBSPACE in stage.texts:
+        name = f"drop_rank{RANK}"
+        figures[name] = lambda metric: paired_gain(metric, scored(UNSTEERED), scored(SUBSPACE), scorer, rules)
+    for name, figure in figures.items():
+        try:
+            measure = figure(f"necessity.{name}")
+        except CellError as error:
+            measure = Measure.failed(f"necessity.{name}", error)
+        yield card_measure(measure)
+    yield from _aurocs(stage, source)
+
+
+def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
+    """Yield the AUROC that is left after each erasure; of random directions the mean."""
+    try:
+        rows = {json.loads(row["params"])["erased"]: row for row in source.required(stage.auroc).to_pylist()}
+    except CellError as error:
+        yield card_measure(Measure.failed("necessity.auroc", error))
+        return
+    for suffix, name in _AUROCS.items():
+        if name in rows:
+            fields = {column: rows[name][column] for column in ("value", "ci_low", "ci_high", "n", "status", "reason")}
+            yield CardMeasure(name=f"necessity.auroc{suffix}", **fields)
+    values = [row["value"] for name, row in rows.items() if name.startswith(RANDOM)]
+    if values and None not in values:
+        yield CardMeasure(name="necessity.auroc_random", value=float(np.mean(values)), n=len(values))
+
+
+_AUROCS = {"": prober.ERASED_NOTHING, "_erased": VECTOR, f"_rank{RANK}": SUBSPACE, "_leace": prober.LEACE}
+
+
+def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
+    scorer.require_valid()
+    values = scores.filter(pc.equal(scores["scorer"], scorer.concept))["score"].drop_null()
+    return Measure.of(metric, float(np.mean(values.to_numpy())) if len(values) else np.nan, n=len(values))
+
+
+def with_necessity(
+    vector: Vector, selection: Selection, plan: PoolBenchPlan, session: Session, open_display: Callable[[], Display]
+) -> Vector:
+    """Return a vector whose card says how necessary it is, by tasks that a repeated search does not send again.
+
+    Args:
+        plan: The run that has steered along it.
+    """
+    assert plan.steering is not None
+    config = plan.scope.config
+    others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
+    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
+    whole, display = Plan.of(plan.config, plan.facts, Stage(plan.work), stage), open_display()
+    ((concept, keys),) = ((name, plan.steering.scorers.concepts[name]) for name in plan.vectors.concepts)
+    try:
+        failures = RunLoop(whole, session.artifacts, session.queue, session.leases, display).run()
+        source = RowSource(session.artifacts, failures, whole.producers)
+        scorer = GatedScorer.from_gate(concept, source.required(keys.gate).to_pylist())
+        measures = list(necessity_measures(stage, source, scorer, rules))
+    except CellError as error:  # what is erased could not be made
+        measures = [card_measure(Measure.failed("necessity.drop", error))]
+    finally:
+        display.close()
+    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *measures)})
+    return replace(vector, card=card)
+
+
+def necessity_part(card: VectorCard) -> Iterator[Part]:
+    """Yield the table of what is lost with the vector; nothing where a card does not say it."""
+    by_name = {measure.name.removeprefix("necessity."): measure for measure in card.measures}
+    if "drop" not in by_name:
+        return
+    figures = {name: measure.value for name, measure in by_name.items()}
+    score = figures.get("score")
+
+    def cells(drop: str, auroc: str) -> list[Cell]:
+        measure, left = by_name.get(drop), _number(figures.get(auroc))
+        if measure is None or score is None:
+            return [Cell(), Cell(), Cell(), left]
+        if measure.value is None:
+            return [Cell(), Cell("null", note=f"{measure.status}: {measure.reason or ''}"), Cell(), left]
+        bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
+        return [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
+
+    lines = [
+        Line.of("nothing", _number(score), "", "", _number(figures.get("auroc"))),
+        Line.of("the vector", *cells("drop", "auroc_erased")),
+        Line.of(f"up to {RANK} best vectors of the layer", *cells(f"drop_rank{RANK}", f"auroc_rank{RANK}")),
+        Line.of(f"a random direction, mean of {NUM_RANDOM}", *cells(RANDOM, "auroc_random")),
+        Line.of("all that a linear probe reads (LEACE)", *cells("", "auroc_leace")),
+        Line.of("nothing, on openings without the concept", _number(figures.get("score_without_concept")), "", "", ""),
+    ]
+    note = (
+        "Texts carry on first halves of test passages with the concept, while the layer's states lose what is named, "
+        "at every position. Probes are fitted and read in folds of the test passages, at the same layer. Random "
+        "directions are those of permuted labels without their projection on the vector. LEACE takes all that a linear "
+        "probe reads of the train passages (Belrose et al. 2023); fitted on few, it takes less from others."
+    )
+    heads: Heads = [Column("erased", is_text=True), "score", "drop", "95 % interval", "AUROC left"]
+    yield Part("necessity", "What is lost without it", [Table.of(heads, lines, note=note)], "Necessity")
+
+
+def _number(value: float | None) -> Cell:
+    return Cell() if value is None else Cell(f"{value:.3f}", value)
+
+
+def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _Source | None = None) -> LocalStep:
+    """Return the step that stores directions which are erased together, without their projection on another one."""
+    params = DirectionsParams(ids=[name for _, name in sources], free_of=free_of[1] if free_of else None)
+    inputs = {f"directions/{number}": key for number, (key, _) in enumerate(sources)}
+    inputs |= {"free_of": free_of[0]} if free_of else {}
+
+    def build() -> pa.Table:
+        vectors = [direction_vector(artifacts.read_table(key), name) for key, name in sources]
+        matrix_kD = np.stack(vectors)
+        if free_of is not None:
+            other = direction_vector(artifacts.read_table(free_of[0]), free_of[1])
+            matrix_kD = without_directions(matrix_kD, other[None])
+            matrix_kD /= np.linalg.norm(matrix_kD, axis=1, keepdims=True)
+        rows = [
+            {"direction_id": f"{number}", "vector": vector.tolist(), "raw_norm": 1.0}
+            for number, vector in enumerate(matrix_kD.astype(np.float32))
+        ]
+        return table_from_rows(rows, directions_schema(matrix_kD.shape[1]))
+
+    return LocalStep(DIRECTIONS_STEP.key(TABLE(), params, inputs), "directions to erase", build, lambda: len(sources))
+
+
+def _halves_step(artifacts: Artifacts, passages: str, label: int) -> LocalStep:
+    """Return the step that stores the first halves of some passages of a class, in words, as openings."""
+    params = HalvesParams(label=label, count=NUM_OPENINGS)
+
+    def build() -> pa.Table:
+        rows = artifacts.read_table(passages).filter(pc.field("label") == label).to_pylist()
+        rows = sorted(rows, key=lambda row: str(row["passage_id"]))[:NUM_OPENINGS]
+        words = [row["text"].split() for row in rows]
+        halves = [" ".join(some[: max(1, len(some) // 2)]) for some in words]
+        openings = [{"prompt_id": row["passage_id"], "text": half} for row, half in zip(rows, halves, strict=True)]
+        return table_from_rows(openings, PROMPTS_TABLE)
+
+    key = HALVES.key(TABLE(), params, {"passages": passages})
+    return LocalStep(key, "halves of passages", build, lambda: NUM_OPENINGS)

@@ -1,0 +1,102 @@
+"""What a card says of a vector that was erased, from texts, scores and probes by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.measures import GatedScorer, Measure, measures_table
+from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
+from poolbench.contracts.wire import UNSTEERED
+from poolbench.statuses import Status
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.stages.stage import PlannedWork
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.search.necessity import (
+    Necessity,
+    directions_step,
+    necessity_measures,
+    necessity_part,
+)
+from poolbench_driver.vectors.card import CardMeasure, Strength, VectorCard
+
+RULES = SteeringRules(num_bootstrap=300)
+#: Scores of eight openings by what is erased.
+SCORES = {
+    UNSTEERED: [0.9, 0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.6],
+    "vector": [0.1, 0.1, 0.2, 0.2, 0.1, 0.1, 0.2, 0.2],
+    "subspace": [0.0] * 8,
+    "random_0": [0.8, 0.6, 0.7, 0.5, 0.8, 0.6, 0.7, 0.5],
+    "random_1": [0.9, 0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.6],
+    "without": [0.1] * 8,
+}
+LEFT = {"nothing": 0.9, "vector": 0.6, "subspace": 0.55, "random_0": 0.9, "random_1": 0.8, "leace": 0.5}
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    store = Artifacts(FolderStore(tmp_path))
+    for name, scores in SCORES.items():
+        ids, prompts = [f"{name}-{n}" for n in range(8)], [f"p{n}" for n in range(8)]
+        store.write_table(f"texts.{name}", pa.table({"text_id": ids, "prompt_id": prompts}))
+        store.write_table(f"scores.{name}", pa.table({"text_id": ids, "scorer": ["contrast"] * 8, "score": scores}))
+    left = [Measure.of("necessity.auroc", value, params={"erased": name}) for name, value in LEFT.items()]
+    store.write_table("left.a", measures_table(left))
+    return store
+
+
+def measured(artifacts: Artifacts, scorer: GatedScorer) -> dict[str, CardMeasure]:
+    texts, scores = ({name: f"{kind}.{name}" for name in SCORES} for kind in ("texts", "scores"))
+    stage = Necessity(PlannedWork(), texts, scores, "left.a")
+    return {m.name: m for m in necessity_measures(stage, RowSource(artifacts, {}, {}), scorer, RULES)}
+
+
+def test_drops_are_paired_over_openings(artifacts: Artifacts) -> None:
+    figures = measured(artifacts, GatedScorer("contrast"))
+    drops = np.array(SCORES[UNSTEERED]) - np.array(SCORES["vector"])
+    drop, random = figures["necessity.drop"], figures["necessity.random"]
+    assert drop.value == pytest.approx(drops.mean()) and drop.n == 8
+    assert drop.ci_low is not None and drop.ci_high is not None
+    half = 2.365 * drops.std(ddof=1) / np.sqrt(8)  # Student's interval of the mean
+    assert [drop.ci_low, drop.ci_high] == pytest.approx([drops.mean() - half, drops.mean() + half], abs=0.04)
+    assert random.value == pytest.approx(0.05) and figures["necessity.drop_rank3"].value == pytest.approx(0.75)
+    assert figures["necessity.score"].value == pytest.approx(0.75)
+    assert figures["necessity.score_without_concept"].value == pytest.approx(0.1)
+    assert figures["necessity.auroc"].value == 0.9 and figures["necessity.auroc_leace"].value == 0.5
+    assert figures["necessity.auroc_random"].value == pytest.approx(0.85)
+
+
+def test_an_invalid_scorer_makes_drops_null_with_its_reason(artifacts: Artifacts) -> None:
+    figures = measured(artifacts, GatedScorer("contrast", Status.SCORER_INVALID, "the gate failed"))
+    drop = figures["necessity.drop"]
+    assert (drop.value, drop.status, drop.reason) == (None, "scorer_invalid", "the gate failed")
+    assert figures["necessity.score"].value is None and figures["necessity.auroc_erased"].value == 0.6
+
+
+def test_the_page_has_one_line_for_each_erasing(artifacts: Artifacts) -> None:
+    measures = tuple(measured(artifacts, GatedScorer("contrast")).values())
+    fields = {"name": "demo+contrast", "model": "demo", "width": 4, "num_blocks": 2, "layers": (1,)}
+    fields |= {"strength": Strength(), "source": {"tool": "test"}, "vectors_sha256": "0" * 64, "licence": "unknown"}
+    card = VectorCard.model_validate_json(json.dumps(fields | {"strength": {}})).model_copy(
+        update={"measures": measures}
+    )
+    (part,) = necessity_part(card)
+    lines = [[cell.text for cell in line.cells] for line in part.blocks[0].lines]
+    assert [line[1] for line in lines] == ["0.750", "0.150", "0.000", "0.700", "", "0.100"]
+    assert [line[2] for line in lines] == ["", "+0.600", "+0.750", "+0.050", "", ""]
+    assert [line[4] for line in lines] == ["0.900", "0.600", "0.550", "0.850", "0.500", ""]
+    assert not list(necessity_part(card.model_copy(update={"measures": ()})))
+
+
+def test_random_directions_have_nothing_of_the_vector(tmp_path: Path) -> None:
+    store = Artifacts(FolderStore(tmp_path))
+    schema = directions_schema(2)
+    store.write_table("nulls", table_from_rows([{"direction_id": "null_000", "vector": [0.6, 0.8]}], schema))
+    store.write_table("own", table_from_rows([{"direction_id": "C1", "vector": [1.0, 0.0]}], schema))
+    step = directions_step(store, [("nulls", "null_000")], ("own", "C1"))
+    np.testing.assert_allclose(vector_matrix(step.build()["vector"]), [[0, 1]], atol=1e-7)
+    assert step.key != directions_step(store, [("nulls", "null_000")]).key
