@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
@@ -119,10 +120,11 @@ class EndpointModel:
 
     def _answer(self, text: str) -> tuple[str, str]:
         """Return the text of an answer, and the model that the endpoint names. Raise _UnusableError for none."""
-        body: dict[str, Any] = {"prompt": text} if self.completions else {"messages": [_message(text)]}
+        body: dict[str, Any] = (
+            {"prompt": text} if self.completions else {"messages": [{"role": "user", "content": text}]}
+        )
         body |= {"max_tokens": self.max_tokens, "temperature": self.temperature}
-        if self.model:
-            body["model"] = self.model
+        body |= {"model": self.model} if self.model else {}
         try:
             with self._http.stream("POST", self.address, json=body) as response:
                 data = b"".join(self._bounded(response))
@@ -175,10 +177,6 @@ class EndpointModel:
             raise _UnusableError(REFUSED, None)
 
 
-def _message(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
 def _is_base(address: str) -> bool:
     try:
         url = httpx.URL(address)
@@ -220,8 +218,6 @@ def in_parallel(items: Sequence[Item], work: Callable[[Item], Value], parallel: 
                 raise result
             yield result
     finally:
-        while not waiting.empty():
-            try:
+        with suppress(Empty):
+            while True:
                 waiting.get_nowait()
-            except Empty:
-                break

@@ -12,7 +12,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, shown
 
 if TYPE_CHECKING:
-    from poolbench_driver.suites.poolbench.search.judge import Judge
+    from poolbench_driver.adhoc.endpoint import EndpointModel
     from poolbench_driver.suites.poolbench.search.runs import Search
 
 
@@ -64,6 +64,7 @@ def find(
     from poolbench_driver.cli.run import layers_of, names_of
     from poolbench_driver.config import read_assignments
     from poolbench_driver.suites.poolbench.search.damage import UserTexts
+    from poolbench_driver.suites.poolbench.search.judge import Judge
     from poolbench_driver.suites.poolbench.search.runs import Search
 
     settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": names_of(strategies)}
@@ -78,26 +79,24 @@ def find(
         candidates,
         assignments,
         UserTexts.read(texts, pairs),
-        _judge(judge, judge_model, judge_key_env, ratings),
+        Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
         names_of(side_effects) or (),
-        output,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 
 
-def _judge(endpoint: str | None, model: str, key_env: str | None, ratings: Path | None) -> Judge:
-    """Return the judge that the options name. Raise ConfigError or InputError if they do not fit together."""
-    from poolbench_driver.suites.poolbench.search.judge import EndpointJudge, FileJudge, NoJudge
+def _endpoint(address: str | None, model: str, key_env: str | None) -> EndpointModel | None:
+    """Return the model that rates texts, None without one. Raise ConfigError for options that cannot be used."""
+    from poolbench_driver.adhoc.endpoint import EndpointModel
 
-    if endpoint is not None and ratings is not None:
-        raise ConfigError("--judge and --ratings: name one of them")
-    if endpoint is None and (model or key_env):
+    if address is None and (model or key_env):
         raise ConfigError("--judge-model and --judge-key-env belong to --judge; name the endpoint")
-    if key_env and not os.environ.get(key_env):
+    key = os.environ.get(key_env) if key_env else None
+    if key_env and not key:
         raise ConfigError(f"--judge-key-env {shown(key_env)}: this environment variable is not set")
-    if endpoint is not None:
-        return EndpointJudge.of(endpoint, model, os.environ[key_env] if key_env else None)
-    return NoJudge() if ratings is None else FileJudge.read(ratings)
+    if address is None:
+        return None
+    return EndpointModel(address, model, key, max_tokens=512, temperature=0.0, tries=2, timeout_s=60.0)
 
 
 def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:

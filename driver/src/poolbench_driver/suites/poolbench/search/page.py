@@ -54,40 +54,27 @@ def search_page(result: SearchResult) -> Page:
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
-    problems += _doubts(card)
     safe = card.strength.safe_high
     if safe is not None and selection.strength > safe:
         at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
         problems.append(Problem(at, "damage"))
     for measure in card.measures:
+        if measure.name == "judge.gain" and measure.value is not None and not (measure.ci_low or 0) > 0:
+            problems.append(Problem("The second judge does not confirm the gain: its interval holds 0", "figures"))
         if measure.name == "damage.kl" and measure.value is None:
             problems.append(Problem(f"Its damage is unknown: {measure.reason}", "figures"))
     return Page("Vector", card.name, Answer(headline, sentences), board, problems, _picture(card), parts=parts)
 
 
 def _second_opinion(card: VectorCard) -> Iterator[str]:
-    """Yield what a second judge and the scorers of other concepts say."""
-    figures = {measure.name: measure for measure in card.measures}
-    gain, agreement = figures.get("judge.gain"), figures.get("judge.agreement")
-    if gain is not None and gain.value is not None:
-        agrees = "" if agreement is None or agreement.value is None else f" (agreement {_with_interval(agreement)})"
-        yield f"A second judge, {card.judge}, rates it by {_with_interval(gain)} of its scale higher{agrees}."
-    elif gain is not None:
-        yield f"A second judge has no figure: {gain.reason}."
-    effects = [measure for name, measure in figures.items() if name.startswith("side_effects.")]
-    if moved := [measure for measure in effects if _is_nonzero(measure)]:
-        names = (f"{measure.name.partition('.')[2]} by {_with_interval(measure)}" for measure in moved)
-        yield f"It also moves {', '.join(names)}."
-
-
-def _doubts(card: VectorCard) -> Iterator[Problem]:
+    """Yield what a second judge says, and which other concepts move."""
     for measure in card.measures:
-        if measure.name == "judge.gain" and measure.value is not None and not (measure.ci_low or 0) > 0:
-            yield Problem(f"The second judge does not confirm the gain: {_with_interval(measure)}", "figures")
-
-
-def _is_nonzero(measure: CardMeasure) -> bool:
-    return measure.ci_low is not None and measure.ci_high is not None and not measure.ci_low <= 0 <= measure.ci_high
+        if measure.name == "judge.gain" and measure.value is None:
+            yield f"No second judge confirms it: {measure.reason}."
+        elif measure.name == "judge.gain":
+            yield f"A second judge, {card.judge}, rates these texts {_with_interval(measure)} of its scale higher."
+        elif measure.name.startswith("side_effects.") and (measure.ci_low or 0) * (measure.ci_high or 0) > 0:
+            yield f"It moves {measure.name.partition('.')[2]} too, by {_with_interval(measure)}."
 
 
 def _with_interval(measure: CardMeasure) -> str:

@@ -30,8 +30,8 @@ from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
-from poolbench_driver.suites.poolbench.search.held_out import held_out_rows, held_out_texts
-from poolbench_driver.suites.poolbench.search.judge import Judge, NoJudge, judge_measures
+from poolbench_driver.suites.poolbench.search.held_out import held_out_texts
+from poolbench_driver.suites.poolbench.search.judge import Judge
 from poolbench_driver.suites.poolbench.search.necessity import with_necessity
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
@@ -57,9 +57,8 @@ class Search:
         num_strategies: Strategies that are steered along at each layer.
         assignments: Further settings of the runs, by their path.
         user_texts: Texts of the user that damage is measured on.
-        judge: Rates the texts of the chosen vector.
+        judge: Rates the texts of the chosen vector; None leaves these figures out.
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
-        folder: Folder that the vector will be written to; None for a search that writes nothing.
     """
 
     concept: str
@@ -68,9 +67,8 @@ class Search:
     num_strategies: int = NUM_STRATEGIES
     assignments: Sequence[Assignment] = ()
     user_texts: UserTexts = field(default_factory=UserTexts)
-    judge: Judge = field(default_factory=NoJudge)
+    judge: Judge | None = None
     side_effects: Sequence[str] = ()
-    folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -132,7 +130,7 @@ def find(
     Raises:
         ConfigError: The runs cannot be, or one of them was cancelled or has no figure.
         CellError: No candidate can be chosen, because its texts are not fluent or openings are too few.
-        InputError: The folder of the search holds another vector, or the ratings of a file are of other texts.
+        InputError: The folder of the judge holds another vector, or the ratings of a file are of other texts.
         RestrictedError: The concept is sensitive.
     """
 
@@ -162,27 +160,27 @@ def find(
     best = selection.chosen
     plan, folder = runs[best.layer]
     vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
-    if search.folder is not None:
-        refuse_other_vector(search.folder, vector)
-    config, store = plan.scope.config, session.artifacts
-    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-    texts = held_out_texts(plan, folder, store, search.concept, selection)
-    judged = judge_measures(texts, search.concept, search.judge, rules, search.folder, say)
+    texts = held_out_texts(plan, folder, session.artifacts, search.concept, selection)
+    further = list[CardMeasure]()
+    if search.judge is not None:
+        refuse_other_vector(search.judge.folder, vector)
+        config = plan.scope.config
+        rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+        further += search.judge.measures(texts, search.concept, rules, say)
+        vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
     say("measuring damage and side effects on texts that the choice never saw")
-    held_out = list(held_out_rows(folder, search.concept, selection))
-    effects = SideEffects(plan, folder.id, search.concept, best.entrant, held_out)
+    effects = SideEffects(plan, folder.id, search.concept, best.entrant, texts)
     task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
     display = open_display()
     try:
         damage = task.measure(search.user_texts, session, display)
-        side_measures = effects.measures(side_effects, session, display)
+        further += effects.measures(side_effects, session, display)
     finally:
         display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
-    vector = _with_figures(vector, selection, damage, (*judged, *side_measures))
-    card = vector.card.model_copy(update={"judge": search.judge.name})
+    vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
-    vector = with_necessity(replace(vector, card=card), selection, plan, session, open_display)
+    vector = with_necessity(vector, selection, plan, session, open_display)
     return SearchResult(vector, selection, screened, folders)
 
 
