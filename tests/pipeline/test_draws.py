@@ -119,6 +119,7 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.readers.rhetoric:_successive": "as _distance",
     "poolbench_corpora.probing.samples:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_driver.suites.humanoid.training:_batches": "the order of an epoch of training; nothing is split",
+    "poolbench_driver.suites.poolbench.search.judge:Judge.measures": "the order of texts to rate; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
     "poolbench_prober.probing.pilots:_with_label_noise": "wrong labels of train and dev; splits are of groups",

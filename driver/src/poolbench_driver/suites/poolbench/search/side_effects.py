@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.tables import TEXTS
-from poolbench.errors import CellError, ConfigError
+from poolbench.errors import CellError, ConfigError, CorpusError, UnknownConceptError
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.source import RowSource
@@ -76,7 +76,10 @@ class SideEffects:
         lacking = absent_concepts(scope.config, names, beside_own=bool(concept.corpus))
         registered = [name for name in names or concept.neighbours if name not in lacking]
         config = scope.config.model_copy(update={"concepts": tuple(registered), "metrics": ("d2",)})
-        scorers = plan_scorers(replace(scope, config=config))
+        try:
+            scorers = plan_scorers(replace(scope, config=config))
+        except (UnknownConceptError, CorpusError) as error:  # a neighbour that was removed, or has no passages
+            return Scorers(PlannedWork(), {}), lacking | dict.fromkeys(registered, str(error))
         if names:
             return scorers, lacking
         present = committed_keys(session.artifacts)
