@@ -127,7 +127,12 @@ def test_vector_by_hand(strategy_id: str, side: str) -> None:
 
 
 def test_every_strategy_has_a_hand_computation() -> None:
-    drawn = {"S3_iti_probe", "X1_learned_query"}  # learned by the prober, with tests of their own
+    drawn = {
+        "S3_iti_probe",
+        "X1_learned_query",
+        "R1_mean_score",
+        "R2_max_score",
+    }  # learned by the prober, with tests of their own
     assert {spec.id for spec in STRATEGIES.all()} == set(EXPECTED) | drawn
 
 
@@ -327,8 +332,9 @@ def test_failures_name_what_is_missing() -> None:
         STRATEGIES.get("S4_sif").weigh(context())
     with pytest.raises(ConfigError, match="a: Input should be greater than 0"):
         STRATEGIES.get("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
-    with pytest.raises(CellError, match="the prober learns"):
-        STRATEGIES.get("X1_learned_query").weigh(context())
+    for strategy in ("X1_learned_query", "R1_mean_score", "R2_max_score"):
+        with pytest.raises(CellError, match="the prober learns"):
+            STRATEGIES.get(strategy).weigh(context())
     with pytest.raises(CellError, match="no real token"):
         STRATEGIES.get("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
 

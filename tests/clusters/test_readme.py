@@ -280,9 +280,10 @@ QUESTIONS = {
         "could go",
     ),
     "docs/own-vector.md": (
-        r"gain of .* read on openings",
-        r"demo\+concession@\.\d+ ",
-        r"demo\+concession@\.\d+: ?\w",
+        r"raises the score of concession by .* on 10 openings that the choice never saw",
+        r"necessity\.drop",
+        r"control-vector-scaled concession\.gguf",
+        r"demo\+concession@\S+: ?\w",
     ),
 }
 #: Commands of docs/runs.md that a local cluster answers in seconds, without a GPU, a hub or archives.

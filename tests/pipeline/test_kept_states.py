@@ -123,15 +123,16 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
     assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
 
 
-def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
-    plan = kept.plan(["A1_mean", "X1_learned_query"], layers=[4])
+@pytest.mark.parametrize("strategy", ["X1_learned_query", "R1_mean_score", "R2_max_score"])
+def test_what_is_learned_of_tokens_needs_no_more_than_the_states(kept: Runner, strategy: str) -> None:
+    plan = kept.plan(["A1_mean", strategy], layers=[4])
     assert kept.carry_out(plan) == {"prober.probe": 1}
     rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
-    found = [r for r in rows if r["strategy"] == "X1_learned_query" and r["metric"].startswith("d1.auroc")]
+    found = [r for r in rows if r["strategy"] == strategy and r["metric"].startswith("d1.auroc")]
     assert {r["layer"] for r in found} == {4} and {"d1.auroc", "d1.auroc_test"} < {r["metric"] for r in found}
     for row in found:
         assert row["status"] == "ok" or row["metric"] == "d1.auroc_domain", row["reason"]
-    directions = kept.artifacts.read_table(plan.probes.concepts["contrast"].directions["X1_learned_query", 4])
+    directions = kept.artifacts.read_table(plan.probes.concepts["contrast"].directions[strategy, 4])
     vector = vector_matrix(directions["vector"])[directions["direction_id"].to_pylist().index("C1")]
     assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 

@@ -343,7 +343,8 @@ class ConceptsConfig(ReadingConfig):
         ):
             if section[name] in (None, False, []):  # a later field
                 del section[name]
-        if settings["steering"]["reading"] == "whole":  # as all runs were before there was another way
+        steers = {"d2", "d3"} & set(self.metrics)
+        if self.steering.reading == "whole" or not steers:  # as all runs were before there was another way
             del settings["steering"]["reading"]
         return settings
 
@@ -351,7 +352,10 @@ class ConceptsConfig(ReadingConfig):
 def as_concepts(config: RunConfig, **settings: Any) -> ConceptsConfig:
     """Return the settings of the stages for another suite: what it has in common, and defaults for all else."""
     shared = {name: value for name, value in config.model_dump().items() if name in ConceptsConfig.model_fields}
-    return ConceptsConfig.model_validate({**shared, "budget": completed(config.budget), **settings})
+    steering = {"reading": "whole", **settings.pop("steering", {})}  # what no such suite does enters no hash
+    return ConceptsConfig.model_validate(
+        {**shared, "budget": completed(config.budget), "steering": steering, **settings}
+    )
 
 
 def scorer_settings(name: str | None) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 from scipy.optimize import check_grad
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 
 from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.directions import Direction, SparseAutoencoder
@@ -13,7 +15,9 @@ from poolbench.errors import CellError, InputError, UnknownNameError
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
-from poolbench.readouts.query import Standardised, learned_query, loss_and_gradient, softmax_mean
+from poolbench.readouts.query import learned_query, loss_and_gradient, softmax_mean
+from poolbench.readouts.scores import max_score, mean_score
+from poolbench.readouts.tokens import PENALTY, Standardised
 from poolbench.statistics.auroc import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
@@ -235,8 +239,8 @@ def kept(passages, states, padding=0):
     return [states_table(rows[start::3], QUERY_WIDTH) for start in (2, 0, 1)]
 
 
-def tokens(passages, states, **options):
-    return TokenStates.from_shards(kept(passages, states, **options), passages, "learned_query")
+def tokens(passages, states, readout="learned_query", **options):
+    return TokenStates.from_shards(kept(passages, states, **options), passages, readout)
 
 
 def as_parts(states):
@@ -275,8 +279,8 @@ def test_blocks_change_nothing(train, monkeypatch):
     states, labels = states_of(train, mark=3.0), train.labels.astype(float)
     theta = np.random.default_rng(0).normal(size=2 * QUERY_WIDTH + 1)
     whole = loss_and_gradient(theta, Standardised.of(states), labels)
-    monkeypatch.setattr("poolbench.readouts.query.BLOCK_TOKENS", 50)
-    monkeypatch.setattr("poolbench.readouts.query.HELD_NUMBERS", 0)
+    monkeypatch.setattr("poolbench.readouts.tokens.BLOCK_TOKENS", 50)
+    monkeypatch.setattr("poolbench.readouts.tokens.HELD_NUMBERS", 0)
     parted = loss_and_gradient(theta, Standardised.of(states), labels)
     assert parted[0] == pytest.approx(whole[0], rel=1e-12)
     np.testing.assert_allclose(parted[1], whole[1], rtol=1e-9, atol=1e-13)
@@ -348,16 +352,46 @@ def test_every_labeling_learns_alone(planted_states):
     assert isinstance(constant, CellError) and constant.status == "one_class"
 
 
-def test_held_out_rows_have_no_influence(planted_states):
+@pytest.mark.parametrize("readout", ["learned_query", "mean_score", "max_score"])
+def test_held_out_rows_have_no_influence(planted_states, readout):
     passages, states = planted_states
     labels, rows = passages.labels[:, None].astype(float), np.arange(100)
     spoiled = [*states[:100], *[h_TD + 1e3 for h_TD in states[100:]]]
     found = [
-        RowReader("learned_query").views(tokens(passages, s).matrix_nW, passages, rows, labels)[0]
-        for s in (states, spoiled)
+        RowReader(readout).views(tokens(passages, s).matrix_nW, passages, rows, labels)[0] for s in (states, spoiled)
     ]
     matrix = tokens(passages, states).matrix_nW[:100]
     np.testing.assert_array_equal(found[0].vectors(matrix), found[1].vectors(matrix))
+
+
+def test_scores_are_those_of_a_probe_of_tokens_in_scikit_learn(planted_states):
+    """Passages weigh alike, whatever their length; a passage's vector is its score times the probe's unit weights."""
+    passages, states = planted_states
+    tokens_ND, lengths = np.concatenate(states), [len(h_TD) for h_TD in states]
+    mean_D, scale_D = tokens_ND.mean(axis=0, dtype=np.float64), tokens_ND.std(axis=0, dtype=np.float64)
+    probe = LogisticRegression(C=1 / PENALTY, tol=1e-10, max_iter=10_000)
+    weights = 1 / (np.repeat(lengths, lengths) * len(states))
+    probe.fit((tokens_ND - mean_D) / scale_D, np.repeat(passages.labels, lengths), weights)
+    margins = [probe.decision_function((h_TD - mean_D) / scale_D) for h_TD in states]
+    unit_D = probe.coef_[0] / scale_D / np.linalg.norm(probe.coef_[0] / scale_D)
+    training = Training(as_parts(states), passages.labels[:, None].astype(float), np.zeros(len(states)), lambda v: v)
+    expected = {mean_score: [expit(one).mean() for one in margins], max_score: [one.max() for one in margins]}
+    for readout, scores in expected.items():
+        (fitted,) = readout(training)
+        np.testing.assert_allclose(fitted.apply(as_parts(states)), np.outer(scores, unit_D), rtol=2e-3, atol=2e-3)
+
+
+def test_the_highest_score_finds_a_token_where_the_mean_of_states_drowns_it(planted_states):
+    passages, _ = planted_states
+    rng, states = np.random.default_rng(2), states_of(passages, seed=2)
+    for label, h_TD in zip(passages.labels, states, strict=True):
+        h_TD[rng.integers(len(h_TD)), 1] += 6 * label
+    mean = PooledVectors.from_matrix(np.stack([h_TD.mean(axis=0) for h_TD in states]))
+    found = {name: auroc_of(passages, tokens(passages, states, name)) for name in ("mean_score", "max_score")}
+    assert {measure.status for measure in found.values()} == {"ok"}
+    assert found["max_score"].value > 0.95 > auroc_of(passages, mean).value + 0.05
+    noise = auroc_of(passages, tokens(passages, states_of(passages, seed=3), "max_score"))
+    assert noise.value < 0.75
 
 
 def test_more_states_than_memory_are_a_failure_with_a_reason(planted_states):

@@ -97,6 +97,43 @@ def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field
 )
 def learned_query(context: TokenContext) -> Parts:
     """Raise CellError always: the prober learns the weights from the states of the training passages."""
-    raise CellError(
-        Status.FAILED, "X1_learned_query has no weights of its own; the prober learns them from kept states"
-    )
+    raise _learned_later("X1_learned_query")
+
+
+_SCORES = "McKenzie et al. (2025), Detecting high-stakes interactions with activation probes"
+
+
+@STRATEGIES.register(
+    "R1_mean_score",
+    version=1,
+    family="saliency",
+    summary="mean of the tokens' probabilities by a probe of single tokens; supervised, nested in the folds",
+    needs=("states", "labels"),
+    reference=_SCORES,
+    board="extended",
+    readout="mean_score",
+    on_request=True,  # as X1
+)
+def mean_score(context: TokenContext) -> Parts:
+    """Raise CellError always, as X1."""
+    raise _learned_later("R1_mean_score")
+
+
+@STRATEGIES.register(
+    "R2_max_score",
+    version=1,
+    family="saliency",
+    summary="highest log-odds of a token by a probe of single tokens; supervised, nested in the folds",
+    needs=("states", "labels"),
+    reference=_SCORES,
+    board="extended",
+    readout="max_score",
+    on_request=True,  # as X1
+)
+def max_score(context: TokenContext) -> Parts:
+    """Raise CellError always, as X1."""
+    raise _learned_later("R2_max_score")
+
+
+def _learned_later(strategy: str) -> CellError:
+    return CellError(Status.FAILED, f"{strategy} has no weights of its own; the prober learns them from kept states")

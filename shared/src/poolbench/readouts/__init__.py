@@ -73,6 +73,6 @@ READOUTS = Registry(
     "readout",
     ReadoutSpec,
     group="poolbench.readouts",
-    built_in=("poolbench.readouts.heads", "poolbench.readouts.query"),
+    built_in=("poolbench.readouts.heads", "poolbench.readouts.query", "poolbench.readouts.scores"),
     make=lambda readout_id, fit, **metadata: ReadoutSpec(readout_id, fit=fit, **metadata),
 )

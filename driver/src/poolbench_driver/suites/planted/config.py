@@ -39,5 +39,4 @@ class PlantedConfig(RunConfig):
         """
         preset = preset_settings(preset_of(self.budget), {"model": self.model})
         settings = {name: value for name, value in preset.items() if name.startswith(("steering", "scorer"))}
-        settings["steering"] = {**settings["steering"], "reading": "whole"}
         return as_concepts(self.probing, budget={**preset["budget"], **self.budget.model_dump()}, **settings).hashed()
