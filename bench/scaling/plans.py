@@ -31,6 +31,7 @@ SIMULATED = {
     "corpus": {"source": "planted", "window": [300, 500]},
     "scorer_base": "minilm",
     "scorer_mode": "full",
+    "steering": {"reading": "whole"},  # as the card's own protocol
 }
 #: Seconds per unit of work (passages, vectors, tokens, scores, texts) on one H100, or on two cores of a service without
 #: GPU, for the card's models. Extraction, generation and likelihood were measured with the shape of Llama-3.1-8B

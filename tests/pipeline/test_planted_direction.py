@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
 from tests.planted_model import CONCEPT, LAYER, PlantedModel, make_planted
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import resolve_model
 from poolbench.contracts.measures import GatedScorer
 from poolbench.pooling.batch import Request
+from poolbench.statistics.response import ResponseGrid, split_openings
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.texts import load_openings
 from poolbench_corpora.planted import build_planted
@@ -146,7 +146,9 @@ def test_the_choice_is_the_direction_among_random_ones_and_those_of_earlier_laye
         flat = np.ones_like(score)
         strengths = np.array([0.0, *STRENGTHS])
         names = tuple(f"o{number:02}" for number in range(len(openings)))
-        grids[Candidate(layer, name, name, "C1")] = ResponseGrid(names, strengths, score, flat, 20 * flat, 0 * flat)
+        grids[Candidate(layer, name, name, "C1")] = ResponseGrid(
+            names, strengths, score, flat, 20 * flat, 0 * flat, np.isin(names, split_openings(names, RULES.seed)[0])
+        )
     selection = select(grids, RULES)
     chosen = directions[selection.chosen.strategy, selection.chosen.layer]
     assert selection.chosen.layer == LAYER and chosen @ planted.direction >= 0.95
