@@ -29,4 +29,4 @@ def random_model(folder: Path, shape: Shape, device: str) -> ModelRef:
         torch.cuda.empty_cache()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(asset_path("demo_lm") / name, folder / name)
-    return ModelRef("random", str(folder), "random", shape.dtype, json.dumps(vars(shape)))
+    return ModelRef("random", str(folder), None, shape.dtype, json.dumps(vars(shape)))
