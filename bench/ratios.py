@@ -50,7 +50,7 @@ RATIOS: dict[str, dict[str, str]] = {
     "gpu_extract": _EXTRACT,
     "gpu_probe": {"probe.seconds_for_10000": "<= 60"},
     "gpu_steer": _steer(">= .97") | {f"steer.{name}.batch512": ">= .97" for name in ("k1", "k8", "k64", "k256")}
-    | {"steer.cold.batch512": ">= .90"},
+    | {"steer.reading.batch512": ">= .98", "steer.cold.batch512": ">= .90"},
     "holmes": {
         "holmes.vs_reference": ">= 10",
         "holmes.forwards": "<= 1.0",
