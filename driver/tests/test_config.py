@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from poolbench.config import BUDGETS, resolve_layers, resolve_model
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
@@ -252,3 +253,19 @@ def test_an_unusable_direction_is_named_before_anything_is_planned() -> None:
         prepare(load_run_config(None, {"preset": "demo", **texts}), None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
         prepare(load_run_config(None, {"preset": "demo", "steering": {"further": ["C5"]}}), None)  # type: ignore[arg-type]
+
+
+def test_a_record_of_a_run_before_lazy_reading_is_still_that_run(tmp_path: Path) -> None:
+    whole = load_run_config(None, {"preset": "demo", "steering": {"reading": "whole"}})
+    record = whole.model_dump(mode="json")
+    del record["steering"]["reading"]
+    file = tmp_path / "config.resolved.yaml"
+    file.write_text(yaml.safe_dump(record))
+    assert load_run_config(file, {}) == whole
+    file.write_text(yaml.safe_dump({"preset": "demo", "steering": {"temperature": 0.5}}))
+    assert load_run_config(file, {}).steering.reading == "lazy"  # type: ignore[attr-defined]
+
+
+def test_published_definitions_need_whole_curves() -> None:
+    with pytest.raises(ConfigError, match=r"steering\.reading must be whole"):
+        load_run_config(None, {"preset": "demo", "protocol": "published", "steering": {"reading": "lazy"}})

@@ -320,6 +320,13 @@ class ConceptsConfig(ReadingConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _published_curves_are_whole(self) -> Self:
+        """Refuse published definitions on half of the openings."""
+        if self.protocol == "published" and self.steering.reading == "lazy":
+            raise ValueError("protocol published reads every opening at every strength: steering.reading must be whole")
+        return self
+
     @property
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names."""

@@ -31,7 +31,7 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     ConfigError, with the file and each wrong field.
     """
     layers = [
-        {} if path is None else read_yaml(path, "configuration"),
+        {} if path is None else _as_recorded(read_yaml(path, "configuration")),
         overrides,
         *(assignment.settings for assignment in assignments),
     ]
@@ -64,6 +64,15 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     if limit is None or not isinstance(config.budget, PassagesBudget):
         return config
     return config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _as_recorded(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of a file; a record of all steering settings without `reading` is of a run that read whole."""
+    steering = settings.get("steering")
+    all_before = {"direction", "positions", "temperature", "num_samples"}
+    if isinstance(steering, dict) and "reading" not in steering and all_before <= steering.keys():
+        return {**settings, "steering": {**steering, "reading": "whole"}}
+    return settings
 
 
 def _refuse_unread(config: RunConfig, limit: int | None) -> None:
