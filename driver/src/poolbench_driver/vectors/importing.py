@@ -1,6 +1,6 @@
 """Turn a file of vectors into a vector with a card, after a check that it fits the model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,25 +23,29 @@ from poolbench_driver.vectors.card import (
 )
 
 _NO_STRENGTH = "the file names none; `poolbench-driver steer` shows what a strength does"
+_REMEDY = "--force takes it where the width fits"
 
 
-def import_vector(path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False) -> Vector:
+def import_vector(
+    path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False, remedy: str = _REMEDY
+) -> Vector:
     """Return the vector of a file as one of a model.
 
     Args:
         layer: Block whose output it is for. Of a file that names layers, the one to take; default: all.
         force: Take the vector of another model, where its width fits.
+        remedy: What to do with that of another model otherwise.
 
     Raises:
         InputError: The file cannot be read, or does not fit the model.
     """
-    with naming(path):
+    with _naming(path):
         file = read_vector_file(path)
         carried = Vector.of_file(file)
         if not force:
-            require_same_model(file, carried, model.ref, "--force takes it where the width fits")
+            require_same_model(file, carried, model.ref, remedy)
         file = file.at(layer)
-        _require_fit(file.vectors, model)
+        _require_fit(file, model)
     vectors, norms = unit_vectors({number: vector for number, vector in file.vectors.items() if number is not None})
     of_model: dict[str, Any] = {
         "model": model.ref.id,
@@ -80,7 +84,7 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
     Raises:
         InputError: The file cannot be read, has no vector of this layer, or is for another model.
     """
-    with naming(path):
+    with _naming(path):
         file = read_vector_file(path)
         if model is not None:
             require_same_model(file, Vector.of_file(file), _ref(model), "`vectors import --force` takes it")
@@ -95,35 +99,26 @@ def _ref(model: str) -> ModelRef:
 
 
 @contextmanager
-def naming(what: Path | str) -> Iterator[None]:
-    """Let errors begin with what is read: a file, or an option."""
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors begin with the path of the file."""
     try:
         yield
     except InputError as error:
         text = str(error)
-        raise InputError(text if text.startswith(str(what)) else f"{what}: {text}") from None
-
-
-def require_vector_of(model: ModelInfo, vector: Vector, remedy: str) -> None:
-    """Raise InputError, with a remedy, for a vector of another model or width, or of a layer that there is not."""
-    _require_model_of(vector.card, model.ref, remedy)
-    _require_fit(dict(vector.vectors.items()), model)
-
-
-def _require_model_of(card: VectorCard, ref: ModelRef, remedy: str) -> None:
-    if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
-        raise InputError(
-            f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
-            f"{ref.revision}; {remedy}"
-        )
-    if card.model != ref.id and None in (card.model_revision, ref.revision):
-        raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
 
 
 def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, remedy: str) -> None:
     """Raise InputError, with a remedy, if a file says that it is for another model; one that says nothing passes."""
     if carried is not None:
-        _require_model_of(carried.card, ref, remedy)
+        card = carried.card
+        if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
+            raise InputError(
+                f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
+                f"{ref.revision}; {remedy}"
+            )
+        if card.model != ref.id and None in (card.model_revision, ref.revision):
+            raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
         return
     architecture = model_type(ref)
     if None not in (file.architecture, architecture) and file.architecture != architecture:
@@ -138,8 +133,8 @@ def _last_part(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].lower()
 
 
-def _require_fit(vectors: Mapping[int | None, np.ndarray], model: ModelInfo) -> None:
-    for layer, vector in vectors.items():
+def _require_fit(file: VectorFile, model: ModelInfo) -> None:
+    for layer, vector in file.vectors.items():
         if vector.size != model.width:
             raise InputError(f"the vector has width {vector.size}; {model.ref.id} has {model.width}")
         if layer is None or not 0 <= layer < model.num_blocks:

@@ -93,7 +93,7 @@ def find(
         UserTexts.read(texts, pairs),
         Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
         names_of(side_effects) or (),
-        Robustness.read(paraphrases, others or ()) if robustness else None,
+        Robustness(paraphrases, others or ()) if robustness else None,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 

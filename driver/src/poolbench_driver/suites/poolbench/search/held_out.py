@@ -1,10 +1,8 @@
 """Texts of the openings that the choice of a vector never saw: along the vector at its strength, and unsteered."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
@@ -43,16 +41,6 @@ def held_out_texts(
                     HeldOutText(row["text_id"], row["prompt_id"], content["prompt"] or "", content["text"], *numbers)
                 )
     return texts
-
-
-def sides(texts: Sequence[HeldOutText]) -> tuple[pa.Table, pa.Table]:
-    """Return ids, openings and scores of the steered texts, and of the unsteered ones."""
-    columns = ("text_id", "prompt_id", "score")
-    steered, unsteered = (
-        pa.table({name: [getattr(text, name) for text in texts if text.is_steered is side] for name in columns})
-        for side in (True, False)
-    )
-    return steered, unsteered
 
 
 def text_keys(plan: PoolBenchPlan, concept: str, entrant: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ from poolbench_driver.suites.poolbench.search import scored
 from poolbench_driver.suites.poolbench.search.damage import DamageTask, UserTexts, benign_of
 from poolbench_driver.suites.poolbench.search.scored import ScoredKeys
 from poolbench_driver.vectors.card import CardMeasure, Vector
-from poolbench_driver.vectors.importing import naming, require_vector_of
+from poolbench_driver.vectors.importing import import_vector
 
 #: Words of benign text before an opening; temperatures; vectors that are added at most.
 CONTEXTS, TEMPERATURES, MAX_OTHERS = (0, 64, 256, 1024), (0.0, 0.7, 1.0), 4
@@ -54,68 +54,56 @@ STEERED, _SPREAD, _WORD = "steered", "robustness.framing_spread", re.compile(r"\
 Prompts = Sequence[tuple[str, str]]
 
 
-#: Where it stands (file and line), the id or text of its opening, and the opening in other words.
-Paraphrase = tuple[str, str, str]
 #: The texts that a gain compares, and the concept whose scorer reads them.
 Gain = tuple[ScoredKeys, ScoredKeys, str]
 
 
-def read_paraphrases(file: Path) -> list[Paraphrase]:
-    """Return the paraphrases of a table with `text`, and `prompt_id` or `opening`.
-
-    Raise InputError or CorpusError, with file and line, for a row without them.
-    """
-    paraphrases = []
-    for row in read_rows(file):
-        opening = name_in(row.values, "prompt_id", row.where) or name_in(row.values, "opening", row.where)
-        text = text_in(row.values, "text", row.where)
-        if not opening:
-            raise InputError(f"{row.where}: a paraphrase needs the id of its opening, prompt_id, or its text, opening")
-        if invalid := TextLine(row.number, text).invalid:
-            raise InputError(f"{row.where}: {invalid}")
-        paraphrases.append((row.where, opening, text))
-    return paraphrases
-
-
 @dataclass(frozen=True)
 class Robustness:
-    """What a vector is tried with, beside what every vector is: paraphrases, and vectors that are added to it."""
+    """What a vector is tried with, beside what every vector is."""
 
-    paraphrases: Sequence[Paraphrase] = ()
-    others: Sequence[Vector] = ()
-
-    @classmethod
-    def read(cls, paraphrases: Path | None, folders: Sequence[Path]) -> Robustness:
-        """Return what files and folders hold.
-
-        Raises:
-            ConfigError: Too many vectors, or two of one name.
-            InputError, CorpusError: A file or folder cannot be read.
-            RestrictedError: A vector is of a sensitive concept.
-        """
-        others = [Vector.load(folder) for folder in folders]
-        names = [other.card.name for other in others]
-        if len(set(names)) < len(names) or len(names) > MAX_OTHERS:
-            raise ConfigError(f"--with {', '.join(map(shown, names))}: at most {MAX_OTHERS} of different names")
-        refuse_sensitive(filter(None, map(_concept_of, others)))
-        return cls(read_paraphrases(paraphrases) if paraphrases else (), others)
+    paraphrases: Path | None = None  # a table with `text`, and `prompt_id` or `opening`
+    others: Sequence[Path] = ()  # vectors that are added to it, one at a time
 
     def require_fit(self, scope: Scope) -> None:
-        """Raise InputError for a paraphrase of an opening that the run lacks, and a vector of another model."""
-        self._paraphrased(scope)
-        for other in self.others:
-            with naming(f"--with {shown(other.card.name)}"):
-                require_vector_of(scope.model, other, "name one of this model")
+        """Raise the errors of `paraphrased` and `vectors`."""
+        self.paraphrased(scope), self.vectors(scope)
 
-    def _paraphrased(self, scope: Scope) -> Prompts:
-        budget = scope.config.budget
+    def paraphrased(self, scope: Scope) -> Prompts:
+        """Return ids of openings of the run, and these in other words.
+
+        Raise InputError or CorpusError, with file and line, for a row without a text or of another opening.
+        """
+        budget, prompts = scope.config.budget, dict[tuple[str, str], None]()
         rows = load_openings(budget.opening_set, budget.num_openings).to_pylist()
         ids = {row[name]: row["prompt_id"] for name in ("text", "prompt_id") for row in rows}
-        for where, opening, _ in self.paraphrases:
+        for row in read_rows(self.paraphrases) if self.paraphrases else ():
+            opening = name_in(row.values, "prompt_id", row.where) or name_in(row.values, "opening", row.where)
             if opening not in ids:
                 first, last = rows[0]["prompt_id"], rows[-1]["prompt_id"]
-                raise InputError(f"{where}: no opening of this search is {shown(opening)}; ids are {first} to {last}")
-        return list(dict.fromkeys((ids[opening], text) for _, opening, text in self.paraphrases))
+                what = f"no opening of this search is {shown(opening)}; ids are {first} to {last}"
+                raise InputError(f"{row.where}: {what}, in the column prompt_id")
+            text = text_in(row.values, "text", row.where)
+            if invalid := TextLine(row.number, text).invalid:
+                raise InputError(f"{row.where}: {invalid}")
+            prompts[ids[opening], text] = None
+        return list(prompts)
+
+    def vectors(self, scope: Scope) -> list[Vector]:
+        """Return the vectors to add.
+
+        Raises:
+            ConfigError: They are too many, or two have one name.
+            InputError: One cannot be read, or is of another model.
+            RestrictedError: One is of a sensitive concept.
+        """
+        remedy = "--with takes vectors of the search's model"
+        vectors = [import_vector(path, scope.model, remedy=remedy) for path in self.others]
+        names = {vector.card.name for vector in vectors}
+        if len(names) < len(vectors) or len(names) > MAX_OTHERS:
+            raise ConfigError(f"--with: name at most {MAX_OTHERS} vectors of different names, not {len(vectors)}")
+        refuse_sensitive(filter(None, map(_concept_of, vectors)))
+        return vectors
 
     def measures(
         self, task: DamageTask, openings: Mapping[str, str], benign: UserTexts, session: Session, display: Display
@@ -127,9 +115,10 @@ class Robustness:
             openings: The held-out openings by id.
             benign: What context is taken from, in place of test passages without the concept.
         """
-        plan, scope, draft, plain = task.plan, task.plan.scope, Draft(), list(openings.items())
+        plan, scope, draft = task.plan, task.plan.scope, Draft()
         assert plan.steering is not None
-        (concept,), seconds = plan.vectors.concepts, dict.fromkeys(filter(None, map(_concept_of, self.others)))
+        vectors, (concept,) = self.vectors(scope), plan.vectors.concepts
+        seconds = dict.fromkeys(filter(None, map(_concept_of, vectors)))
         trained, lacking = scored.scorers_of(plan, concept, list(seconds), session, train=False)
         scorers = Scorers(PlannedWork(), {**trained.concepts, **plan.steering.scorers.concepts})
         try:
@@ -137,25 +126,22 @@ class Robustness:
         except CellError:  # then no context is long enough
             passages = []
         gains = dict[str, Gain | CellError]()
-        for name, prompts, changes in variants_of(openings, self._paraphrased(scope), passages, scope.config.steering):
+        for name, prompts, changes in variants_of(openings, self.paraphrased(scope), passages, scope.config.steering):
             why = "the benign texts have fewer words" if "context" in name else "no paraphrase is of a held-out opening"
             gains[name] = plan_gain(draft, task, prompts, changes) if prompts else CellError(Status.TOO_FEW, why)
-        for other in self.others:
-            gains |= plan_composition(draft, task, other, plain, scorers)
+        for vector in vectors:
+            gains |= plan_composition(draft, task, vector, list(openings.items()), scorers)
         source = scored.send(plan, session, display, Stage(draft.work), run_id=task.run_id)
 
         def read(metric: str) -> Measure:
             gain = gains[metric.removeprefix("robustness.")]
             if isinstance(gain, CellError):
                 raise gain
-            raised, base, reader = gain
+            reader = gain[2]
             if reader not in scorers.concepts:
                 raise CellError(Status.NO_SCORER, lacking.get(reader, "its concept is not registered here"))
-            scorer, tables = (
-                scored.gated(reader, scorers, source),
-                [scored.scored_of(source, x) for x in (raised, base)],
-            )
-            return paired_gain(metric, tables[0], tables[1], scorer, scored.rules_of(plan))
+            raised, base = (scored.scored_of(source, of_texts) for of_texts in gain[:2])
+            return paired_gain(metric, raised, base, scored.gated(reader, scorers, source), scored.rules_of(plan))
 
         measures = [scored.figure(f"robustness.{name}", read) for name in gains]
         return [*measures, spread_of(measures)]
@@ -164,14 +150,7 @@ class Robustness:
 def variants_of(
     openings: Mapping[str, str], paraphrases: Prompts, passages: Sequence[str], steering: SteeringConfig
 ) -> Iterator[tuple[str, Prompts, Mapping[str, Any]]]:
-    """Yield names of gains, prompts, and the parameters of generation that differ from those of the run.
-
-    Args:
-        openings: Held-out openings by id.
-        paraphrases: Paraphrases of openings, also of others; none leaves their gain out.
-        passages: Texts that context is taken from.
-        steering: How the run decodes.
-    """
+    """Yield names of gains, prompts, and the parameters of generation that differ from those of the run."""
     for num_words in CONTEXTS:
         yield f"context_{num_words}_words", with_context(openings, passages, num_words), {}
     for name, form in FRAMINGS.items():
@@ -194,8 +173,8 @@ def with_context(openings: Mapping[str, str], passages: Sequence[str], num_words
     for place, (prompt_id, text) in enumerate(openings.items()):
         first = place % max(1, len(passages))
         words = _WORD.findall("\n\n".join([*passages[first:], *passages[:first]]))
-        context = "".join(words[max(0, len(words) - num_words) :]).rstrip()
         if len(words) >= num_words:
+            context = "".join(words[len(words) - num_words :]).rstrip()
             prompts.append((prompt_id, f"{context}\n\n{text}" if context else text))
     return prompts
 

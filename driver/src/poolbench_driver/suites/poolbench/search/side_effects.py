@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.measures import GatedScorer, Measure
@@ -19,7 +20,7 @@ from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import card_measure
-from poolbench_driver.suites.poolbench.search.held_out import HeldOutText, sides, text_keys
+from poolbench_driver.suites.poolbench.search.held_out import HeldOutText, text_keys
 from poolbench_driver.suites.poolbench.search.scored import figure, gated, rules_of, scorers_of, send
 from poolbench_driver.vectors.card import CardMeasure
 
@@ -73,5 +74,7 @@ def side_effect(scorer: GatedScorer, texts: Sequence[HeldOutText], scores: pa.Ta
 
     Raise CellError as `paired_gain`.
     """
-    steered, unsteered = ((side, scores) for side in sides(texts))
+    ids = [{name: getattr(text, name) for name in ("text_id", "prompt_id", "is_steered")} for text in texts]
+    table = pa.Table.from_pylist(ids)
+    steered, unsteered = ((table.filter(pc.equal(table["is_steered"], side)), scores) for side in (True, False))
     return paired_gain(f"side_effects.{scorer.concept}", steered, unsteered, scorer, rules)
