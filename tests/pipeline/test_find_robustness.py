@@ -375,7 +375,7 @@ def test_vectors_that_do_not_fit_are_refused(
     many = refused(*five)
     assert "not 5" in many
     assert len(Robustness(others=five[:4]).vectors(plan.scope)) == 4
-    sensitive = refused(saved("f", vector_of("deception", 3)))
+    sensitive = refused(saved("f", vector_of("toxicity", 3)))
     assert "sensitive" in sensitive
 
 
