@@ -52,8 +52,6 @@ FRAMINGS: Mapping[str, Callable[[str], str]] = {
 STEERED, _SPREAD, _WORD = "steered", "robustness.framing_spread", re.compile(r"\S+\s*")
 #: Openings as they are sent, ids and texts. The scores of several texts of one id are averaged.
 Prompts = Sequence[tuple[str, str]]
-
-
 #: The texts that a gain compares, and the concept whose scorer reads them.
 Gain = tuple[ScoredKeys, ScoredKeys, str]
 
@@ -67,7 +65,8 @@ class Robustness:
 
     def require_fit(self, scope: Scope) -> None:
         """Raise the errors of `paraphrased` and `vectors`."""
-        self.paraphrased(scope), self.vectors(scope)
+        self.paraphrased(scope)
+        self.vectors(scope)
 
     def paraphrased(self, scope: Scope) -> Prompts:
         """Return ids of openings of the run, and these in other words.
