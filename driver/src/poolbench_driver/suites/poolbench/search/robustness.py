@@ -186,8 +186,8 @@ def plan_gain(draft: Draft, task: DamageTask, prompts: Prompts, changes: Mapping
     inputs = {**steering.unsteered.inputs, PROMPTS(): _stored(draft, prompts)}
     texts = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,), **changes)
     texts |= generate(scope, draft, inputs, {STEERED: artifact}, (task.strength,), (task.construction,), **changes)
-    named = {name: keys.texts for name, keys in texts.items()}
-    keys = scored.plan_scored(draft, steering.scorers, [concept], named)
+    text_keys = {name: of_name.texts for name, of_name in texts.items()}
+    keys = scored.plan_scored(draft, steering.scorers, [concept], text_keys)
     return keys[STEERED], keys[UNSTEERED], concept
 
 
