@@ -6,7 +6,7 @@ from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
-from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Revision, Seed, Strengths, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Real, Revision, Seed, Strengths, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import (
     MAX_STRATEGIES,
@@ -37,6 +37,8 @@ COORDINATES = Role("coordinates", Single)
 DIRECTIONS = Role("directions", Single)
 DAMAGE = Role("damage", Single)
 LENS = Role("lens", Single)
+#: Id of the direction that a vector trained by gradient has.
+TRAINED = "trained"
 
 
 class ReadingParams(ModelParams):
@@ -131,6 +133,26 @@ class DamageParams(ReadingParams):
     direction_ids: DirectionIds = ("C1",)
     strengths: Strengths = ()
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
+
+
+class TrainedParams(ReadingParams):
+    """Parameters of `extractor.trained`.
+
+    Attributes:
+        layer: Decoder block whose output the vector is added to, at every position of a text.
+        num_steps: Steps of Adam.
+        num_pairs: Pairs of a positive and a negative passage in each step.
+        learning_rate: Most that Adam moves the vector in a step, in norms of the states.
+        beta: Weight of the log-likelihood ratios in the loss.
+        seed: Order of the pairs.
+    """
+
+    layer: Whole = Field(ge=0, lt=1_000)
+    num_steps: Whole = Field(default=50, gt=0, le=100_000)
+    num_pairs: Whole = Field(default=2, gt=0, le=1_000)
+    learning_rate: Real = Field(default=0.005, gt=0, le=10)
+    beta: Real = Field(default=0.1, gt=0, le=100)
+    seed: Seed = 0
 
 
 class ImportedParams(SinkParams):
@@ -336,4 +358,15 @@ STEERED_TEXTS = Step(
     unit="passages",
     work=lambda of: (of.inputs[PASSAGES()].rows * (1 + _num_edits(of)), of.params.variant),
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS)
+TRAINED_DIRECTION = Step(
+    "extractor.trained",
+    1,
+    TrainedParams,
+    inputs=(PASSAGES,),
+    outputs=(Output(DIRECTIONS, shape=lambda of, _: Shape(1, of.width)),),
+    summary="a steering vector trained by gradient, under which positives are likelier and negatives less likely",
+    label="train a vector",
+    unit="passages",
+    work=lambda of: (2 * of.params.num_steps * of.params.num_pairs, of.params.variant),
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS, TRAINED_DIRECTION)

@@ -50,6 +50,9 @@ def find(
     side_effects: Annotated[
         str | None, typer.Option(help="Concepts whose scorers read the texts too; default: neighbours that have one.")
     ] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Measure other methods too; costs the texts of about 12 candidates.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     dry_run: Annotated[
@@ -81,6 +84,7 @@ def find(
         UserTexts.read(texts, pairs),
         Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
         names_of(side_effects) or (),
+        baselines,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,16 +36,16 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
-from poolbench_driver.stages.stage import Draft, Plan, Stage
+from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import card_measure
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
+from poolbench_driver.suites.poolbench.search.stages import with_stage
 from poolbench_driver.vectors.card import CardMeasure, Vector, VectorCard
 
 #: Random directions; openings of each class at most; vectors of the subspace.
@@ -182,24 +183,10 @@ def with_necessity(
     Args:
         plan: The run that has steered along it.
     """
-    assert plan.steering is not None
-    config = plan.scope.config
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
-    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
     stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
-    whole, display = Plan.of(plan.config, plan.facts, Stage(plan.work), stage), open_display()
-    ((concept, keys),) = ((name, plan.steering.scorers.concepts[name]) for name in plan.vectors.concepts)
-    try:
-        failures = RunLoop(whole, session.artifacts, session.queue, session.leases, display).run()
-        source = RowSource(session.artifacts, failures, whole.producers)
-        scorer = GatedScorer.from_gate(concept, source.required(keys.gate).to_pylist())
-        measures = list(necessity_measures(stage, source, scorer, rules))
-    except CellError as error:  # what is erased could not be made
-        measures = [card_measure(Measure.failed("necessity.drop", error))]
-    finally:
-        display.close()
-    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *measures)})
-    return replace(vector, card=card)
+    read = partial(necessity_measures, stage)
+    return with_stage(vector, plan, stage, read, "necessity.drop", session, open_display)
 
 
 def necessity_part(card: VectorCard) -> Iterator[Part]:

@@ -18,6 +18,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
+from poolbench_driver.suites.poolbench.search.baselines import baselines_part
 from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
@@ -50,7 +51,15 @@ def search_page(result: SearchResult) -> Page:
         [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
     )
     board, measured = _board(result), Part("figures", "Figures", [figures], "Figures")
-    parts = [_damaged(card), *necessity_part(card), facts, measured, _screened(result), *_excluded(result)]
+    parts = [
+        _damaged(card),
+        *necessity_part(card),
+        *baselines_part(card),
+        facts,
+        measured,
+        _screened(result),
+        *_excluded(result),
+    ]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))

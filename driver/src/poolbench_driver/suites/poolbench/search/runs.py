@@ -29,6 +29,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.search.baselines import with_baselines
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.held_out import held_out_texts
 from poolbench_driver.suites.poolbench.search.judge import Judge
@@ -59,6 +60,7 @@ class Search:
         user_texts: Texts of the user that damage is measured on.
         judge: Rates the texts of the chosen vector; None leaves these figures out.
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
+        baselines: Whether other ways to raise the concept are measured beside the vector.
     """
 
     concept: str
@@ -69,6 +71,7 @@ class Search:
     user_texts: UserTexts = field(default_factory=UserTexts)
     judge: Judge | None = None
     side_effects: Sequence[str] = ()
+    baselines: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -181,6 +184,9 @@ def find(
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
     vector = with_necessity(vector, selection, plan, session, open_display)
+    if search.baselines:
+        say("steering in other ways, for comparison")
+        vector = with_baselines(vector, selection, plan, session, open_display)
     return SearchResult(vector, selection, screened, folders)
 
 
