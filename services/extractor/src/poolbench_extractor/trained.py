@@ -1,7 +1,7 @@
 """A steering vector that is trained by gradient: it makes positive passages likelier, and negative ones less likely.
 
 Source: Cao et al. (2024), "Personalized Steering of Large Language Models: Versatile Steering Vectors Through
-Bi-directional Preference Optimization" (BiPO), eq. 3. The vector v is added to the output of a block at every position,
+Bi-directional Preference Optimization" (BiPO). The vector v is added to the output of a block at every position,
 and the loss of a pair is
 
     -log sigmoid(d beta [log p(positive | d v) / p(positive) - log p(negative | d v) / p(negative)])
