@@ -67,6 +67,7 @@ from poolbench_extractor.damage import damage, edits_of, lens
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.embedding.explained import explain
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
+from poolbench_extractor.erasing import Erased
 from poolbench_extractor.features import Encoder, autoencoder, coordinates, random_twin, read_features
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
@@ -99,7 +100,8 @@ class ExtractorService:
         decoder = self._models.get(params.reference(), params.change)
         requests, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
-        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
+        erased = None if params.erased_layer is None else Erased.of(params.erased_layer, io.table(DIRECTIONS()))
+        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule, erased=erased)
         num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
         size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
         num_bytes = 4.0 * num_passages * num_sets * decoder.width

@@ -89,9 +89,11 @@ class ExtractParams(CalibrateParams, SinkParams):
 
     Attributes:
         change: What the model's weights are changed by before it reads.
+        erased_layer: Layer whose states lose their projection on the directions of the task, at every position.
     """
 
     change: ChangeParams | RandomWeights | None = None
+    erased_layer: Layer | None = None
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
     keep_activations: Flag = False
 
@@ -166,7 +168,7 @@ class ImportedParams(SinkParams):
 
 
 #: Parameters that vectors and states of every strategy and layer depend on.
-_READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change"}
+_READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change", "erased_layer"}
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
@@ -185,6 +187,11 @@ def _passages(_: Any, __: Any, inputs: Keys) -> Keys:
     return {PASSAGES(): inputs[PASSAGES()]}
 
 
+def _read_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
+    """Return what all states depend on: the passages, and directions that are erased."""
+    return {role: inputs[role] for role in (PASSAGES(), DIRECTIONS()) if role in inputs}
+
+
 def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
     params_by_strategy = {entry.id: entry.params for entry in params.strategies}
     identity = STRATEGIES.get(at.strategy).identity(params_by_strategy.get(at.strategy))
@@ -198,12 +205,12 @@ def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
     Another spaCy pipeline, or another concept in the run, then recomputes only what depends on it.
     """
     strategy = STRATEGIES.get(at.strategy)
-    read = [PASSAGES()]
+    read = []
     if strategy.reads_annotations:
         read.append(ANNOTATIONS())
     if strategy.reads_counts:
         read.append(FREQUENCIES())
-    return {role: inputs[role] for role in read}
+    return {**_read_inputs(_, at, inputs), **{role: inputs[role] for role in read}}
 
 
 def _imported_inputs(_: ImportedParams, at: Cell, inputs: Keys) -> Keys:
@@ -232,12 +239,12 @@ EXTRACT = Step(
     "extractor.extract",
     2,
     ExtractParams,
-    inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
+    inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES, DIRECTIONS),
     outputs=(
         Output(
             STATES,
             lambda params, at: {**_reading(params), **_of_layer(at.layer)},
-            _passages,
+            _read_inputs,
             kind="extractor.states",
             version=4,
             shape=_states_shape,
