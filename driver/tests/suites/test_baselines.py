@@ -43,6 +43,7 @@ from poolbench_driver.suites.poolbench.search.baselines import (
     shots_step,
     steered_gain,
 )
+from poolbench_driver.suites.poolbench.search.necessity import plan_necessity
 from poolbench_driver.suites.poolbench.search.runs import Search
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 from poolbench_driver.vectors.card import CardMeasure, Strength, VectorCard
@@ -164,6 +165,23 @@ def test_what_a_run_has_steered_along_is_not_sent_again(store: Artifacts) -> Non
     assert len(stage.openings) == half
     other = plan_baselines(plan, replace(BEST, construction="LDA"), store)
     assert "lda" not in other.by_name and isinstance(other.by_name["mean_difference"], Baseline)
+
+
+def test_later_layers_are_read_from_the_run_and_once_more_without_the_direction(store: Artifacts) -> None:
+    plan = plan_of(layers=[2, LAYER, 4])
+    stage = plan_necessity(plan, [BEST], store)
+    assert stage.later.keys() == {4} and stage.later[4].keys() == {"nothing", "vector", "random_0"}
+    run_keys = {key for task in plan.tasks.values() for key in task.outputs.values()}
+    by_key = {key: task for task in stage.work.tasks.values() for key in task.outputs.values()}
+    for name, key in stage.later[4].items():
+        pooled = by_key[key].inputs["test/A1_mean/4"]
+        extracting = by_key[pooled]
+        assert (pooled in run_keys) is (name == "nothing") and set(extracting.outputs) == {"A1_mean/4"}
+        assert extracting.params.get("erased_layer") == (None if name == "nothing" else LAYER)
+        assert ("directions" in extracting.inputs) is (name != "nothing")
+    last = plan.scope.model.num_blocks - 1
+    assert plan_necessity(plan_of(layers=[2]), [BEST], store).later.keys() == {last}
+    assert not plan_necessity(plan_of(layers=[last]), [replace(BEST, layer=last)], store).later
 
 
 def test_a_prompted_run_has_its_own_figure(store: Artifacts) -> None:
