@@ -18,6 +18,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval
+from poolbench_driver.suites.poolbench.search.baselines import baselines_part
 from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
@@ -46,7 +47,7 @@ def search_page(result: SearchResult) -> Page:
     headline = [Span(best.entrant, named=True), Span(f" at layer {best.layer} steers {card.concept} best.")]
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
     board, measured = _board(result), Part("figures", "Figures", [_figures(card)], "Figures")
-    parts = [_damaged(card), *necessity_part(card), *_robustness(card), facts, measured]
+    parts = [_damaged(card), *necessity_part(card), *_robustness(card), *baselines_part(card), facts, measured]
     parts += [_screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
