@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from poolbench.contracts.keys import digest
@@ -88,12 +89,12 @@ class Steering:
             names = ", ".join(_NAMED_POSITIONS)
             raise InputError(f"positions must be {names} or a number from 0 on, got {self.positions!r}")
 
-    @property
+    @cached_property
     def applied(self) -> tuple[Edit, ...]:
         """Return the edits in the order in which they act."""
         return tuple(sorted(self.edits, key=lambda edit: (edit.layer, _STAGES[edit.operation])))
 
-    @property
+    @cached_property
     def live_by_layer(self) -> dict[int, tuple[Edit, ...]]:
         """Return the live edits by layer, in the order in which they act."""
         live = [edit for edit in self.applied if edit.live]
