@@ -15,6 +15,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import MODEL_LICENCES, model_type
+from poolbench_driver.pages.text import listed
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.vectors.card import (
     Application,
@@ -82,8 +83,7 @@ def _row_of(folder: RunFolder, concept: str, strategy: str | None, layer: int | 
     if fitting:
         return next((row for row in fitting if row["construction"] == construction), fitting[0])
     if of_concept:
-        cells = list(dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in of_concept))
-        there_are = ", ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")
+        there_are = listed(dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in of_concept), _SHOWN)
     else:
         there_are = f"those of {', '.join(dict.fromkeys(row['concept'] for row in rows)) or 'no concept'}"
     by = f" by {strategy}" if strategy else ""
