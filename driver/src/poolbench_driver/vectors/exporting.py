@@ -12,7 +12,7 @@ from pathlib import Path
 from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive
 from poolbench.directions.vector_files import CARD_FILE, CARD_KEY, encode_gguf
 from poolbench.errors import InputError, UnknownConceptError, UnknownNameError
-from poolbench_driver.vectors.card import Vector, refuse_other_vector
+from poolbench_driver.vectors.card import Vector, refuse_other_vector, write_files
 from poolbench_driver.vectors.snippets import SNIPPETS, snippet
 
 _STRENGTH_LIMIT = 300  # apps/webapp/lib/utils/steer.ts of hijohnnylin/neuronpedia
@@ -46,13 +46,7 @@ def export_vector(vector: Vector, name: str, output: Path) -> str:
     files = FORMATS[name].files(vector)
     if CARD_FILE in files:
         refuse_other_vector(output, vector)
-    try:
-        for file, data in files.items():
-            path = output / file if file else output
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror or error}") from None
+    write_files(output, files)
     layers, model = list(vector.vectors), _model_name(vector)
     fields = {"path": output, "layers": layers, "first": min(layers), "last": max(layers), "model": model}
     return FORMATS[name].usage.format(**fields, alpha=_alpha(vector))

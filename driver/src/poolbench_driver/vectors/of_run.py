@@ -177,11 +177,10 @@ def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
     fluent = max((point["strength"] for point in folder.rows("curves", **at) if point["fluent"]), default=None)
     if best is None:
         return Strength(reason=f"run {folder.id} did not steer along it")
-    if best["value"] is None or fluent is None:
-        low = None if fluent is None else 0.0
-        reason = best["reason"] or "no strength of the run gave fluent texts"
-        return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
-    return Strength(recommended=best["value"], safe_low=0.0, safe_high=fluent)
+    is_known = best["value"] is not None and fluent is not None
+    reason = None if is_known else best["reason"] or "no strength of the run gave fluent texts"
+    low = None if fluent is None else 0.0
+    return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
 
 
 def _application(folder: RunFolder, norms: dict[int, float] | None) -> Application:
