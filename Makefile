@@ -109,8 +109,10 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
 	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
 
-test-release: install  ## Run the tests that CI leaves out: more architectures, long benchmarks
+test-release: install  ## Run what CI leaves out: more architectures, long benchmarks, the proof of a profile, four minutes of soak
 	@$(PYTEST) -m release $(TESTS)
+	@$(PY) deploy/prove.py --model demo --preset demo --smallest
+	@SOAK_MINUTES=4 $(PY) -m tests.soak
 
 test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each
 	@$(PY) -m tests.pythons

@@ -35,7 +35,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "scale": ((), ()),
     "scale_check": ((), (*RELEASE, *redis_server.NEEDED)),
     "soak_steer": ((), RELEASE),
-    "steer": ((), ()),
+    "steer": ((), RELEASE),
 }
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.
 ELSEWHERE = {

@@ -333,6 +333,7 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     assert {row["set"] for row in texts} == {"planted-role", "planted-random", "planted-pos"}
 
 
+@pytest.mark.release
 def test_trained_autoencoders_separate_stories_better_than_random_directions(running: Running) -> None:
     """By the corrected and the published definition; a killed run ends as it would have."""
     output = running.output / "stories"
@@ -352,6 +353,7 @@ def test_trained_autoencoders_separate_stories_better_than_random_directions(run
     assert "<mark>" in (output / "latest" / "report" / "index.html").read_text()
 
 
+@pytest.mark.release
 def test_a_subject_of_stories_steers_by_the_features_that_answer_to_it(running: Running, tmp_path: Path) -> None:
     """It follows the run of the test before. Both strengths change every generated position."""
     (tmp_path / "runs").symlink_to(running.output / "stories")
@@ -557,6 +559,7 @@ def _vectors(artifacts: Artifacts) -> dict[str, pa.Table]:
     return {key: artifacts.read_table(key) for key in {path.split("/")[1] for path in listed}}
 
 
+@pytest.mark.release
 def test_the_planted_suite_checks_strategies(running: Running) -> None:
     suite = ["run", "--suite", "planted", "--strategies", "A1_mean,W1_first_k", "--output", str(running.output)]
     done = running.driver(*suite, "--display", "none")

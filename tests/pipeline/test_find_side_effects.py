@@ -26,6 +26,7 @@ from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.search.held_out import HeldOutText, held_out_texts, text_keys
 from poolbench_driver.suites.poolbench.search.runs import Search
+from poolbench_driver.suites.poolbench.search.scored import scorers_of
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts, side_effect
 from poolbench_scorer.classifiers.scorer import load_scorer
@@ -109,7 +110,7 @@ def test_scorers_are_trained_on_request_and_read_the_texts_in_one_task(
     notes = Notes()
     assert [m.status for m in effects.measures((), session, notes)] == ["no_scorer"] * 2 and not notes.finished
 
-    scorers, _ = effects._scorers([OTHER], session)
+    scorers, _ = scorers_of(plan, CONCEPT, [OTHER], session, train=True)
     keys = scorers.concepts[OTHER]
     test = build_planted(OTHER, num_train=2, num_test=60, num_scorer=2, seed=0).to_pylist()
     continued = [

@@ -344,6 +344,8 @@ def test_options_that_do_not_fit_are_refused_before_any_work(driver: Any, enviro
         (("--judge", "http://host/v1", "--judge-key-env", "NO_SUCH_KEY"), "this environment variable is not set"),
         (("--judge", "host"), "give an address such as https://host/v1"),
         (("--ratings", str(tmp_path / "none.csv")), "no such file"),
+        (("--paraphrases", str(tmp_path / "p.jsonl")), "--paraphrases and --with belong to --robustness"),
+        (("--with", str(tmp_path)), "--paraphrases and --with belong to --robustness"),
     ]:
         done = driver(environment, "find", "contrast", "--output", str(tmp_path / "v"), *arguments)
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

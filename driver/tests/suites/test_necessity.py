@@ -22,6 +22,7 @@ from poolbench_driver.suites.poolbench.search.necessity import (
     necessity_measures,
     necessity_part,
 )
+from poolbench_driver.suites.poolbench.search.scored import ScoredKeys
 from poolbench_driver.vectors.card import CardMeasure, Strength, VectorCard
 
 RULES = SteeringRules(num_bootstrap=300)
@@ -50,8 +51,8 @@ def artifacts(tmp_path: Path) -> Artifacts:
 
 
 def measured(artifacts: Artifacts, scorer: GatedScorer) -> dict[str, CardMeasure]:
-    texts, scores = ({name: f"{kind}.{name}" for name in SCORES} for kind in ("texts", "scores"))
-    stage = Necessity(PlannedWork(), texts, scores, "left.a")
+    keys = {name: ScoredKeys(f"texts.{name}", f"scores.{name}") for name in SCORES}
+    stage = Necessity(PlannedWork(), keys, "left.a")
     return {m.name: m for m in necessity_measures(stage, RowSource(artifacts, {}, {}), scorer, RULES)}
 
 

@@ -188,7 +188,7 @@ def plan_unsteered(scope: Scope) -> Unsteered:
         inputs = {PASSAGES(): draft.add_local(calibration_step())}
         params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
         shared |= draft.add(CALIBRATE, params, inputs, [CALIBRATION()])
-    texts = _generate(scope, draft, shared, {UNSTEERED: None}, [0.0])
+    texts = generate(scope, draft, shared, {UNSTEERED: None}, [0.0])
     return Unsteered(draft.work, shared, texts[UNSTEERED])
 
 
@@ -217,7 +217,7 @@ def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
         texts: dict[str, Texts] = {}
         for name, towards in ((NEUTRAL, None), (PROMPTED, concept)):
             prompts = draft.add_local(prompted_step(budget.opening_set, budget.num_openings, towards))
-            texts[name] = _generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
+            texts[name] = generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
         keys = {name: keys.texts for name, keys in texts.items()}
         concepts[concept.id] = PromptedConcept(texts, plan_scores_of(draft, scorers, [concept.id], keys))
     return Prompted(draft.work, concepts)
@@ -239,7 +239,7 @@ def plan_steering(
         inputs = {SPLIT_PASSAGES("train"): concept_vectors.passages["train"]}
         inputs[VECTORS(*base)] = concept_vectors.vectors[base]
         nulls = draft.add(NULL_DIRECTIONS, null_params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
-        texts, scored = _generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths), dict[str, str]()
+        texts, scored = generate(scope, draft, shared, {NULLS: nulls}, budget.null_strengths), dict[str, str]()
         for direction, entrants in _entrant_batches(scope):
             if scope.imported_texts is not None:
                 texts |= _read_texts(scope, draft, scope.imported_texts, concept_vectors.concept, list(entrants))
@@ -251,7 +251,7 @@ def plan_steering(
                 steered, scores = _generate_lazily(scope, draft, unsteered, scorers, keys, direction, of_concept)
                 scored |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
             else:
-                steered = _generate(scope, draft, shared, keys, budget.strengths, (direction,))
+                steered = generate(scope, draft, shared, keys, budget.strengths, (direction,))
             texts |= {entrant: steered[strategy] for strategy, entrant in entrants.items()}
         concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts, scored)
     return SteeredTexts(draft.work, concepts)
@@ -273,7 +273,7 @@ def _generate_lazily(
     budget, seed, names = scope.config.budget, scope.config.seed, list(directions)
     openings = [openings_step(budget.opening_set, budget.num_openings, half, seed) for half in (0, 1)]
     halves = [{**unsteered.inputs, PROMPTS(): draft.add_local(step)} for step in openings]
-    first = _generate(scope, draft, halves[0], directions, budget.strengths, (direction,))
+    first = generate(scope, draft, halves[0], directions, budget.strengths, (direction,))
     texts = {name: keys.texts for name, keys in first.items()}
     # Texts that sensitive scores chose would be restricted too, so sensitive neighbours score later.
     is_open = concept.sensitive or not any(CONCEPTS.get(name).sensitive for name in scope.scorers_of(concept))
@@ -315,19 +315,21 @@ def _read_texts(
     return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in strategies}
 
 
-def _generate(
+def generate(
     scope: Scope,
     draft: Draft,
     shared: Keys,
     directions: Mapping[str, str | None],
     strengths: Sequence[float],
     direction_ids: tuple[str, ...] | Literal["all"] = "all",
+    **changes: Any,
 ) -> dict[str, Texts]:
     """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name.
 
-    Strengths are in the budget's unit. Options at their default stay unset, so that they move no key.
+    Strengths are in the budget's unit. Options at their default stay unset, so that they move no key; `changes` are
+    parameters that differ from those of the run.
     """
-    params = GenerateParams(**_generation(scope, strengths, direction_ids))
+    params = GenerateParams(**_generation(scope, strengths, direction_ids) | changes)
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
     outputs = draft.add(GENERATE, params, inputs, roles)

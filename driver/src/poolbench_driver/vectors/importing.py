@@ -23,14 +23,18 @@ from poolbench_driver.vectors.card import (
 )
 
 _NO_STRENGTH = "the file names none; `poolbench-driver steer` shows what a strength does"
+_REMEDY = "--force takes it where the width fits"
 
 
-def import_vector(path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False) -> Vector:
+def import_vector(
+    path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False, remedy: str = _REMEDY
+) -> Vector:
     """Return the vector of a file as one of a model.
 
     Args:
         layer: Block whose output it is for. Of a file that names layers, the one to take; default: all.
         force: Take the vector of another model, where its width fits.
+        remedy: What to do with that of another model otherwise.
 
     Raises:
         InputError: The file cannot be read, or does not fit the model.
@@ -39,7 +43,7 @@ def import_vector(path: Path, model: ModelInfo, layer: int | None = None, *, for
         file = read_vector_file(path)
         carried = Vector.of_file(file)
         if not force:
-            require_same_model(file, carried, model.ref, "--force takes it where the width fits")
+            require_same_model(file, carried, model.ref, remedy)
         file = file.at(layer)
         _require_fit(file, model)
     vectors, norms = unit_vectors({number: vector for number, vector in file.vectors.items() if number is not None})

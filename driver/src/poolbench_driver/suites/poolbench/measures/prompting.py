@@ -49,10 +49,10 @@ def paired_gain(metric: str, raised: Scored, base: Scored, scorer: GatedScorer, 
 
 
 def _by_opening(texts: pa.Table, scores: pa.Table, scorer: str) -> dict[str, float]:
-    """Return the mean score of each opening's texts; texts without a score are left out."""
+    """Return the mean score of each opening's texts; texts without a score, and scores of other texts, are left out."""
     opening_of = dict(zip(texts["text_id"].to_pylist(), texts["prompt_id"].to_pylist(), strict=True))
     by_opening: dict[str, list[float]] = defaultdict(list)
     for row in scores.select(["text_id", "scorer", "score"]).to_pylist():
-        if row["scorer"] == scorer and row["score"] is not None:
+        if row["scorer"] == scorer and row["score"] is not None and row["text_id"] in opening_of:
             by_opening[opening_of[row["text_id"]]].append(row["score"])
     return {name: float(np.mean(values)) for name, values in by_opening.items()}

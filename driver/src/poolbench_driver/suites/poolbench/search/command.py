@@ -52,6 +52,15 @@ def find(
     side_effects: Annotated[
         str | None, typer.Option(help="Concepts whose scorers read the texts too; default: neighbours that have one.")
     ] = None,
+    robustness: Annotated[
+        bool, typer.Option("--robustness", help="Try it behind context, reworded and at other temperatures too.")
+    ] = False,
+    paraphrases: Annotated[
+        Path | None, typer.Option(help="Openings in your words: JSONL with prompt_id or opening, and text.")
+    ] = None,
+    others: Annotated[
+        list[Path] | None, typer.Option("--with", help="Folder of a vector that is added to it; repeatable.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     dry_run: Annotated[
@@ -67,8 +76,11 @@ def find(
     from poolbench_driver.config import read_assignments
     from poolbench_driver.suites.poolbench.search.damage import UserTexts
     from poolbench_driver.suites.poolbench.search.judge import Judge
+    from poolbench_driver.suites.poolbench.search.robustness import Robustness
     from poolbench_driver.suites.poolbench.search.runs import Search
 
+    if (paraphrases or others) and not robustness:
+        raise ConfigError("--paraphrases and --with belong to --robustness; add it")
     settings: dict[str, Any] = {"model": model, "preset": budget, "seed": seed, "strategies": names_of(strategies)}
     settings |= {"layers": layers_of(layers), "corpus": {"source": corpus} if corpus else None}
     if output.is_file():
@@ -83,6 +95,7 @@ def find(
         UserTexts.read(texts, pairs),
         Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
         names_of(side_effects) or (),
+        Robustness(paraphrases, others or ()) if robustness else None,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 

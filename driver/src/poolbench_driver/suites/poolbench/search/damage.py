@@ -23,12 +23,11 @@ from poolbench_corpora.real.documents import has_archive
 from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
-from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.stages.stage import Draft, Plan
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, text_damage
+from poolbench_driver.suites.poolbench.search.scored import rules_of, send
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector
 
 #: Passages of the corpus that damage is measured on, and pairs of each paradigm of BLiMP.
@@ -138,8 +137,7 @@ class DamageTask:
 
     def measure(self, user_texts: UserTexts, session: Session, display: Display) -> Damage:
         """Send what is not committed, and return the figures; a failure is a null with its reason."""
-        config = self.plan.scope.config
-        rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
+        rules = rules_of(self.plan)
         measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
         try:
             texts = benign_of(self.plan, user_texts, session)
@@ -150,7 +148,7 @@ class DamageTask:
             names = ("damage.kl", "damage.perplexity_ratio", "damage.strength_at_1_percent")
             measures, lenses = [_null(name, error) for name in names], (Lens(reason=str(error)),)
         try:
-            pairs = pairs_of(config.corpus.source, user_texts)
+            pairs = pairs_of(self.plan.scope.config.corpus.source, user_texts)
             rows, _ = self._read(pairs, session, display)
             measures += pair_accuracy(rows, _groups(pairs), rules)
         except CellError as error:
@@ -173,11 +171,8 @@ class DamageTask:
         stored = draft.add_local(stored_rows("texts for damage", texts, "damage"))
         inputs = {**norms, PASSAGES(): stored, DIRECTIONS(): self.vector.card.source.artifact}
         keys = draft.add(STEERED_TEXTS, params, inputs, [DAMAGE(), LENS()])
-        todo = Plan(self.plan.config, draft.work, self.plan.facts)
-        store, queue, leases = session.artifacts, session.queue, session.leases
-        for failure in RunLoop(todo, store, queue, leases, display, run_id=self.run_id).run().values():
-            raise failure.error
-        return store.read_table(keys[DAMAGE()]).to_pylist(), store.read_table(keys[LENS()]).to_pylist()
+        source = send(self.plan, session, display, Stage(draft.work), run_id=self.run_id)
+        return source.required(keys[DAMAGE()]).to_pylist(), source.required(keys[LENS()]).to_pylist()
 
 
 def _groups(texts: pa.Table) -> Mapping[str, str]:

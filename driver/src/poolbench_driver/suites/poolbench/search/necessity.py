@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,24 +28,32 @@ from poolbench.steps.local import DIRECTIONS as DIRECTIONS_STEP
 from poolbench.steps.local import HALVES, TABLE, DirectionsParams, HalvesParams
 from poolbench.steps.roles import Cell as CellRole
 from poolbench.steps.roles import SplitCell
-from poolbench.steps.scorer import SCORE, SCORERS, SCORES, ScoreParams
-from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
+from poolbench.steps.steerer import PROMPTS
 from poolbench.storage import Artifacts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
-from poolbench_driver.stages.stage import Draft, Plan, Stage
+from poolbench_driver.stages.stage import Draft, Stage
+from poolbench_driver.stages.steering import generate
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
+from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import card_measure
+from poolbench_driver.suites.poolbench.search.scored import (
+    ScoredKeys,
+    figure,
+    gated,
+    plan_scored,
+    rules_of,
+    scored_of,
+    send,
+)
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
-from poolbench_driver.vectors.card import CardMeasure, Vector, VectorCard
+from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Random directions; openings of each class at most; vectors of the subspace.
 NUM_RANDOM, NUM_OPENINGS, RANK = 5, 32, 3
@@ -63,8 +71,7 @@ class Necessity(Stage):
     `UNSTEERED` and `without` erase nothing: on openings with the concept, and on openings without it.
     """
 
-    texts: Mapping[str, str]
-    scores: Mapping[str, str]
+    scored: Mapping[str, ScoredKeys]
     auroc: str
 
 
@@ -89,24 +96,17 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
         erased[f"{RANDOM}_{number}"] = directions_step(artifacts, [(nulls, f"null_{number:03}")], sources[0])
     directions = {name: draft.add_local(step) for name, step in erased.items()}
 
-    budget, seed = scope.config.budget, scope.config.seed
-    erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "direction_ids": "all"}
-    erasing |= {**scope.model_params, **scope.config.steering.changed(), "positions": "all"}
-    generating = GenerateParams(layer=best.layer, strengths=(1.0,), max_tokens=budget.max_tokens, seed=seed, **erasing)
-    unsteered = generating.model_copy(update={"strengths": (0.0,)})
+    erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "positions": "all"}
     halves = {label: draft.add_local(_halves_step(artifacts, vectors.passages["test"], label)) for label in (0, 1)}
 
-    def generate(params: GenerateParams, label: int, named: Mapping[str, str]) -> dict[str, str]:
-        inputs = {PROMPTS(): halves[label], **{DIRECTIONS(name): key for name, key in named.items()}}
-        names = list(named) or [UNSTEERED]
-        outputs = draft.add(GENERATE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
-        return {name: outputs[TEXTS(name)] for name in names}
+    def texts_of(label: int, named: Mapping[str, str | None]) -> dict[str, str]:
+        share = 0.0 if UNSTEERED in named else 1.0
+        texts = generate(scope, draft, {PROMPTS(): halves[label]}, named, (share,), **erasing)
+        return {name: keys.texts for name, keys in texts.items()}
 
-    texts = {**generate(unsteered, 1, {}), **generate(generating, 1, directions)}
-    texts[_WITHOUT] = generate(unsteered, 0, {})[UNSTEERED]
-    scored = {SCORERS(concept): steering.scorers.concepts[concept].scorer}
-    scored |= {TEXTS(name): key for name, key in texts.items()}
-    scores = draft.add(SCORE, ScoreParams(), scored, [SCORES(name) for name in texts])
+    texts = texts_of(1, {UNSTEERED: None}) | texts_of(1, directions)
+    texts[_WITHOUT] = texts_of(0, {UNSTEERED: None})[UNSTEERED]
+    scored = plan_scored(draft, steering.scorers, [concept], texts)
 
     probing = {prober.ERASED(name): key for name, key in directions.items()}
     for split in ("train", "test"):
@@ -115,10 +115,10 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     component = plan.components.keys.get(CellRole(best.strategy, best.layer))
     probing |= {} if component is None else {prober.COMPONENT(best.strategy, best.layer): component}
     few: dict[str, Any] = {"sensitivity_c": (), "num_permutations": 1, "num_control_words": 1}
-    few |= {"num_bootstrap": budget.num_bootstrap, **scope.config.sink_settings}
-    params = prober.ProbeParams(concept=concept, seed=seed, **few)
+    few |= {"num_bootstrap": scope.config.budget.num_bootstrap, **scope.config.sink_settings}
+    params = prober.ProbeParams(concept=concept, seed=scope.config.seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
-    return Necessity(draft.work, texts, {name: scores[SCORES(name)] for name in texts}, auroc)
+    return Necessity(draft.work, scored, auroc)
 
 
 def necessity_measures(
@@ -126,26 +126,22 @@ def necessity_measures(
 ) -> Iterator[CardMeasure]:
     """Yield the drops of the score with their intervals, the scores that they lie between, and the AUROCs."""
 
-    def scored(*names: str) -> tuple[pa.Table, pa.Table]:
-        tables = [[source.required(keys[name]) for name in names] for keys in (stage.texts, stage.scores)]
-        return pa.concat_tables(tables[0]), pa.concat_tables(tables[1])
+    def scored(*names: str) -> Scored:
+        return scored_of(source, *(stage.scored[name] for name in names))
 
-    random = [name for name in stage.texts if name.startswith(RANDOM)]
-    figures: dict[str, Callable[[str], Measure]] = {
-        "drop": lambda metric: paired_gain(metric, scored(UNSTEERED), scored(VECTOR), scorer, rules),
-        RANDOM: lambda metric: paired_gain(metric, scored(UNSTEERED), scored(*random), scorer, rules),
+    def drop(*names: str) -> Callable[[str], Measure]:
+        return lambda metric: paired_gain(metric, scored(UNSTEERED), scored(*names), scorer, rules)
+
+    figures = {
+        "drop": drop(VECTOR),
+        RANDOM: drop(*(name for name in stage.scored if name.startswith(RANDOM))),
         "score": lambda metric: _mean_score(metric, scored(UNSTEERED)[1], scorer),
         "score_without_concept": lambda metric: _mean_score(metric, scored(_WITHOUT)[1], scorer),
     }
-    if SUBSPACE in stage.texts:
-        name = f"drop_rank{RANK}"
-        figures[name] = lambda metric: paired_gain(metric, scored(UNSTEERED), scored(SUBSPACE), scorer, rules)
-    for name, figure in figures.items():
-        try:
-            measure = figure(f"necessity.{name}")
-        except CellError as error:
-            measure = Measure.failed(f"necessity.{name}", error)
-        yield card_measure(measure)
+    if SUBSPACE in stage.scored:
+        figures[f"drop_rank{RANK}"] = drop(SUBSPACE)
+    for name, read in figures.items():
+        yield figure(f"necessity.{name}", read)
     yield from _aurocs(stage, source)
 
 
@@ -174,32 +170,22 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
     return Measure.of(metric, float(np.mean(values.to_numpy())) if len(values) else np.nan, n=len(values))
 
 
-def with_necessity(
-    vector: Vector, selection: Selection, plan: PoolBenchPlan, session: Session, open_display: Callable[[], Display]
-) -> Vector:
-    """Return a vector whose card says how necessary it is, by tasks that a repeated search does not send again.
+def necessity_of(selection: Selection, plan: PoolBenchPlan, session: Session, display: Display) -> list[CardMeasure]:
+    """Return how necessary the chosen vector is, by tasks that a repeated search does not send again.
 
     Args:
         plan: The run that has steered along it.
     """
     assert plan.steering is not None
-    config = plan.scope.config
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
-    rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
     stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
-    whole, display = Plan.of(plan.config, plan.facts, Stage(plan.work), stage), open_display()
-    ((concept, keys),) = ((name, plan.steering.scorers.concepts[name]) for name in plan.vectors.concepts)
+    (concept,) = plan.vectors.concepts
     try:
-        failures = RunLoop(whole, session.artifacts, session.queue, session.leases, display).run()
-        source = RowSource(session.artifacts, failures, whole.producers)
-        scorer = GatedScorer.from_gate(concept, source.required(keys.gate).to_pylist())
-        measures = list(necessity_measures(stage, source, scorer, rules))
-    except CellError as error:  # what is erased could not be made
-        measures = [card_measure(Measure.failed("necessity.drop", error))]
-    finally:
-        display.close()
-    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *measures)})
-    return replace(vector, card=card)
+        source = send(plan, session, display, Stage(plan.work), stage)
+        scorer = gated(concept, plan.steering.scorers, source)
+        return list(necessity_measures(stage, source, scorer, rules_of(plan)))
+    except CellError as error:  # what is erased could not be made, or the scorer has no gate
+        return [card_measure(Measure.failed("necessity.drop", error))]
 
 
 def necessity_part(card: VectorCard) -> Iterator[Part]:

@@ -43,12 +43,9 @@ def search_page(result: SearchResult) -> Page:
     sentences += _second_opinion(card)
     headline = [Span(best.entrant, named=True), Span(f" at layer {best.layer} steers {card.concept} best.")]
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
-    figures = Table.of(
-        ["measure", "value", "95 % interval", "n", Column("why null", is_text=True)],
-        [Line.of(*("" if row[name] is None else str(row[name]) for name in _MEASURE)) for row in measures_of(card)],
-    )
-    board, measured = _board(result), Part("figures", "Figures", [figures], "Figures")
-    parts = [_damaged(card), *necessity_part(card), facts, measured, _screened(result), *_excluded(result)]
+    board, measured = _board(result), Part("figures", "Figures", [_figures(card)], "Figures")
+    parts = [_damaged(card), *necessity_part(card), *_robustness(card), facts, measured]
+    parts += [_screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
@@ -150,7 +147,27 @@ def _figure(measure: CardMeasure | None) -> Cell:
     return Cell(f"{measure.value:{form}}", measure.value, measure.ci_low, measure.ci_high, limits)
 
 
-_MEASURE = ("measure", "value", "95 % interval", "n", "why null")
+def _figures(card: VectorCard, of: str = "") -> Table:
+    """Return the measures of a card whose names begin with `of`."""
+    rows = [row for row in measures_of(card) if row["measure"].startswith(of)]
+    columns = ("value", "95 % interval", "n", "why null")
+    lines = [
+        Line.of(row["measure"].removeprefix(of), *("" if row[name] is None else str(row[name]) for name in columns))
+        for row in rows
+    ]
+    return Table.of(["measure", *columns[:-1], Column("why null", is_text=True)], lines)
+
+
+def _robustness(card: VectorCard) -> Iterator[Part]:
+    """Yield the gains elsewhere; nothing where a card does not have them."""
+    if any(measure.name.startswith("robustness.") for measure in card.measures):
+        note = (
+            "Gains of the held-out openings at the recommended strength, against unsteered texts of the same prompts: "
+            "behind benign context, in other forms, at other temperatures, and with another vector added. The spread "
+            "is the largest minus the smallest gain of the forms; noise alone makes it positive."
+        )
+        figures = _figures(card, "robustness.")
+        yield Part("robustness", "Does it hold elsewhere", [figures], "Elsewhere", note)
 
 
 def _board(result: SearchResult) -> Table:

@@ -8,6 +8,7 @@ continues where it was interrupted, and further searches redo nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.held_out import held_out_texts
 from poolbench_driver.suites.poolbench.search.judge import Judge
-from poolbench_driver.suites.poolbench.search.necessity import with_necessity
+from poolbench_driver.suites.poolbench.search.necessity import necessity_of
+from poolbench_driver.suites.poolbench.search.robustness import Robustness
+from poolbench_driver.suites.poolbench.search.scored import rules_of
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
 from poolbench_driver.vectors.card import CardMeasure, Vector, refuse_other_vector
@@ -59,6 +62,7 @@ class Search:
         user_texts: Texts of the user that damage is measured on.
         judge: Rates the texts of the chosen vector; None leaves these figures out.
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
+        robustness: What the vector is tried with beside; None leaves these figures out.
     """
 
     concept: str
@@ -69,6 +73,7 @@ class Search:
     user_texts: UserTexts = field(default_factory=UserTexts)
     judge: Judge | None = None
     side_effects: Sequence[str] = ()
+    robustness: Robustness | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -130,7 +135,8 @@ def find(
     Raises:
         ConfigError: The runs cannot be, or one of them was cancelled or has no figure.
         CellError: No candidate can be chosen, because its texts are not fluent or openings are too few.
-        InputError: The folder of the judge holds another vector, or the ratings of a file are of other texts.
+        InputError: The folder of the judge holds another vector, the ratings of a file are of other texts, a paraphrase
+            is of another opening, or a vector to add is of another model.
         RestrictedError: The concept is sensitive.
     """
 
@@ -140,6 +146,8 @@ def find(
     def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
         (job,) = prepare_all([config], session)
         assert isinstance(job.plan, PoolBenchPlan)
+        if search.robustness is not None:
+            search.robustness.require_fit(job.plan.scope)
         folder = RunFolder.create(output, job.config)
         return job.plan, _finished(job.run(folder, open_display()))
 
@@ -164,24 +172,25 @@ def find(
     further = list[CardMeasure]()
     if search.judge is not None:
         refuse_other_vector(search.judge.folder, vector)
-        config = plan.scope.config
-        rules = SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-        further += search.judge.measures(texts, search.concept, rules, say)
+        further += search.judge.measures(texts, search.concept, rules_of(plan), say)
         vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
     say("measuring damage and side effects on texts that the choice never saw")
     effects = SideEffects(plan, folder.id, search.concept, best.entrant, texts)
     task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
-    display = open_display()
-    try:
+    with closing(open_display()) as display:
         damage = task.measure(search.user_texts, session, display)
         further += effects.measures(side_effects, session, display)
-    finally:
-        display.close()
     folders = [probed, *(folder for _, folder in runs.values())]
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
-    vector = with_necessity(vector, selection, plan, session, open_display)
-    return SearchResult(vector, selection, screened, folders)
+    with closing(open_display()) as display:
+        more = necessity_of(selection, plan, session, display)
+        if search.robustness is not None:
+            say("does it hold elsewhere? behind context, in other words, at other temperatures")
+            openings = {text.prompt_id: text.prompt for text in texts}
+            more += search.robustness.measures(task, openings, search.user_texts, session, display)
+    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *more)})
+    return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
