@@ -3,7 +3,8 @@
     python bench/find.py [--model demo] [--pairs 1000] [--rounds 5] [--smallest]
 
 Each pair is read under one of 19 vectors at one of 6 strengths, in turn; nothing but its likelihood is computed.
-`find.pairs_rate` is the ratio of sentences per second, steered over unsteered: the median of interleaved rounds.
+`find.pairs_rate` is the ratio of sentences per second, steered over unsteered: the median over interleaved parts of all
+rounds, which are short, so that other work on the machine meets both sides.
 `lazy.texts` is the share of the steered texts of the preset `full` that a run with lazy reading generates at most.
 If a local cluster runs (`make cluster-up`), the figures have the seconds of `find contrast`, and the tasks that one
 more vector of the concept, by another construction, sends then.
@@ -34,6 +35,8 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 NUM_VECTORS, NUM_STRENGTHS = 19, 6
+#: Parts of the pairs, each measured on both sides in turn.
+NUM_PARTS = 5
 #: Tokens of a sentence of BLiMP, about.
 NUM_TOKENS = 10
 
@@ -110,7 +113,7 @@ def main() -> None:
     parser.add_argument("--model", default="demo")
     parser.add_argument("--pairs", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.options(pairs=8, rounds=1)
+    options = parser.options(pairs=10, rounds=1)
     model, sentences = resolve_model(options.model), minimal_pairs(options.pairs)
     host = EngineHost(SteererSettings(max_model_len=512))
 
@@ -120,15 +123,21 @@ def main() -> None:
         plain = requests(sentences, engine.num_layers // 2, None)
         steered = requests(sentences, engine.num_layers // 2, list(ids))
 
-        async def unsteered(_: int) -> Rates:
-            return await run(engine, plain)
+        size = 2 * -(-options.pairs // NUM_PARTS)
 
-        async def along(_: int) -> Rates:
-            return await run(engine, steered)
+        def part(batch: list[GenerationRequest], index: int) -> list[GenerationRequest]:
+            begin = index % NUM_PARTS * size
+            return batch[begin : begin + size]
+
+        async def unsteered(index: int) -> Rates:
+            return await run(engine, part(plain, index))
+
+        async def along(index: int) -> Rates:
+            return await run(engine, part(steered, index))
 
         await unsteered(0)
         await along(0)  # both ways are warm
-        return compared((await interleaved(unsteered, {"pairs": along}, options.rounds))["pairs"])
+        return compared((await interleaved(unsteered, {"pairs": along}, options.rounds * NUM_PARTS))["pairs"])
 
     try:
         figures = host.run(model, measure)

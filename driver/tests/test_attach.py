@@ -190,7 +190,7 @@ def session_of(store: Path) -> Any:
     return SimpleNamespace(artifacts=Artifacts(FolderStore(store)))
 
 
-def test_gc_keeps_what_runs_of_other_machines_need(tmp_path: Path) -> None:
+def test_gc_keeps_what_runs_of_other_machines_need_and_what_was_measured_since(tmp_path: Path) -> None:
     session = session_of(tmp_path / "store")
     for key in ("a.b.1", "a.b.2", "restricted.a.b.3"):
         session.artifacts.write(key, {"x": b"1"})
@@ -198,6 +198,14 @@ def test_gc_keeps_what_runs_of_other_machines_need(tmp_path: Path) -> None:
     records = RunRecords(session.artifacts.store)
     keys = needed_by(Runs(tmp_path / "elsewhere", records).all(), session)
     assert set(unneeded(session.artifacts, keys, lambda info: True)) == {"a.b.2"}
+    for further in (["a.b.2"], ["a.b.4"]):  # of two searches
+        records.keep(folder.id, further)
+    assert records.keys(folder.id) == {"a.b.1", "restricted.a.b.3", "a.b.2", "a.b.4"}
+    records.store.put(f"{RUNS_FOLDER}/{folder.id}/further.json.gz", b"garbage")
+    with pytest.raises(IntegrityError, match=r"further\.json\.gz is damaged"):
+        records.keys(folder.id)
+    records.keep(folder.id, ["a.b.4"])
+    assert records.keys(folder.id) == {"a.b.1", "restricted.a.b.3", "a.b.4"}
     session.artifacts.store.put(f"{RUNS_FOLDER}/{folder.id}/keys.json.gz", b"garbage")
     with pytest.raises(IntegrityError, match=f"poolbench-driver gc --forget {folder.id}"):
         needed_by(Runs(tmp_path / "elsewhere", records).all(), session)

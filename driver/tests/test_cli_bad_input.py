@@ -1,7 +1,6 @@
 """The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
 import json
-import pickle
 import re
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from safetensors.numpy import save
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
@@ -138,29 +136,17 @@ def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
     assert load_array(tmp_path / "flat.npy", 1).shape == (3,)
 
 
-def test_vectors_in_files_of_other_tools_are_named_with_how_to_convert_them(tmp_path: Path) -> None:
+def test_other_files_are_no_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", v=np.zeros(3))
     contents = {
-        "cv.gguf": (
-            b"GGUF" + bytes(60),
-            r"is GGUF; .* convert its tensor direction\.N, a vector for --layer N, by numpy",
-        ),
-        "v.safetensors": (
-            save({"v": np.zeros(3)}),
-            r"is safetensors; .* safetensors\.numpy\.load_file\(FILE\)\[NAME\]",
-        ),
-        "v.npz": ((tmp_path / "v.npz").read_bytes(), r"is an archive of NumPy; .* numpy\.load\(FILE\)\[NAME\]"),
-        "v.pt": (
-            b"PK\x03\x04" + bytes(26) + b"v/data.pkl",
-            r"is a file of PyTorch; .* torch\.load\(FILE, weights_only=True\)",
-        ),
-        "old.pt": (pickle.dumps([1.0]), "is a file of PyTorch; a .npy file is needed"),
-        "v.txt": (b"0.1 0.2", "is not a .npy file, as numpy.save writes it"),
-        "empty.npy": (b"", "is not a .npy file"),
+        "cv.gguf": b"GGUF" + bytes(60),
+        "v.npz": (tmp_path / "v.npz").read_bytes(),
+        "v.txt": b"0.1",
+        "empty": b"",
     }
-    for name, (content, message) in contents.items():
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match=message) as caught:
+        with pytest.raises(InputError, match=r"is not a \.npy file, as numpy\.save") as caught:
             load_array(tmp_path / name, 1)
         assert "allow_pickle" not in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"absent\.npy cannot be read: No such file"):

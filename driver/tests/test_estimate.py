@@ -230,6 +230,18 @@ def test_a_dry_run_prints_the_estimate(driver: Driver, environment: dict[str, st
     assert total["gpu_hours"] is None and total["bytes"]["expected"] > 0 and "steerer.generate" in total["reason"]
 
 
+def test_a_dry_run_of_a_search_counts_necessity_at_the_last_layer(
+    driver: Driver, environment: dict[str, str], tmp_path: Path
+) -> None:
+    judge = ("--judge", "http://127.0.0.1:1/v1", "--set", "budget.num_openings=8")
+    done = driver(environment, "find", "contrast", "--output", str(tmp_path / "found"), "--dry-run", *judge)
+    assert done.returncode == 0, done.stderr
+    tasks = [int(line.split(" of ")[0]) for line in done.stdout.splitlines() if line.endswith("tasks to do")]
+    assert len(tasks) == 4 and tasks[3] == tasks[2] + 5  # three of texts, their scores, and the probes
+    assert "damage, side effects and what else" in done.stdout
+    assert "Ratings to ask for: about 8." in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

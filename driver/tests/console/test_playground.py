@@ -100,23 +100,27 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def test_vectors_of_files_are_read() -> None:
-    assert vectors_of_file(npy(np.array([1.0, 2.0])), "v.npy") == {"v.npy": [1.0, 2.0]}
-    assert vectors_of_file(npy(np.eye(2, dtype=np.float16)), "v.npy") == {"v.npy/0": [1.0, 0.0], "v.npy/1": [0.0, 1.0]}
-    data = save({"a": np.ones(3, np.float32), "b": np.zeros((1, 2), np.float32)})
-    assert vectors_of_file(data, "v.safetensors") == {"a": [1.0] * 3, "b/0": [0.0, 0.0]}
+    (vector,) = vectors_of_file(npy(np.array([1.0, 2.0])), "v.npy").items()
+    assert vector[0] is None and vector[1].tolist() == [1.0, 2.0]
+    data = save({"direction.3": np.ones(3, np.float32), "direction.1": np.eye(3, dtype=np.float32)[0]})
+    assert {layer: vector.tolist() for layer, vector in vectors_of_file(data, "v").items()} == {
+        1: [1.0, 0.0, 0.0],
+        3: [1.0, 1.0, 1.0],
+    }
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (npy(np.array([1.0, np.nan])), "NaN or infinity"),
+        (npy(np.array([1.0, np.nan])), "v: the vector holds NaN or infinity"),
         (save({"a": np.array([np.inf], np.float32)}), "NaN or infinity"),
-        (npy(np.ones((2, 2, 2))), "dimensions"),
-        (npy(np.array(["a"])), "v holds"),
-        (npy(np.ones(3))[:-5], "v is not a readable .npy file"),
-        (b"no such file", "v is not a .npy file"),
-        (b"\x10\0\0\0\0\0\0\0{", "not readable as safetensors"),
-        (b"", "v is not a .npy file"),
+        (npy(np.ones((2, 2))), "numbers of shape"),
+        (npy(np.array(["a"])), "v: the array is"),
+        (npy(np.ones(3))[:-5], "the .npy file cannot be read"),
+        (b"no such file", "v: the format of the file is unknown"),
+        (b"\x10\0\0\0\0\0\0\0{", "v: the file is not a safetensors file"),
+        (b"PK" + bytes(70), "v: v cannot be read as tensors alone"),
+        (b"", "v: the format of the file is unknown"),
     ],
 )
 def test_other_files_are_refused(data: bytes, said: str) -> None:

@@ -102,25 +102,10 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
 
 
 def _require_npy(file: Path) -> None:
-    """Raise InputError for a file of another format, with how to convert those that steering tools write."""
     try:
         with file.open("rb") as content:
-            start = content.read(64)
+            start = content.read(6)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    if start.startswith(b"\x93NUMPY"):
-        return
-    if start.startswith(b"GGUF"):
-        what, which, read = "GGUF", "tensor direction.N, a vector for --layer N,", _OF_GGUF
-    elif start[8:9] == b"{":
-        what, which, read = "safetensors", "tensor NAME", "safetensors.numpy.load_file(FILE)[NAME]"
-    elif start.startswith(b"PK") and b".npy" in start:
-        what, which, read = "an archive of NumPy", "array NAME", "numpy.load(FILE)[NAME]"
-    elif start.startswith((b"PK", b"\x80")):
-        what, which, read = "a file of PyTorch", "tensor", "torch.load(FILE, weights_only=True).float().numpy()"
-    else:
-        raise InputError(f"{file} is not a .npy file, as numpy.save writes it")
-    raise InputError(f"{file} is {what}; a .npy file is needed: convert its {which} by numpy.save('v.npy', {read})")
-
-
-_OF_GGUF = "{t.name: t.data for t in gguf.GGUFReader(FILE).tensors}['direction.N']"
+    if start != b"\x93NUMPY":
+        raise InputError(f"{file} is not a .npy file, as numpy.save writes it: convert it")

@@ -91,22 +91,22 @@ def explain(
     strategy: Annotated[str, typer.Option(help="Id of a pooling strategy: see `ls strategies`.")] = "A1_mean",
     layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
     direction: Annotated[
-        Path | None, typer.Option(help=".npy of a direction [width]: how far each token reaches along it.")
+        Path | None, typer.Option(help="File that `vectors import` reads: how far each token reaches along its vector.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, as `POST /extractor/explain` answers.")] = False,
 ) -> int:
     """Show what each token of a text adds to its vector: its weight, and its part of a projection."""
     from poolbench.model_folders.folders import list_folder
     from poolbench.pooling.registry import STRATEGIES
-    from poolbench_driver.adhoc.arrays import load_array
     from poolbench_driver.adhoc.embedding import Embedder, Reference
     from poolbench_driver.cluster.session import open_services
     from poolbench_driver.models import obtain
+    from poolbench_driver.vectors.importing import read_for_model
 
     obtain(model)
     settings = {"model": list_folder(model), "strategy": strategy, "layer": layer}
     reference = Reference.of([TextLine(1, text)], "the text") if STRATEGIES.get(strategy).reads_annotations else None
-    numbers = None if direction is None else load_array(direction, 1).tolist()
+    numbers = None if direction is None else read_for_model(direction, model, layer)[layer].tolist()
     answer = Embedder(open_services(), settings, reference).explain(text, numbers)
     if as_json:
         typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))

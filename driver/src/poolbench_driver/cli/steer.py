@@ -87,28 +87,21 @@ def steer(
     texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
     if not texts:
         raise InputError("nothing to continue: give prompts, or --input FILE")
-    body: dict[str, Any] = {
-        "prompt": texts,
-        "model": list_folder(model),
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-    }
-    body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
-    if read is not None:
-        body["reading"] = {"concept": read}
-    first = int(positions) if positions.isdecimal() else positions
     if sae is None and (subject, features) != (None, None):
         raise InputError("--subject and --features need --sae, the autoencoder whose features they mean")
-    if concept is not None or sae is not None:
-        if edit or vector is not None or (alpha, unit) != (1.0, "absolute"):
-            raise InputError(
-                "--concept takes --strength, and so does --sae; --edit, --vector, --alpha and --unit are for vectors "
-                "of yours"
-            )
-        if sae is not None and (concept, strategy) != (None, None):
-            raise InputError(
-                "--sae and --concept are two directions: give one of them; --strategy belongs to --concept"
-            )
+    if sae is not None and (concept, strategy) != (None, None):
+        raise InputError("--sae and --concept are two directions: give one of them; --strategy belongs to --concept")
+    is_named = concept is not None or sae is not None
+    if is_named and (edit or vector is not None or (alpha, unit) != (1.0, "absolute")):
+        others = "--edit, --vector, --alpha and --unit are for vectors of yours"
+        raise InputError(f"--concept takes --strength, and so does --sae; {others}")
+    if not is_named and (strategy, strength, run) != (None, None, None):
+        raise InputError("--strategy, --strength and --run belong to --concept, the last two also to --sae")
+    body: dict[str, Any] = {"prompt": texts, "model": list_folder(model), "max_tokens": max_tokens}
+    body |= {"temperature": temperature, "top_p": top_p, "seed": seed, "stop": stop or None}
+    body |= {} if read is None else {"reading": {"concept": read}}
+    first = int(positions) if positions.isdecimal() else positions
+    if is_named:
         strengths = _strengths(strength)
         if sae is None:
             names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
@@ -117,11 +110,8 @@ def steer(
             steering, facts = _of_features(body["model"], sae, subject, features, layer, run)
         _show_by_strength(texts, body, strengths, first, steering, facts, as_json=as_json)
         return
-    if (strategy, strength, run) != (None, None, None):
-        raise InputError("--strategy, --strength and --run belong to --concept, the last two also to --sae")
-    edits = [parse_edit(spec, unit) for spec in edit or []]
-    if edits := edits + edits_of_file(vector, layer, alpha, unit, model=model):
-        body["steering"] = {"edits": edits, "positions": first}
+    edits = [*(parse_edit(spec, unit) for spec in edit or []), *edits_of_file(vector, layer, alpha, unit, model=model)]
+    body |= {"steering": {"edits": edits, "positions": first}} if edits else {}
     services = open_services()
     obtain(model)
     if as_json:
@@ -295,12 +285,6 @@ def edits_of_file(
     ]
 
 
-def _vector(file: Path, layer: int) -> list[float]:
-    from poolbench_driver.vectors.importing import read_for_model
-
-    return list(read_for_model(file, None, layer)[layer].tolist())
-
-
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
     """Show texts while they are generated."""
     events = services.stream("steerer", "v1/completions", body | {"stream": True})
@@ -311,6 +295,8 @@ def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
 
 def parse_edit(spec: str, unit: str) -> dict[str, Any]:
     """Return an edit as the steerer takes it; raise InputError for a malformed text or file."""
+    from poolbench_driver.vectors.importing import read_for_model
+
     parts = spec.rsplit(":", 3)
     operation = parts.pop() if parts[-1] in OPERATIONS else "add"
     if operation != "add" or len(parts) == 4:
@@ -321,9 +307,11 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
         last = spec.rpartition(":")[2]
         hint = f"; {unknown_name_message('operation', last, OPERATIONS)}" if last.isidentifier() else ""
         raise InputError(f"--edit {spec!r} is not {_EDIT}{hint}") from None
-    source_field = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source), layer)}
     of = "alpha" if operation == "erase" else _unit(unit)  # a share of the projection has no unit
-    return {**source_field, "layer": layer, of: strength, "operation": operation}
+    edit = {"layer": layer, of: strength, "operation": operation}
+    if _is_id(source):
+        return {"vector_id": source, **edit}
+    return {"vector": read_for_model(Path(source), None, layer)[layer].tolist(), **edit}
 
 
 def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:

@@ -124,9 +124,12 @@ def export_(
     runs: Runs = Path("runs"),
 ) -> None:
     """Write a vector for another tool, or as a folder with its card. Those of sensitive concepts are refused."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import find_run
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.exporting import export_vector
     from poolbench_driver.vectors.listing import place_of
+    from poolbench_driver.vectors.of_run import vector_of_run
 
     if (vector is None) == (run is None):
         raise InputError("give VECTOR or --run, one of them")
@@ -137,21 +140,12 @@ def export_(
     elif concept is None:
         raise InputError("--run needs --concept; `vectors ls --run` lists them")
     else:
-        exported = _of_run(runs, str(run), concept, strategy, layer, construction)
+        folder = find_run(runs, str(run))
+        exported = vector_of_run(folder, open_artifacts(), concept, strategy, layer, construction)
     usage = export_vector(exported, format_, output)
     layers = ", ".join(map(str, exported.vectors))
     typer.echo(f"{output}: {exported.card.name} at layer {layers}, {format_}")
     typer.echo(f"use it: {usage}")
-
-
-def _of_run(
-    runs: Path, run: str, concept: str, strategy: str | None, layer: int | None, construction: str | None
-) -> Any:
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import find_run
-    from poolbench_driver.vectors.of_run import vector_of_run
-
-    return vector_of_run(find_run(runs, run), open_artifacts(), concept, strategy, layer, construction)
 
 
 @app.command("import")

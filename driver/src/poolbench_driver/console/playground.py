@@ -6,23 +6,23 @@ have made, and what the steerer and the scorer answer. The browser never sees th
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from poolbench.concepts import stay
+from poolbench.directions.vector_files import read_vector_file
 from poolbench.errors import InputError, PoolbenchError, TooLargeError
 from poolbench.storage.directions import NamedDirection, NamedDirections
-from poolbench_driver.adhoc.arrays import load_array
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.cluster.session import open_artifacts
 from poolbench_driver.contract.page import Answer, Page, Span, Table
@@ -109,13 +109,14 @@ class Playground:
         return JSONResponse(answer["scorers"][0])
 
     async def _vector(self, request: Request) -> Response:
-        """Register the vectors of a file, `.npy` or safetensors; answer with their ids and names."""
+        """Register the vectors of a file; answer with their ids and layers."""
         model, name = request.query_params.get("model", ""), request.query_params.get("name", "vector")[:100]
         data = await _read(request, MAX_VECTOR_BYTES)
         vectors = await run_in_threadpool(vectors_of_file, data, name)
-        asked = {"model": model, "vectors": list(vectors.values())}
+        asked = {"model": model, "vectors": [vector.tolist() for vector in vectors.values()]}
         answer = await run_in_threadpool(self._services.post, "steerer", "vectors", asked)
-        return JSONResponse({"vectors": dict(zip(vectors, answer["vector_ids"], strict=True))})
+        ids = zip(vectors, answer["vector_ids"], strict=True)
+        return JSONResponse({"vectors": [{"layer": layer, "id": vector_id} for layer, vector_id in ids]})
 
 
 def latest(directions: Iterator[NamedDirection]) -> tuple[list[NamedDirection], list[str]]:
@@ -135,57 +136,18 @@ def latest(directions: Iterator[NamedDirection]) -> tuple[list[NamedDirection], 
     return usable, list(sensitive)
 
 
-def vectors_of_file(data: bytes, name: str) -> dict[str, list[float]]:
-    """Return the vectors of a file by name. Raise InputError for another format, shape, or a number that is not finite.
+def vectors_of_file(data: bytes, name: str) -> Mapping[int | None, np.ndarray]:
+    """Return the vectors of a file by layer, float32; under None that of a file which names no layer.
 
-    Args:
-        data: A `.npy` file [width] or [n, width], or a safetensors file of such tensors.
-        name: Of the file, for messages and for vectors without a name.
+    Raise InputError, with the name of the file, as `read_vector_file`.
     """
-    import numpy as np
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    if data[8:9] == b"{":
-        try:
-            arrays = load(data)
-        except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{name} is not readable as safetensors: {str(error)[:200]}") from None
-    else:
-        arrays = {name: _npy(data, name)}
-    vectors = dict[str, list[float]]()
-    for label, array in arrays.items():
-        if array.ndim not in (1, 2) or array.dtype.kind not in "fiu" or array.size == 0:
-            raise InputError(
-                f"{name}: {label[:100]} is {array.dtype} {array.shape}; vectors [width] or [n, width] needed"
-            )
-        if not np.isfinite(array).all():
-            raise InputError(f"{name}: {label[:100]} holds NaN or infinity; a direction must be finite")
-        rows = np.atleast_2d(array).astype(np.float32)
-        names = [label] if array.ndim == 1 else [f"{label}/{row}" for row in range(len(rows))]
-        vectors |= dict(zip(names, rows.tolist(), strict=True))
-    return vectors
-
-
-def _npy(data: bytes, name: str) -> Any:
-    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+    with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        dims = 2 if _num_dims(data) == 2 else 1
         try:
-            return load_array(Path(file.name), dims)
+            return read_vector_file(Path(file.name)).vectors
         except InputError as error:
-            raise InputError(str(error).replace(file.name, name)) from None
-
-
-def _num_dims(data: bytes) -> int:
-    import numpy as np
-
-    try:
-        np.lib.format.read_magic(stream := io.BytesIO(data))
-        return len(np.lib.format.read_array_header_1_0(stream)[0])
-    except ValueError:
-        return 0
+            raise InputError(str(error).replace(file.name, name).replace(Path(file.name).name, name)) from None
 
 
 def json_object(data: bytes) -> dict[str, Any]:

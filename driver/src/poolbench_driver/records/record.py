@@ -10,6 +10,7 @@ import re
 import socket
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from poolbench_driver.records.folder import UNFINISHED, RunFolder, list_runs
 from poolbench_driver.records.progress import Progress
 
 STATE, PROGRESS, CANCEL = RUN_STATE, RUN_PROGRESS, RUN_CANCEL
-CONFIG, KEYS = "config.json", "keys.json.gz"
+CONFIG, KEYS, FURTHER = "config.json", "keys.json.gz", "further.json.gz"
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])
@@ -126,13 +127,28 @@ class RunRecords:
             return None
 
     def keys(self, run_id: str) -> frozenset[str]:
-        """Return the keys of all artifacts that a run needs. Raise IntegrityError if they are damaged or not there."""
+        """Return the keys of all artifacts that a run needs, and of what was made for it since.
+
+        Raise IntegrityError if they are damaged, or those of the run are not there.
+        """
+        return self._keys(run_id, KEYS) | self._further(run_id)
+
+    def keep(self, run_id: str, keys: Iterable[str]) -> None:
+        """Let `gc` keep further artifacts for as long as there is a record of a run."""
+        with suppress(IntegrityError):  # a damaged list begins again
+            keys = self._further(run_id).union(keys)
+        self.store.put(run_path(run_id, FURTHER), encode_keys(keys))
+
+    def _further(self, run_id: str) -> frozenset[str]:
+        return self._keys(run_id, FURTHER) if self.store.exists(run_path(run_id, FURTHER)) else frozenset()
+
+    def _keys(self, run_id: str, file: str) -> frozenset[str]:
         try:
-            return frozenset(_KEYS.validate_json(gzip.decompress(self.store.get(run_path(run_id, KEYS)))))
+            return frozenset(_KEYS.validate_json(gzip.decompress(self.store.get(run_path(run_id, file)))))
         except (NotFoundError, ValidationError, OSError, EOFError, ValueError, zlib.error):
             raise IntegrityError(
-                f"{run_path(run_id, KEYS)} is damaged or gone, so the artifacts that run {run_id} needs are unknown; "
-                f"the same run command writes it again, and `poolbench-driver gc --forget {run_id}` removes the record"
+                f"{run_path(run_id, file)} is damaged or gone, so the artifacts that run {run_id} needs are unknown; "
+                f"the same command writes it again, and `poolbench-driver gc --forget {run_id}` removes the record"
             ) from None
 
     def cancel(self, run_id: str) -> None:
@@ -143,7 +159,7 @@ class RunRecords:
         """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
         for info in list(self.store.list(run_path(run_id, RUN_FILES))):
             self.store.delete(info.path)
-        for name in (STATE, PROGRESS, CONFIG, CANCEL, KEYS):
+        for name in (STATE, PROGRESS, CONFIG, CANCEL, FURTHER, KEYS):
             self.store.delete(run_path(run_id, name))
 
     def _read(self, run_id: str, files: dict[str, ObjectInfo]) -> RunRecord | None:

@@ -176,12 +176,7 @@ class Vector:
     def save(self, folder: Path) -> None:
         """Write the folder. Raise InputError if it cannot be written, or holds another vector."""
         refuse_other_vector(folder, self)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, data in self.files().items():
-                (folder / name).write_bytes(data)
-        except OSError as error:
-            raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
+        write_files(folder, self.files())
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -211,6 +206,17 @@ class Vector:
         if sha256_of_vectors(vectors) != card.vectors_sha256:
             raise InputError(f"the card of {shown(card.name)} is that of other numbers (vectors_sha256)")
         return cls(card, vectors)
+
+
+def write_files(place: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by name into a folder, or one named "" to the place itself. Raise InputError if that fails."""
+    try:
+        for name, data in files.items():
+            path = place / name if name else place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 def refuse_other_vector(folder: Path, vector: Vector) -> None:

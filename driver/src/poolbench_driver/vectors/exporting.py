@@ -8,12 +8,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive
 from poolbench.directions.vector_files import CARD_FILE, CARD_KEY, encode_gguf
 from poolbench.errors import InputError, UnknownConceptError, UnknownNameError
-from poolbench_driver.vectors.card import Vector, refuse_other_vector
+from poolbench_driver.vectors.card import Vector, refuse_other_vector, write_files
 from poolbench_driver.vectors.snippets import SNIPPETS, snippet
 
 _STRENGTH_LIMIT = 300  # apps/webapp/lib/utils/steer.ts of hijohnnylin/neuronpedia
@@ -26,11 +25,11 @@ class Format:
 
     Attributes:
         files: Returns the content of each file by its name; under "" that of a single one.
-        usage: Returns how to use what lies at a path.
+        usage: How to use what lies at `path`; filled in by `export_vector`.
     """
 
     files: Callable[[Vector], Mapping[str, bytes]]
-    usage: Callable[[Vector, Path], str]
+    usage: str
 
 
 def export_vector(vector: Vector, name: str, output: Path) -> str:
@@ -47,14 +46,10 @@ def export_vector(vector: Vector, name: str, output: Path) -> str:
     files = FORMATS[name].files(vector)
     if CARD_FILE in files:
         refuse_other_vector(output, vector)
-    try:
-        for file, data in files.items():
-            path = output / file if file else output
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror or error}") from None
-    return FORMATS[name].usage(vector, output)
+    write_files(output, files)
+    layers, model = list(vector.vectors), _model_name(vector)
+    fields = {"path": output, "layers": layers, "first": min(layers), "last": max(layers), "model": model}
+    return FORMATS[name].usage.format(**fields, alpha=_alpha(vector))
 
 
 def refuse_restricted_vector(vector: Vector) -> None:
@@ -85,12 +80,6 @@ def _llama_cpp(vector: Vector) -> Mapping[str, bytes]:
     return _gguf(vector)
 
 
-def _llama_cpp_usage(vector: Vector, path: Path) -> str:
-    layers = f"{min(vector.vectors)} {max(vector.vectors)}"
-    scaled = f"{path}:{_alpha(vector)}"
-    return f"llama-server -m MODEL.gguf --control-vector-scaled {scaled} --control-vector-layer-range {layers}"
-
-
 def _easysteer(vector: Vector) -> Mapping[str, bytes]:
     """Return GGUF with the method, which EasySteer reads beside the fields of repeng (easysteer/steer/utils.py)."""
     return _gguf(vector, method=vector.card.construction or "unknown")
@@ -105,7 +94,7 @@ def _neuronpedia(vector: Vector) -> Mapping[str, bytes]:
     layer = _single_layer(vector, "neuronpedia")
     alpha = _recommended_alpha(vector)
     record = {
-        "modelId": vector.card.model.rpartition("/")[2],
+        "modelId": _model_name(vector),
         "layerNumber": layer,
         "hookType": "hook_resid_post",
         "vector": [float(number) for number in vector.vectors[layer]],
@@ -113,13 +102,6 @@ def _neuronpedia(vector: Vector) -> Mapping[str, bytes]:
         "vectorLabel": vector.card.name,
     }
     return {"": json.dumps(record).encode() + b"\n"}
-
-
-def _neuronpedia_usage(vector: Vector, path: Path) -> str:
-    return (
-        f"curl -H 'x-api-key: KEY' --json @{path} https://www.neuronpedia.org/api/vector/new  "
-        f"(if modelId {vector.card.model.rpartition('/')[2]} is the id of the model there)"
-    )
 
 
 def _with_snippet(name: str) -> Callable[[Vector], Mapping[str, bytes]]:
@@ -147,24 +129,27 @@ def _alpha(vector: Vector) -> str:
     return "ALPHA" if alpha is None or len(vector.vectors) > 1 else f"{alpha:.4g}"
 
 
-def _usage(line: str) -> Callable[[Vector, Path], str]:
-    def usage(vector: Vector, path: Path) -> str:
-        fields: dict[str, Any] = {"path": path, "layers": list(vector.vectors), "alpha": _alpha(vector)}
-        return line.format(**fields)
-
-    return usage
+def _model_name(vector: Vector) -> str:
+    return vector.card.model.rpartition("/")[2]
 
 
+_LLAMA_CPP = (
+    "llama-server -m MODEL.gguf --control-vector-scaled {path}:{alpha} --control-vector-layer-range {first} {last}"
+)
 _REPENG = (
     "ControlModel(model, {layers}).set_control(ControlVector.import_gguf('{path}'), {alpha})  # from repeng, in Python"
 )
 _EASYSTEER = "VectorSpec(source='{path}', scale={alpha}, layers={layers}, apply=ApplySpec(phases=['generation']))"
+_NEURONPEDIA = (
+    "curl -H 'x-api-key: KEY' --json @{path} https://www.neuronpedia.org/api/vector/new  "
+    "(if modelId {model} is the id of the model there)"
+)
 
 FORMATS: Mapping[str, Format] = {
-    "poolbench": Format(lambda vector: vector.files(), _usage("poolbench-driver vectors show {path}")),
-    "gguf": Format(_llama_cpp, _llama_cpp_usage),
-    "repeng": Format(_gguf, _usage(_REPENG)),
-    "easysteer": Format(_easysteer, _usage(_EASYSTEER)),
-    "neuronpedia": Format(_neuronpedia, _neuronpedia_usage),
-    **{name: Format(_with_snippet(name), _usage("python {path}/steer.py 'PROMPT'")) for name in SNIPPETS},
+    "poolbench": Format(lambda vector: vector.files(), "poolbench-driver vectors show {path}"),
+    "gguf": Format(_llama_cpp, _LLAMA_CPP),
+    "repeng": Format(_gguf, _REPENG),
+    "easysteer": Format(_easysteer, _EASYSTEER),
+    "neuronpedia": Format(_neuronpedia, _NEURONPEDIA),
+    **{name: Format(_with_snippet(name), "python {path}/steer.py 'PROMPT'") for name in SNIPPETS},
 }

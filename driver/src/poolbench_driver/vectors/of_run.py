@@ -15,6 +15,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import MODEL_LICENCES, model_type
+from poolbench_driver.pages.text import listed
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.vectors.card import (
     Application,
@@ -82,8 +83,7 @@ def _row_of(folder: RunFolder, concept: str, strategy: str | None, layer: int | 
     if fitting:
         return next((row for row in fitting if row["construction"] == construction), fitting[0])
     if of_concept:
-        cells = list(dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in of_concept))
-        there_are = ", ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")
+        there_are = listed(dict.fromkeys(f"{row['strategy']} at layer {row['layer']}" for row in of_concept), _SHOWN)
     else:
         there_are = f"those of {', '.join(dict.fromkeys(row['concept'] for row in rows)) or 'no concept'}"
     by = f" by {strategy}" if strategy else ""
@@ -177,11 +177,10 @@ def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
     fluent = max((point["strength"] for point in folder.rows("curves", **at) if point["fluent"]), default=None)
     if best is None:
         return Strength(reason=f"run {folder.id} did not steer along it")
-    if best["value"] is None or fluent is None:
-        low = None if fluent is None else 0.0
-        reason = best["reason"] or "no strength of the run gave fluent texts"
-        return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
-    return Strength(recommended=best["value"], safe_low=0.0, safe_high=fluent)
+    is_known = best["value"] is not None and fluent is not None
+    reason = None if is_known else best["reason"] or "no strength of the run gave fluent texts"
+    low = None if fluent is None else 0.0
+    return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
 
 
 def _application(folder: RunFolder, norms: dict[int, float] | None) -> Application:

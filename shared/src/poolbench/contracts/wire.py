@@ -32,7 +32,8 @@ ACTIVATIONS_FOLDER = "activations"
 HEALTH_FOLDER = "health"
 #: Records that say which scorer answers ad-hoc requests: `scorers/<concept>/<base>.json`.
 SCORERS_FOLDER = "scorers"
-#: Records of runs: `runs/<run id>/state.json`, `progress.json`, `config.json`, `keys.json.gz`, and the mark `cancel`.
+#: Records of runs: `runs/<run id>/state.json`, `progress.json`, `config.json`, `keys.json.gz`, `further.json.gz`
+#: with keys of what was made for a run since, and the mark `cancel`.
 RUNS_FOLDER = "runs"
 RUN_STATE, RUN_PROGRESS, RUN_CANCEL = "state.json", "progress.json", "cancel"
 #: Folder in a run's record with the tables of a run that has ended.

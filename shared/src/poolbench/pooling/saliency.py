@@ -84,56 +84,37 @@ def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field
     return Weights(values)
 
 
-@STRATEGIES.register(
-    "X1_learned_query",
-    version=1,
-    family="saliency",
-    summary="softmax attention of one learned query over the tokens; supervised, nested in the folds",
-    needs=("states", "labels"),
-    reference="Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
-    board="extended",
-    readout="learned_query",
-    on_request=True,  # the states of all tokens are kept, and a query is learned for every labeling and fold
-)
-def learned_query(context: TokenContext) -> Parts:
-    """Raise CellError always: the prober learns the weights from the states of the training passages."""
-    raise _learned_later("X1_learned_query")
+def _learned_by_the_prober(strategy: str, readout: str, summary: str, reference: str) -> None:
+    """Register a strategy that has no weights of its own: under every labeling and fold, the prober learns from states.
+
+    The states of all tokens are kept for it, so it is measured on request.
+    """
+
+    @STRATEGIES.register(
+        strategy,
+        version=1,
+        family="saliency",
+        summary=f"{summary}; supervised, nested in the folds",
+        needs=("states", "labels"),
+        reference=reference,
+        board="extended",
+        readout=readout,
+        on_request=True,
+    )
+    def weights(context: TokenContext) -> Parts:
+        """Raise CellError always."""
+        reason = f"{strategy} has no weights of its own; the prober learns them from kept states"
+        raise CellError(Status.FAILED, reason)
 
 
 _SCORES = "McKenzie et al. (2025), Detecting high-stakes interactions with activation probes"
-
-
-@STRATEGIES.register(
-    "R1_mean_score",
-    version=1,
-    family="saliency",
-    summary="mean of the tokens' probabilities by a probe of single tokens; supervised, nested in the folds",
-    needs=("states", "labels"),
-    reference=_SCORES,
-    board="extended",
-    readout="mean_score",
-    on_request=True,  # as X1
+_learned_by_the_prober(
+    "X1_learned_query",
+    "learned_query",
+    "softmax attention of one learned query over the tokens",
+    "Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
 )
-def mean_score(context: TokenContext) -> Parts:
-    """Raise CellError always, as X1."""
-    raise _learned_later("R1_mean_score")
-
-
-@STRATEGIES.register(
-    "R2_max_score",
-    version=1,
-    family="saliency",
-    summary="highest log-odds of a token by a probe of single tokens; supervised, nested in the folds",
-    needs=("states", "labels"),
-    reference=_SCORES,
-    board="extended",
-    readout="max_score",
-    on_request=True,  # as X1
+_learned_by_the_prober(
+    "R1_mean_score", "mean_score", "mean of the tokens' probabilities by a probe of single tokens", _SCORES
 )
-def max_score(context: TokenContext) -> Parts:
-    """Raise CellError always, as X1."""
-    raise _learned_later("R2_max_score")
-
-
-def _learned_later(strategy: str) -> CellError:
-    return CellError(Status.FAILED, f"{strategy} has no weights of its own; the prober learns them from kept states")
+_learned_by_the_prober("R2_max_score", "max_score", "highest log-odds of a token by a probe of single tokens", _SCORES)

@@ -228,9 +228,10 @@
       try {
         const query = new URLSearchParams({ model: shown.model, name: file.name });
         const { vectors } = await (await ask(`/vector?${query}`, { method: "POST", body: file })).json();
-        const [[name, id], ...more] = Object.entries(vectors);
-        set({ concept: OWN, vector: id });
-        setStatus(`Registered ${name} of ${file.name}${more.length ? `, the first of ${more.length + 1} vectors` : ""}; give its layer.`);
+        const [{ id, layer }, ...more] = vectors;
+        set({ concept: OWN, vector: id, ...(layer === null ? {} : { layer: String(layer) }) });
+        const ofLayer = layer === null ? "; give its layer" : `, the vector of layer ${layer}${more.length ? `, the first of ${more.length + 1}` : ""}`;
+        setStatus(`Registered ${file.name}${ofLayer}.`);
       } catch (error) {
         setStatus(`${file.name} cannot be used: ${error.message}`);
       }
@@ -294,7 +295,7 @@
         ${!isOwn && shown.concept && html`
           <${Choice} name="strategy" value=${shown.strategy} options=${unique(ofConcept.map((one) => one.strategy)).map((one) => [one, one])} onChange=${(strategy) => set({ strategy })} />
           <${Choice} name="layer" value=${shown.layer} options=${ofConcept.filter((one) => one.strategy === shown.strategy).map((one) => [String(one.layer), one.layer])} onChange=${(layer) => set({ layer })} />`}
-        ${isOwn && html`<label><span>file (.npy, .safetensors)</span><input type="file" accept=".npy,.safetensors" onChange=${upload} /></label>
+        ${isOwn && html`<label><span>file of a vector</span><input type="file" accept=".npy,.safetensors,.gguf,.pt,.json" onChange=${upload} /></label>
           <${Entry} name="its layer" type="number" min="0" value=${shown.layer} onChange=${(layer) => set({ layer })} />`}
         <${Choice} name="operation" value=${shown.operation} options=${OPERATIONS.map((one) => [one, one])} onChange=${(operation) => set({ operation })} />
         <${Entry} name="positions: generated, all, prompt, or the first" value=${shown.positions} onChange=${(positions) => set({ positions })} />

@@ -189,23 +189,30 @@ class SteeringEngine:
     async def _follow(
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
     ) -> Receipt | None:
-        steering, num_prompt = request.steering, len(request.prompt_ids)
-        async with AsyncExitStack() as place, AsyncExitStack() as lent:
+        async with AsyncExitStack() as place:
             await place.enter_async_context(self._places.place(of_task=request.of_task))
-            row = await lent.enter_async_context(self._rows.lent())
-            salt = None if steering is None else steering.cache_salt(num_prompt)
-            params = sampling_params(request, request.wire(row, slots), in_steps=in_steps)
-            num_new, cut = await self._run(request, params, salt, row, take)
-            await place.aclose()  # the next text of a task begins
-            count = await self._rows.count(row)
-            if cut and steering is not None:
-                # The engine may have computed steps after the end of the text; they count too.
-                num_new = count.reached - num_prompt + 1
+            async with self._rows.lent() as row:
+                salt = None if request.steering is None else request.steering.cache_salt(len(request.prompt_ids))
+                params = sampling_params(request, request.wire(row, slots), in_steps=in_steps)
+                num_new, is_cut = await self._run(request, params, salt, row, take)
+                await place.aclose()  # the next text of a task begins
+                return await self._proof(request, row, num_new, is_cut=is_cut)
+
+    async def _proof(self, request: GenerationRequest, row: int, num_new: int, *, is_cut: bool) -> Receipt | None:
+        """Return the receipt of a text at its end; None for an unsteered one. Errors as in `generate`.
+
+        Args:
+            row: The row that the text still holds.
+            num_new: Its tokens.
+            is_cut: Whether the engine may have computed steps after its end, which count too.
+        """
+        count = await self._rows.count(row)
         check_counts(count, self.dtype)
-        if steering is None:
+        if request.steering is None:
             return None
+        num_prompt = len(request.prompt_ids)
         self.num_repeated += count.repeated
-        return check(steering, count, num_prompt, num_new)
+        return check(request.steering, count, num_prompt, count.reached - num_prompt + 1 if is_cut else num_new)
 
     async def _run(
         self, request: GenerationRequest, params: SamplingParams, salt: str | None, row: int, take: Take

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from poolbench.contracts.keys import digest
@@ -88,12 +89,12 @@ class Steering:
             names = ", ".join(_NAMED_POSITIONS)
             raise InputError(f"positions must be {names} or a number from 0 on, got {self.positions!r}")
 
-    @property
+    @cached_property
     def applied(self) -> tuple[Edit, ...]:
         """Return the edits in the order in which they act."""
         return tuple(sorted(self.edits, key=lambda edit: (edit.layer, _STAGES[edit.operation])))
 
-    @property
+    @cached_property
     def live_by_layer(self) -> dict[int, tuple[Edit, ...]]:
         """Return the live edits by layer, in the order in which they act."""
         live = [edit for edit in self.applied if edit.live]
@@ -137,8 +138,7 @@ class Steering:
         The span is part of it: the same tokens are a steered answer in one request and an unsteered prompt in
         the next.
         """
-        edits = [[edit.layer, edit.vector_id, edit.operation, edit.alpha.hex()] for edit in self.applied]
-        return digest({"edits": edits, "span": list(self.span(num_prompt_tokens))})
+        return _salt(self.applied, self.span(num_prompt_tokens))
 
     def wire(self, row: int, slots: dict[str, int], num_prompt_tokens: int) -> dict[str, Any]:
         """Return the instructions for the worker in `SamplingParams.extra_args`."""
@@ -149,3 +149,9 @@ class Steering:
             if edit.live
         ]
         return {"row": row, "start": start, "stop": stop, "edits": edits}
+
+
+@lru_cache(maxsize=4096)  # thousands of texts share few settings
+def _salt(edits: tuple[Edit, ...], span: tuple[int, int | None]) -> str:
+    listed = [[edit.layer, edit.vector_id, edit.operation, edit.alpha.hex()] for edit in edits]
+    return digest({"edits": listed, "span": list(span)})

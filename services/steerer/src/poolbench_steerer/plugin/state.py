@@ -169,11 +169,14 @@ class LayerWork:
         """Return the addition of each token of `additions_N`, float32 [N, D]."""
         if self._delta_ND is None:
             assert self.addition_rows_N is not None
-            slots_N = state.slots_LER[layer, 0].index_select(0, self.addition_rows_N)
-            alphas_N = state.coefficients_LER[layer, 0].index_select(0, self.addition_rows_N)
-            vectors_ND = state.table_SD.index_select(0, slots_N)
-            self.met_N = vectors_ND.any(dim=1).to(torch.int32)  # before a tiny coefficient makes all of it zero
-            self._delta_ND = vectors_ND.mul_(alphas_N.unsqueeze(1))
+            # The tokens of a text share a row, and with it the addition.
+            rows_R, places_N = self.addition_rows_N.unique(return_inverse=True)
+            slots_R = state.slots_LER[layer, 0].index_select(0, rows_R)
+            alphas_R = state.coefficients_LER[layer, 0].index_select(0, rows_R)
+            vectors_RD = state.table_SD.index_select(0, slots_R)
+            met_R = vectors_RD.any(dim=1).to(torch.int32)  # before a tiny coefficient makes all of it zero
+            self.met_N = met_R.index_select(0, places_N)
+            self._delta_ND = vectors_RD.mul_(alphas_R.unsqueeze(1)).index_select(0, places_N)
         return self._delta_ND
 
 

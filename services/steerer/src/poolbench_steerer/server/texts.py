@@ -13,10 +13,10 @@ from poolbench.errors import InputError, PoolbenchError, ReceiptError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
 from poolbench_steerer.engine.launch import device
-from poolbench_steerer.engine.requests import Scores, check_counts, sampling_params
+from poolbench_steerer.engine.requests import Scores, sampling_params
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import VectorBank, check_change
-from poolbench_steerer.plugin.receipts import Receipt, check
+from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Edit, Reading
 from poolbench_steerer.server.fields import READING, STEERING, Fields, Resolved, resolved
 from poolbench_steerer.server.files import NamedVector, check_vectors
@@ -179,19 +179,10 @@ class ServedEngine(SteeringEngine):
                         yield output
                 if last is None:
                     raise ReceiptError(f"the engine ended text {request_id} without its last token")
-                text.receipt = await self._proof(request, row, num_new, last)
+                # Where the server saw a stop string, the engine may be further.
+                is_cut = isinstance(last.outputs[0].stop_reason, str)
+                text.receipt = await self._proof(request, row, num_new, is_cut=is_cut)
         yield last
-
-    async def _proof(self, request: GenerationRequest, row: int, num_new: int, last: Any) -> Receipt | None:
-        counts = await self._rows.count(row)
-        check_counts(counts, self.dtype)
-        if request.steering is None:
-            return None
-        num_prompt = len(request.prompt_ids)
-        if isinstance(last.outputs[0].stop_reason, str):
-            # The server found a stop string; the engine may have computed steps after it, and they count too.
-            num_new = counts.reached - num_prompt + 1
-        return check(request.steering, counts, num_prompt, num_new)
 
     def _instructed(
         self, request: GenerationRequest, prompt: Any, params: "SamplingParams", row: int, slots: dict[str, int]

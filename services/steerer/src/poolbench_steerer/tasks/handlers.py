@@ -1,10 +1,10 @@
 """The queue handlers: tables in, steered texts and their fluency out."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,8 +41,6 @@ from poolbench_steerer.tasks import plan
 from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
 
-AnyParams = TypeVar("AnyParams", bound=GenerateParams)
-
 
 @dataclass
 class Batch:
@@ -55,23 +53,20 @@ class Batch:
     first: SteeredTables | None = None  # texts that are there, and are written with the others
 
 
-Planner = Callable[[AnyParams, Task, TaskIO, Tokens], list[Batch]]
-
-
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Generate every direction, strength and prompt of the task at once in the engine."""
-    _generate(host, task, io, GENERATE.params_of(task), _plan)
+    _generate(host, task, io, GENERATE.params_of(task))
 
 
 def complete(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Add the texts of further openings: at the task's strengths, and at the one that the scores at hand choose."""
-    _generate(host, task, io, COMPLETE.params_of(task), _plan_completion)
+    _generate(host, task, io, COMPLETE.params_of(task))
 
 
-def _generate(host: EngineHost, task: Task, io: TaskIO, params: AnyParams, plan_batches: Planner[AnyParams]) -> None:
+def _generate(host: EngineHost, task: Task, io: TaskIO, params: GenerateParams) -> None:
     model = params.reference()
     tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
-    batches = plan_batches(params, task, io, tokens)
+    batches = _plan(params, task, io, tokens)
     planned = [text for batch in batches for text in batch.planned]
     vectors = [direction.vector for batch in batches for direction in batch.directions]
     requests = [_request(text, params) for text in planned]
@@ -167,53 +162,32 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 
 def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
-    """Return the texts of each output name with a missing output."""
+    """Return the texts of each output name with a missing output; those that are completed come with the first ones."""
     prompts, draws = _prompts(params, io, tokens)
     sources = {at.name: role for role, at in DIRECTIONS.among(task.inputs)}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
-    unit = _unit(params, io)
+    completes, erases, unit = isinstance(params, CompleteParams), params.operation == "erase", _unit(params, io)
+    unsteered = _tables(io, UNSTEERED) if completes else None
     batches, num_texts = [], 0
     for name, role in sources.items():
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
             continue
         usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids, task.inputs[role])
-        erases = params.operation == "erase"
-        num_texts += len(prompts) * (1 if erases else len(usable)) * len(params.strengths) * params.num_samples
+        usable = plan.erased_subspace(name, usable) if erases else usable
+        first = _tables(io, name) if completes else None
+        strengths = [plan.strengths_to_read(one.key, first, unsteered, params) for one in usable]
+        num_texts += len(prompts) * params.num_samples * sum(map(len, strengths[:1] if erases else strengths))
         require_affordable(num_texts, params.max_tokens)
         if erases:
-            usable = plan.erased_subspace(name, usable)
             planned = plan.plan_erased(prompts, usable, params.strengths, params.layer, draws)
         else:
-            planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
-        batches.append(Batch(name, planned, usable, skipped))
-    return batches
-
-
-def _plan_completion(params: CompleteParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
-    """Return the further texts of each output name with a missing output; the texts that are there come with them."""
-    prompts, draws = _prompts(params, io, tokens)
-    unit, unsteered = _unit(params, io), _tables(io, UNSTEERED)
-    batches = []
-    for role, at in DIRECTIONS.among(task.inputs):
-        if not io.missing & {TEXTS(at.name), FLUENCY(at.name)}:
-            continue
-        usable, skipped = plan.choose_directions(at.name, io.table(role), params.direction_ids, task.inputs[role])
-        first = _tables(io, at.name)
-        planned = [
-            text
-            for direction in usable
-            for text in plan.plan_texts(
-                prompts,
-                [direction],
-                plan.strengths_to_read(direction.key, first, unsteered, params),
-                params.layer,
-                unit,
-                draws,
-            )
-        ]
-        batches.append(Batch(at.name, planned, usable, skipped, first))
-    require_affordable(sum(len(batch.planned) for batch in batches), params.max_tokens)
+            planned = [
+                text
+                for direction, of_direction in zip(usable, strengths, strict=True)
+                for text in plan.plan_texts(prompts, [direction], of_direction, params.layer, unit, draws)
+            ]
+        batches.append(Batch(name, planned, usable, skipped, first))
     return batches
 
 

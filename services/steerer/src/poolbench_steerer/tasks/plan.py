@@ -15,7 +15,7 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.directions.erasure import orthonormal
 from poolbench.errors import CellError, InputError, LayerError
 from poolbench.statistics.response import FluencyRules, SteeredTables, best_column, response_grids
-from poolbench.steps.steerer import CompleteParams
+from poolbench.steps.steerer import CompleteParams, GenerateParams
 from poolbench_steerer.plugin.bank import vector_id
 
 
@@ -119,12 +119,14 @@ def plan_texts(
 
 
 def strengths_to_read(
-    direction: str, first: SteeredTables, unsteered: SteeredTables, params: CompleteParams
+    direction: str, first: SteeredTables | None, unsteered: SteeredTables | None, params: GenerateParams
 ) -> list[float]:
-    """Return the strengths of the second half of the openings: those of the task, and the best one of the first half.
+    """Return the strengths of a direction: those of the task, and the best one of the first texts if there are some.
 
-    Without a strength that leaves the texts of the first half fluent, those of the task.
+    The best one is chosen on the first half of the openings, if a strength leaves their texts fluent.
     """
+    if first is None or unsteered is None or not isinstance(params, CompleteParams):
+        return list(params.strengths)
     try:
         grid = response_grids(first, unsteered, params.scorer, params.split_seed)[direction]
         best = grid.strengths[best_column(grid.at_openings(grid.halves[0]), FluencyRules())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from poolbench.errors import ConfigError, InputError, shown
 
 if TYPE_CHECKING:
     from poolbench_driver.adhoc.endpoint import EndpointModel
+    from poolbench_driver.job import Job
     from poolbench_driver.suites.poolbench.search.runs import Search
 
 
@@ -150,4 +152,25 @@ def _dry_run(search: Search) -> int:
     steered = [spec.id for spec in scope.strategies][: search.num_strategies]
     steering = [search.steering(layer, steered) for layer in scope.layers]
     jobs, missing = prepare_dry([search.probing(), *steering], session)
-    return show_dry_run(jobs, cluster_of(0, None, None), [], missing, as_json=False)
+    code = show_dry_run([*jobs[:-1], _with_necessity(jobs[-1])], cluster_of(0, None, None), [], missing, as_json=False)
+    typer.echo(
+        "The tasks of the last layer have those that erase its vectors (necessity); damage, side effects and what else "
+        "is measured of the chosen vector are not counted."
+    )
+    if search.judge is not None and search.judge.model is not None:
+        typer.echo(f"Ratings to ask for: about {scope.config.budget.num_openings}.")
+    return code
+
+
+def _with_necessity(job: Job) -> Job:
+    """Return the run of a layer, and the work of erasing its best vectors, of which count is enough too."""
+    from poolbench_driver.stages.stage import Stage, joined
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+    from poolbench_driver.suites.poolbench.search.necessity import plan_necessity
+    from poolbench_driver.suites.poolbench.search.runs import candidates_of
+
+    plan = job.plan
+    assert isinstance(plan, PoolBenchPlan)
+    candidates = list(candidates_of(plan.scope.config, plan.scope.steering_layer))
+    further = plan_necessity(plan, candidates, job.session.artifacts)
+    return replace(job, plan=replace(plan, work=joined([Stage(plan.work), further])))

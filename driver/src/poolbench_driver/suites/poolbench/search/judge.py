@@ -26,6 +26,7 @@ from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.adhoc.endpoint import EndpointModel, Reply, in_parallel
 from poolbench_driver.contract.source import read_csv
+from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.search.figures import Samples
 from poolbench_driver.suites.poolbench.search.held_out import HeldOutText
@@ -164,9 +165,8 @@ def read_ratings(file: Path) -> dict[str, float]:
 def _of_file(file: Path, texts: Sequence[HeldOutText]) -> dict[str, float]:
     values = read_ratings(file)
     if unknown := sorted(values.keys() - {text.text_id for text in texts}):
-        names = ", ".join(map(shown, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         remedy = f"the same command without --ratings writes the texts to {TO_RATE}"
-        raise InputError(f"{file}: no text of this vector has the id {names}; {remedy}")
+        raise InputError(f"{file}: no text of this vector has the id {listed(map(shown, unknown), 5)}; {remedy}")
     return values
 
 

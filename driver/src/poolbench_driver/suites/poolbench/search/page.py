@@ -17,7 +17,7 @@ from poolbench_driver.contract.page import (
     Table,
 )
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
-from poolbench_driver.pages.text import interval
+from poolbench_driver.pages.text import interval, with_interval
 from poolbench_driver.suites.poolbench.search.baselines import baselines_part
 from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
@@ -28,15 +28,13 @@ from poolbench_driver.vectors.words import facts_of, measures_of
 def search_page(result: SearchResult) -> Page:
     """Return the page of a search."""
     card, selection, best = result.vector.card, result.selection, result.selection.chosen
-    gain = f"{selection.gain:+.3f}"
-    if selection.interval:
-        gain += f" ({interval(selection.interval, '+.3f')})"
+    gain = with_interval(selection.gain, selection.interval, "+.3f")
     others = len(selection.tied) - 1
     sentences = [
         f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on "
         f"{selection.num_openings} openings that the choice never saw.",
-        f"The score falls on {selection.wrong_way:.0%} of these openings "
-        f"({interval(selection.wrong_way_interval, '.0%')}).",
+        f"The score falls on {with_interval(selection.wrong_way, selection.wrong_way_interval, '.0%')} of these "
+        "openings.",
         f"On the openings that chose it among {len(selection.gains)} candidates it raises it by "
         f"{selection.naive:+.3f}: without the split, the figure would be {selection.optimism:+.3f} higher.",
         "The data tell it apart from every other candidate."
@@ -70,14 +68,14 @@ def _second_opinion(card: VectorCard) -> Iterator[str]:
         if measure.name == "judge.gain" and measure.value is None:
             yield f"No second judge confirms it: {measure.reason}."
         elif measure.name == "judge.gain":
-            yield f"A second judge, {card.judge}, rates these texts {_with_interval(measure)} of its scale higher."
+            yield f"A second judge, {card.judge}, rates these texts {_text(measure)} of its scale higher."
         elif measure.name.startswith("side_effects.") and (measure.ci_low or 0) * (measure.ci_high or 0) > 0:
-            yield f"It moves {measure.name.partition('.')[2]} too, by {_with_interval(measure)}."
+            yield f"It moves {measure.name.partition('.')[2]} too, by {_text(measure)}."
 
 
-def _with_interval(measure: CardMeasure) -> str:
-    limits = interval((measure.ci_low, measure.ci_high), "+.3f")
-    return f"{measure.value:+.3f}{f' ({limits})' if limits else ''}"
+def _text(measure: CardMeasure, spec: str = "+.3f") -> str:
+    assert measure.value is not None
+    return with_interval(measure.value, (measure.ci_low, measure.ci_high), spec)
 
 
 #: Measures of damage by strength, the heads of their columns, and how their numbers are written.
@@ -135,10 +133,9 @@ def _damaged(card: VectorCard) -> Part:
     ]
     for measure in card.measures:
         if measure.name == "damage.strength_at_1_percent" and measure.value is not None:
-            limits = interval((measure.ci_low, measure.ci_high), ".3g")
             notes.append(
-                f"Up to strength {measure.value:.3g}{f' ({limits})' if limits else ''} it stays at most 1.01, which is "
-                "1 % of damage; between strengths its logarithm is taken as linear."
+                f"Up to strength {_text(measure, '.3g')} it stays at most 1.01, which is 1 % of damage; between "
+                "strengths its logarithm is taken as linear."
             )
     return Part("damage", "Damage by strength", [table], "Damage", " ".join(notes))
 

@@ -209,7 +209,7 @@ def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]])
     for layer, (plan, folder) in runs.items():
         config = plan.scope.config
         rules = replace(rules, num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-        for candidate in _candidates(config, layer):
+        for candidate in candidates_of(config, layer):
             try:
                 grids[candidate] = grid_of(folder, concept, candidate)
             except CellError as error:
@@ -241,7 +241,8 @@ def _why_null(screened: Sequence[Row]) -> str:
     return next((row["reason"] for row in screened if row["reason"]), "no layer was probed")
 
 
-def _candidates(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
+def candidates_of(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
+    """Yield the directions that a run steers along at its layer."""
     for construction in config.steering.directions:
         for strategy in config.strategies or ():
             yield Candidate(layer, config.steering.entrant(strategy, construction), strategy, construction)
