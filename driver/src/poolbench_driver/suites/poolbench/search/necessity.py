@@ -74,13 +74,16 @@ class Necessity(Stage):
     later: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts) -> Necessity:
+def plan_necessity(
+    plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
+) -> Necessity:
     """Plan what is erased, the texts without it and their scores, and the probes.
 
     Args:
         plan: The run that has steered along the vector, complete.
         candidates: The vector, and the best other ones of its layer.
         artifacts: Where the directions of the run are.
+        reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
     draft, scope, steering = Draft(), plan.scope, plan.steering
     assert steering is not None
@@ -124,7 +127,7 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     few |= {"num_bootstrap": budget.num_bootstrap, **scope.config.sink_settings}
     params = prober.ProbeParams(concept=concept, seed=seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
-    later = _plan_later(plan, draft, best, directions, params)
+    later = _plan_later(plan, draft, best, directions, params) if reads_later else {}
     return Necessity(draft.work, texts, {name: scores[SCORES(name)] for name in texts}, auroc, later)
 
 
@@ -222,15 +225,21 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
 
 
 def with_necessity(
-    vector: Vector, selection: Selection, plan: PoolBenchPlan, session: Session, open_display: Callable[[], Display]
+    vector: Vector,
+    selection: Selection,
+    plan: PoolBenchPlan,
+    session: Session,
+    open_display: Callable[[], Display],
+    reads_later: bool = False,
 ) -> Vector:
     """Return a vector whose card says how necessary it is, by tasks that a repeated search does not send again.
 
     Args:
         plan: The run that has steered along it.
+        reads_later: As `plan_necessity`.
     """
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
-    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
+    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts, reads_later)
     read = partial(necessity_measures, stage)
     return with_stage(vector, plan, stage, read, "necessity.drop", session, open_display)
 

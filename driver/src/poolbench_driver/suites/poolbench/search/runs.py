@@ -61,6 +61,7 @@ class Search:
         judge: Rates the texts of the chosen vector; None leaves these figures out.
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
         baselines: Whether other ways to raise the concept are measured beside the vector.
+        later_layers: Whether D1 is measured at later layers while the vector is erased.
     """
 
     concept: str
@@ -72,6 +73,7 @@ class Search:
     judge: Judge | None = None
     side_effects: Sequence[str] = ()
     baselines: bool = False
+    later_layers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -183,7 +185,7 @@ def find(
     folders = [probed, *(folder for _, folder in runs.values())]
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
-    vector = with_necessity(vector, selection, plan, session, open_display)
+    vector = with_necessity(vector, selection, plan, session, open_display, search.later_layers)
     if search.baselines:
         say("steering in other ways, for comparison")
         vector = with_baselines(vector, selection, plan, session, open_display)
