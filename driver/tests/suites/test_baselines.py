@@ -169,7 +169,8 @@ def test_what_a_run_has_steered_along_is_not_sent_again(store: Artifacts) -> Non
 
 def test_later_layers_are_read_from_the_run_and_once_more_without_the_direction(store: Artifacts) -> None:
     plan = plan_of(layers=[2, LAYER, 4])
-    stage = plan_necessity(plan, [BEST], store)
+    stage = plan_necessity(plan, [BEST], store, reads_later=True)
+    assert not plan_necessity(plan, [BEST], store).later
     assert stage.later.keys() == {4} and stage.later[4].keys() == {"nothing", "vector", "random_0"}
     run_keys = {key for task in plan.tasks.values() for key in task.outputs.values()}
     by_key = {key: task for task in stage.work.tasks.values() for key in task.outputs.values()}
@@ -180,8 +181,8 @@ def test_later_layers_are_read_from_the_run_and_once_more_without_the_direction(
         assert extracting.params.get("erased_layer") == (None if name == "nothing" else LAYER)
         assert ("directions" in extracting.inputs) is (name != "nothing")
     last = plan.scope.model.num_blocks - 1
-    assert plan_necessity(plan_of(layers=[2]), [BEST], store).later.keys() == {last}
-    assert not plan_necessity(plan_of(layers=[last]), [replace(BEST, layer=last)], store).later
+    assert plan_necessity(plan_of(layers=[2]), [BEST], store, reads_later=True).later.keys() == {last}
+    assert not plan_necessity(plan_of(layers=[last]), [replace(BEST, layer=last)], store, reads_later=True).later
 
 
 def test_a_prompted_run_has_its_own_figure(store: Artifacts) -> None:

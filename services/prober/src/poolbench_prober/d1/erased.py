@@ -39,7 +39,7 @@ def erased_measures(
         if vectors.readout is not None:
             reason = f"the strategy chooses its vector with a readout ({vectors.readout}), which erasing would change"
             raise CellError(Status.FAILED, reason)
-        train_rows = None if train is None else train[1].require_usable(train[0].labels)
+        train_rows = train[1].require_usable(train[0].labels) if train else None
         vectors.require_usable(passages.labels)
     except CellError as error:
         return [Measure.failed(METRIC, error, params={"erased": name}, **fields) for name in names]

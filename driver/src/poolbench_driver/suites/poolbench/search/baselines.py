@@ -60,20 +60,6 @@ NUM_RANDOM, NUM_SHOTS = 5, 3
 RANDOM, ACTADD, FEW_SHOT, PROMPTING = "random", "actadd", "few_shot", "prompting"
 #: Constructions of the pooled vectors that the chosen one is made of.
 CONSTRUCTED = {"mean_difference": "C1", "pca": "C2", "probe": "C3", "pair_pca": "C4", "lda": "LDA", "sae": "C5"}
-#: What a page calls each of them.
-_LABELS = {
-    RANDOM: f"a random direction, mean of {NUM_RANDOM}",
-    ACTADD: "ActAdd: the difference of one pair of passages",
-    TRAINED: "a vector trained by gradient (BiPO)",
-    FEW_SHOT: f"no vector, {NUM_SHOTS} passages with the concept before the opening",
-    PROMPTING: "no vector, a chat model is asked for the concept",
-    "mean_difference": "difference of the class means",
-    "pca": "first principal component",
-    "probe": "weights of the probe",
-    "pair_pca": "first principal component of the pair differences",
-    "lda": "linear discriminant (LDA)",
-    "sae": "features of a sparse autoencoder",
-}
 
 
 class LikelyKeys(NamedTuple):
@@ -234,32 +220,28 @@ def baselines_of(selection: Selection, plan: PoolBenchPlan, session: Session, di
 
 def baselines_part(card: VectorCard) -> Iterator[Part]:
     """Yield the table of the baselines and the vector, by falling gain; nothing where a card has none."""
-    by_label = {
-        f"the vector: {card.strategy}, {card.construction}" if label is None else label: measure
-        for name, label in [("find.gain", None), *((f"baseline.{name}", label) for name, label in _LABELS.items())]
-        for measure in card.measures
-        if measure.name == name
-    }
-    if len(by_label) < 2:
+    gains = [m for m in card.measures if m.name == "find.gain" or m.name.startswith("baseline.")]
+    if len(gains) < 2:
         return
 
-    def line(label: str, measure: CardMeasure) -> Line:
+    def line(measure: CardMeasure) -> Line:
+        is_vector = measure.name == "find.gain"
+        label = f"the vector: {card.strategy}, {card.construction}" if is_vector else measure.name.partition(".")[2]
         if measure.value is None:
             return Line.of(label, Cell("null", note=f"{measure.status}: {measure.reason or ''}"), "", "", "")
-        strength = card.strength.recommended if measure.name == "find.gain" else measure.strength
-        bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
+        strength = card.strength.recommended if is_vector else measure.strength
         at = Cell() if strength is None else Cell(f"{strength:g}", strength)
+        bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
         return Line.of(label, Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), at, str(measure.n))
 
-    ordered = sorted(by_label.items(), key=lambda item: (item[1].value is None, -(item[1].value or 0.0)))
+    gains.sort(key=lambda measure: (measure.value is None, -(measure.value or 0.0)))
     note = (
         "Directions are added at the layer of the vector. Their strengths are chosen on the openings of the choice, "
         "and all gains are read on the other openings. Each random direction has a strength of its own."
     )
     heads: Heads = [Column("method", is_text=True), "gain", "95 % interval", "strength", "openings"]
-    yield Part(
-        "baselines", "Against other methods", [Table.of(heads, [line(*item) for item in ordered], note=note)], "Others"
-    )
+    table = Table.of(heads, [line(measure) for measure in gains], note=note)
+    yield Part("baselines", "Against other methods", [table], "Others")
 
 
 def pair_step(artifacts: Artifacts, passages: str, vectors: str) -> LocalStep:

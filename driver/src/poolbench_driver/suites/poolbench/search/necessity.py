@@ -79,13 +79,16 @@ class Necessity(Stage):
     later: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts) -> Necessity:
+def plan_necessity(
+    plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
+) -> Necessity:
     """Plan what is erased, the texts without it and their scores, and the probes.
 
     Args:
         plan: The run that has steered along the vector, complete.
         candidates: The vector, and the best other ones of its layer.
         artifacts: Where the directions of the run are.
+        reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
     draft, scope, steering = Draft(), plan.scope, plan.steering
     assert steering is not None
@@ -122,7 +125,7 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     few |= {"num_bootstrap": scope.config.budget.num_bootstrap, **scope.config.sink_settings}
     params = prober.ProbeParams(concept=concept, seed=scope.config.seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
-    later = _plan_later(plan, draft, best, directions, params)
+    later = _plan_later(plan, draft, best, directions, params) if reads_later else {}
     return Necessity(draft.work, scored, auroc, later)
 
 
@@ -215,14 +218,17 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
     return Measure.of(metric, float(np.mean(values.to_numpy())) if len(values) else np.nan, n=len(values))
 
 
-def necessity_of(selection: Selection, plan: PoolBenchPlan, session: Session, display: Display) -> list[CardMeasure]:
+def necessity_of(
+    selection: Selection, plan: PoolBenchPlan, session: Session, display: Display, *, reads_later: bool = False
+) -> list[CardMeasure]:
     """Return how necessary the chosen vector is, by tasks that a repeated search does not send again.
 
     Args:
         plan: The run that has steered along it.
+        reads_later: As `plan_necessity`.
     """
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
-    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
+    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts, reads_later)
     return read_stage(plan, stage, partial(necessity_measures, stage), "necessity.drop", session, display)
 
 

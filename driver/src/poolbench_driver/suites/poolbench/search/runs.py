@@ -65,6 +65,7 @@ class Search:
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
         robustness: What the vector is tried with beside; None leaves these figures out.
         baselines: Whether other ways to raise the concept are measured beside the vector.
+        later_layers: Whether D1 is measured at later layers while the vector is erased.
     """
 
     concept: str
@@ -77,6 +78,7 @@ class Search:
     side_effects: Sequence[str] = ()
     robustness: Robustness | None = None
     baselines: bool = False
+    later_layers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -187,7 +189,7 @@ def find(
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
     with closing(open_display()) as display:
-        more = necessity_of(selection, plan, session, display)
+        more = necessity_of(selection, plan, session, display, reads_later=search.later_layers)
         if search.robustness is not None:
             say("does it hold elsewhere? behind context, in other words, at other temperatures")
             openings = {text.prompt_id: text.prompt for text in texts}
