@@ -35,7 +35,8 @@ def search_page(result: SearchResult) -> Page:
         f"{selection.num_openings} openings that the choice never saw.",
         f"The score falls on {with_interval(selection.wrong_way, selection.wrong_way_interval, '.0%')} of these "
         "openings.",
-        f"On the openings that chose it, the rise is {selection.naive:+.3f}: without the split, the figure would be {abs(selection.optimism):.3f} "
+        f"On the openings that chose it, the rise is {selection.naive:+.3f}: without the split, "
+        f"the figure would be {abs(selection.optimism):.3f} "
         f"{'lower' if selection.optimism < 0 else 'higher'}.",
     ]
     if others:
