@@ -39,13 +39,16 @@ def main() -> int:
     services = Services(cluster)
     for name, positions in ((NAME, None), (f"{NAME}-all", "all")):
         services.post("steerer", "served", served_body(vector, name, 1.0, positions))
-    print(f"| strength | minimal pairs judged right, of {len(pairs)} | answers with {vector.card.concept} |\n|---|---|---|")
+    print(f"| strength | minimal pairs judged right, of {len(pairs)} | answers with {vector.card.concept} |")
+    print("|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for strength in args.strengths.split(","):
             steered = {suffix: f"{vector.card.model}+{NAME}{suffix}@{strength}" for suffix in ("", "-all")}
             address, tokenizer = f"{cluster.http_address}/steerer", Path(model.source)
             harness = ask_harness(pairs, Path(folder) / strength, address, cluster.token, steered["-all"], tokenizer)
-            share = "" if args.inspect is None else ask_inspect(args.inspect, cluster, steered[""], vector, Path(folder))
+            share = (
+                "" if args.inspect is None else ask_inspect(args.inspect, cluster, steered[""], vector, Path(folder))
+            )
             print(f"| {strength} | {harness.accuracy:.3f} | {share} |", flush=True)
     return 0
 

@@ -105,6 +105,7 @@ DRAWS_UNITS = {
     "poolbench_driver.suites.poolbench.measures.prompting:paired_gain": "openings",
     "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
     "poolbench_driver.suites.poolbench.search.selection:select": "openings of the half that figures are read on",
+    "poolbench_driver.suites.poolbench.search.baselines:steered_gain": "openings, as select",
     "poolbench_prober.probing.pilots:folds_of": "groups of instances, in samples and folds",
     "poolbench_prober.inputs.corpus:control_labels": "words of a control task",
 }
@@ -120,6 +121,7 @@ DRAWS_ROWS = {
     "poolbench_corpora.probing.samples:some": "a cap on sentences, or on mentions of one document; nothing is split",
     "poolbench_driver.suites.humanoid.training:_batches": "the order of an epoch of training; nothing is split",
     "poolbench_driver.suites.poolbench.search.judge:Judge.measures": "the order of texts to rate; nothing is split",
+    "poolbench_extractor.trained:_order": "the order of pairs in training; nothing is split",
     "poolbench_prober.d1.published:published_cell": "protocol published: as the reference resamples",
     "poolbench_prober.d1.published:stratified_folds": "protocol published: the reference's ungrouped folds",
     "poolbench_prober.probing.pilots:_with_label_noise": "wrong labels of train and dev; splits are of groups",

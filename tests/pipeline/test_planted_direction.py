@@ -14,15 +14,18 @@ from poolbench.config import resolve_model
 from poolbench.contracts.measures import GatedScorer
 from poolbench.pooling.batch import Request
 from poolbench.statistics.response import ResponseGrid, split_openings
+from poolbench.steps.extractor import TrainedParams
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.texts import load_openings
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.search.baselines import steered_gain
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.load import load_decoder
+from poolbench_extractor.trained import trained_direction
 from poolbench_prober.d1.core import direction_cell, null_cell
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
@@ -179,6 +182,40 @@ def test_erasing_it_takes_the_concept_to_chance_and_random_directions_do_not(
     assert whole.mean() - chance > 0.3 and abs(erased.mean() - chance) <= 0.1
     assert drop.ci_low is not None and drop.ci_low > 0.1
     assert drop.value and other.value is not None and abs(other.value) < 0.3 * drop.value
+
+
+def test_a_vector_trained_by_gradient_has_a_part_along_it_and_raises_the_concept(
+    planted: PlantedModel, writer: Writer, passages: dict[str, pa.Table]
+) -> None:
+    """Passages end with their first marker: behind one the model writes more than passages have.
+
+    The embeddings of markers and the constant raise them too, so the vector is not the direction alone.
+    """
+    train = passages["train"].to_pylist()
+    for row in train:
+        encoded = writer.tokenizer(row["text"], return_offsets_mapping=True)
+        places = np.flatnonzero(np.isin(encoded["input_ids"], planted.markers))
+        end = encoded["offset_mapping"][places[0]][1] if len(places) else 120
+        row["text"] = row["text"][max(0, end - 120) : end]
+    decoder = load_decoder(resolve_model(str(planted.folder)))
+    params = TrainedParams(model=str(planted.folder), layer=LAYER, num_steps=40, learning_rate=0.01)
+    trained, losses = trained_direction(decoder, pa.Table.from_pylist(train, passages["train"].schema), params)
+    assert np.mean(losses[-5:]) < 0.6 * np.log(2)
+    random = np.random.default_rng(0).normal(size=(1000, len(trained.vector)))
+    cosines = np.abs(random @ planted.direction) / np.linalg.norm(random, axis=1)
+    assert trained.vector @ planted.direction > np.quantile(cosines, 0.99)
+    openings = load_openings("neutral-54", 12)["text"].to_pylist()
+    unit, along = writer.norm(LAYER), torch.tensor(trained.vector).float()
+    names, strengths = tuple(f"o{number:02}" for number in range(len(openings))), np.array([0.0, 0.1, 0.2])
+    scores = []
+    for strength in strengths:
+        with writer.changed(LAYER, lambda hidden, step=strength * unit * along: hidden + step):
+            scores.append(writer.shares(openings))
+    score = np.stack(scores, axis=1)
+    flat, is_first = np.ones_like(score), np.isin(names, split_openings(names, RULES.seed)[0])
+    grid = ResponseGrid(names, strengths, score, flat, 20 * flat, 0 * flat, is_first)
+    gain = steered_gain("baseline.trained", [grid], RULES)
+    assert gain.value is not None and gain.value > 0.5
 
 
 def tables(scores: np.ndarray) -> tuple[pa.Table, pa.Table]:

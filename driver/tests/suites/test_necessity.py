@@ -36,6 +36,7 @@ SCORES = {
     "without": [0.1] * 8,
 }
 LEFT = {"nothing": 0.9, "vector": 0.6, "subspace": 0.55, "random_0": 0.9, "random_1": 0.8, "leace": 0.5}
+LATER = {"nothing": 0.95, "vector": 0.7, "random_0": 0.94}
 
 
 @pytest.fixture
@@ -47,12 +48,16 @@ def artifacts(tmp_path: Path) -> Artifacts:
         store.write_table(f"scores.{name}", pa.table({"text_id": ids, "scorer": ["contrast"] * 8, "score": scores}))
     left = [Measure.of("necessity.auroc", value, params={"erased": name}) for name, value in LEFT.items()]
     store.write_table("left.a", measures_table(left))
+    for name, value in LATER.items():
+        row = Measure.of("necessity.auroc", value, params={"erased": "nothing"}, n=20)
+        store.write_table(f"later.{name}", measures_table([row]))
     return store
 
 
 def measured(artifacts: Artifacts, scorer: GatedScorer) -> dict[str, CardMeasure]:
     keys = {name: ScoredKeys(f"texts.{name}", f"scores.{name}") for name in SCORES}
-    stage = Necessity(PlannedWork(), keys, "left.a")
+    later = {5: {name: f"later.{name}" for name in LATER}, 6: {"vector": "later.absent"}}
+    stage = Necessity(PlannedWork(), keys, "left.a", later)
     return {m.name: m for m in necessity_measures(stage, RowSource(artifacts, {}, {}), scorer, RULES)}
 
 
@@ -69,6 +74,10 @@ def test_drops_are_paired_over_openings(artifacts: Artifacts) -> None:
     assert figures["necessity.score_without_concept"].value == pytest.approx(0.1)
     assert figures["necessity.auroc"].value == 0.9 and figures["necessity.auroc_leace"].value == 0.5
     assert figures["necessity.auroc_random"].value == pytest.approx(0.85)
+    ends = {"": 0.7, "_whole": 0.95, "_random": 0.94}
+    assert {end: figures[f"necessity.auroc_later_5{end}"].value for end in ends} == ends
+    absent = figures["necessity.auroc_later_6"]
+    assert (absent.value, absent.status) == (None, "failed") and "is missing" in str(absent.reason)
 
 
 def test_an_invalid_scorer_makes_drops_null_with_its_reason(artifacts: Artifacts) -> None:
@@ -90,6 +99,8 @@ def test_the_page_has_one_line_for_each_erasing(artifacts: Artifacts) -> None:
     assert [line[1] for line in lines] == ["0.750", "0.150", "0.000", "0.700", "", "0.100"]
     assert [line[2] for line in lines] == ["", "+0.600", "+0.750", "+0.050", "", ""]
     assert [line[4] for line in lines] == ["0.900", "0.600", "0.550", "0.850", "0.500", ""]
+    later = [[cell.text for cell in line.cells] for line in part.blocks[1].lines]
+    assert later == [["5", "0.950", "0.700", "0.940"], ["6", "", "", ""]]
     assert not list(necessity_part(card.model_copy(update={"measures": ()})))
 
 

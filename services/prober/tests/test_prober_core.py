@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poolbench.directions import Direction, DirectionContext, compute_direction
+from poolbench.directions.pairs import matched_pairs
 from poolbench.errors import CellError, InputError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
@@ -22,7 +23,7 @@ from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure
-from poolbench_prober.inputs.corpus import Passages, control_labels, matched_pairs
+from poolbench_prober.inputs.corpus import Passages, control_labels
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver.fits import fit_probes
 from poolbench_prober.tables import directions_table, measures_table, scores_table

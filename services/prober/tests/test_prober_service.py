@@ -603,3 +603,8 @@ def test_erased_directions_leave_less_to_probe(artifacts, make_vectors_table):
     assert list(left) == ["nothing", "along", "other", "leace"] and {row["n"] for row in rows} == {60}
     assert min(left["nothing"], left["other"]) > 0.7
     assert max(left["along"], left["leace"]) < 0.6
+    of_test = {role: key for role, key in inputs.items() if "test" in role}
+    task = Task(kind=ERASE.kind, inputs=of_test, outputs={"measures": "whole"}, params=params)
+    create().handlers[ERASE.kind](task, TaskIO(task, artifacts))
+    (row,) = artifacts.read_table("whole").to_pylist()  # LEACE is fitted on train passages
+    assert (json.loads(row["params"])["erased"], row["value"]) == ("nothing", left["nothing"])

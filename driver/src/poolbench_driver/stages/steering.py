@@ -217,10 +217,15 @@ def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
         texts: dict[str, Texts] = {}
         for name, towards in ((NEUTRAL, None), (PROMPTED, concept)):
             prompts = draft.add_local(prompted_step(budget.opening_set, budget.num_openings, towards))
-            texts[name] = generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
+            texts[name] = unsteered_texts(scope, draft, prompts)
         keys = {name: keys.texts for name, keys in texts.items()}
         concepts[concept.id] = PromptedConcept(texts, plan_scores_of(draft, scorers, [concept.id], keys))
     return Prompted(draft.work, concepts)
+
+
+def unsteered_texts(scope: Scope, draft: Draft, prompts: str) -> Texts:
+    """Plan the unsteered texts of other prompts than the openings."""
+    return generate(scope, draft, {PROMPTS(): prompts}, {UNSTEERED: None}, [0.0])[UNSTEERED]
 
 
 def plan_steering(
@@ -228,8 +233,7 @@ def plan_steering(
 ) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
 
-    Null directions are those of permuted labels, from the vectors of one strategy. Where reading is lazy, the first
-    half of the openings is steered and scored before the second.
+    Null directions are those of permuted labels, from the vectors of one strategy.
     """
     draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
     base = SplitCell("train", NULL_BASE, scope.steering_layer)
@@ -246,34 +250,35 @@ def plan_steering(
                 continue
             directions = probes.concepts[name].directions
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in entrants}
-            if scope.is_lazy:
-                of_concept = concept_vectors.concept
-                steered, scores = _generate_lazily(scope, draft, unsteered, scorers, keys, direction, of_concept)
-                scored |= {entrant: scores[strategy] for strategy, entrant in entrants.items()}
-            else:
-                steered = generate(scope, draft, shared, keys, budget.strengths, (direction,))
+            steered, scores = plan_along(scope, draft, unsteered, scorers, keys, (direction,), concept_vectors.concept)
+            scored |= {entrants[strategy]: key for strategy, key in scores.items()}
             texts |= {entrant: steered[strategy] for strategy, entrant in entrants.items()}
         concepts[name] = ConceptTexts(concept_vectors.concept, nulls, texts, scored)
     return SteeredTexts(draft.work, concepts)
 
 
-def _generate_lazily(
+def plan_along(
     scope: Scope,
     draft: Draft,
     unsteered: Unsteered,
     scorers: Scorers,
     directions: Mapping[str, str],
-    direction: str,
+    direction_ids: tuple[str, ...],
     concept: Concept,
 ) -> tuple[dict[str, Texts], dict[str, str]]:
-    """Plan the texts of the first half of the openings and their scores, then those of the second half.
+    """Plan the texts along some directions of each of the tables, at the budget's strengths.
 
-    Return the keys by name: of all texts, and of the scores of the first half.
+    Where reading is lazy, the first half of the openings is steered and scored before the second.
+
+    Returns:
+        The keys of the texts by name, and those of the scores that are planned with them.
     """
     budget, seed, names = scope.config.budget, scope.config.seed, list(directions)
+    if not scope.is_lazy:
+        return generate(scope, draft, unsteered.inputs, directions, budget.strengths, direction_ids), {}
     openings = [openings_step(budget.opening_set, budget.num_openings, half, seed) for half in (0, 1)]
     halves = [{**unsteered.inputs, PROMPTS(): draft.add_local(step)} for step in openings]
-    first = generate(scope, draft, halves[0], directions, budget.strengths, (direction,))
+    first = generate(scope, draft, halves[0], directions, budget.strengths, direction_ids)
     texts = {name: keys.texts for name, keys in first.items()}
     # Texts that sensitive scores chose would be restricted too, so sensitive neighbours score later.
     is_open = concept.sensitive or not any(CONCEPTS.get(name).sensitive for name in scope.scorers_of(concept))
@@ -285,7 +290,7 @@ def _generate_lazily(
     inputs |= {SCORES(name): scores[name] for name in names}
     inputs |= {DIRECTIONS(name): directions[name] for name in names}
     params = CompleteParams(
-        **_generation(scope, budget.null_strengths, (direction,)), scorer=concept.id, split_seed=seed
+        **_generation(scope, budget.null_strengths, direction_ids), scorer=concept.id, split_seed=seed
     )
     outputs = draft.add(COMPLETE, params, inputs, [role(name) for name in names for role in (TEXTS, FLUENCY)])
     return {name: Texts(outputs[TEXTS(name)], outputs[FLUENCY(name)]) for name in names}, scores

@@ -1,6 +1,7 @@
 """Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +88,8 @@ def run_batches(
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
     def attempt(batch: Sequence[Encoded]) -> None:
-        consume(batch, capture(decoder, batch, layers, signals=signals, sinks=sinks, padding_side=limits.padding_side))
+        settings: dict[str, Any] = {"padding_side": limits.padding_side, "erased": reading.erased}
+        consume(batch, capture(decoder, batch, layers, signals=signals, sinks=sinks, **settings))
 
     for batch in make_batches((p for p in encoded if p.error is None), limits):
         check_cancelled()

@@ -14,6 +14,7 @@ from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 from poolbench.steps.base import bos_to_add
 from poolbench_extractor.config import BatchLimits
+from poolbench_extractor.erasing import Erased
 from poolbench_extractor.models.decoder import Decoder
 
 
@@ -57,13 +58,14 @@ class PassageTexts:
 
 @dataclass(frozen=True)
 class Reading:
-    """How passages become tokens and batches, and what happens to attention sinks."""
+    """How passages become tokens and batches, what happens to attention sinks, and what a layer loses."""
 
     include_bos: bool = False
     add_bos: bool = False
     max_length: int | None = None
     limits: BatchLimits = field(default_factory=BatchLimits)
     sinks: SinkRule = LEAVE_OUT
+    erased: Erased | None = None
 
 
 DEFAULT_READING = Reading()

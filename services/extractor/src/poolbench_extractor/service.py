@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from poolbench.contracts.bounds import ModelName, Revision, require_at_most
 from poolbench.contracts.measures import measures_table
+from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.directions.sae import SparseAutoencoder
@@ -25,6 +26,7 @@ from poolbench.model_folders.folders import requested_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench.settings import ClusterSettings, ExtractorSettings
+from poolbench.statuses import Status
 from poolbench.steps.extractor import (
     ANNOTATIONS,
     AUTOENCODER,
@@ -44,6 +46,7 @@ from poolbench.steps.extractor import (
     RECOVERED,
     STATES,
     STEERED_TEXTS,
+    TRAINED_DIRECTION,
     VECTORS,
     ExtractParams,
     ReadingParams,
@@ -64,10 +67,12 @@ from poolbench_extractor.damage import damage, edits_of, lens
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.embedding.explained import explain
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
+from poolbench_extractor.erasing import Erased
 from poolbench_extractor.features import Encoder, autoencoder, coordinates, random_twin, read_features
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.recovered import recovered
+from poolbench_extractor.trained import trained_direction
 
 
 class ExtractorService:
@@ -84,6 +89,7 @@ class ExtractorService:
             CALIBRATE.kind: self.calibrate,
             COUNT.kind: self.count,
             STEERED_TEXTS.kind: self.damage,
+            TRAINED_DIRECTION.kind: self.train,
         }
         self._deployment = deployment
         self._models = DecoderCache(deployment)
@@ -94,7 +100,8 @@ class ExtractorService:
         decoder = self._models.get(params.reference(), params.change)
         requests, keep = missing_outputs(params, io.missing)
         passages = read_passages(task, io)
-        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
+        erased = None if params.erased_layer is None else Erased.of(params.erased_layer, io.table(DIRECTIONS()))
+        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule, erased=erased)
         num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
         size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
         num_bytes = 4.0 * num_passages * num_sets * decoder.width
@@ -160,6 +167,18 @@ class ExtractorService:
         tables = {DAMAGE(): figures, LENS(): pa.concat_tables([*lenses, tokens])}
         missing = {role: table for role, table in tables.items() if role in io.missing}
         io.write_tables(missing, {"model_revision": decoder.revision})
+
+    def train(self, task: Task, io: TaskIO) -> None:
+        """Write the direction of a vector that is trained on passages."""
+        params, passages = TRAINED_DIRECTION.params_of(task), io.table(PASSAGES())
+        decoder = self._models.get(params.reference())
+        reading = reading_of(params, decoder.device)
+        with reporting(decoder.device, io):
+            direction, losses = trained_direction(decoder, passages, params, reading=reading, progress=io.progress)
+        row = {"direction_id": direction.id, "vector": direction.vector.tolist(), "raw_norm": direction.raw_norm}
+        table = table_from_rows([row | {"seed": direction.seed, "status": Status.OK}], directions_schema(decoder.width))
+        meta = {"model_revision": decoder.revision, "first_loss": f"{losses[0]:.4f}", "last_loss": f"{losses[-1]:.4f}"}
+        io.write_table(DIRECTIONS(), table, meta=meta)
 
     def count(self, task: Task, io: TaskIO) -> None:
         """Write how often each token occurs in all passages given; only the tokenizer is loaded."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import INSTANCES
 from poolbench.directions import DirectionContext, compute_direction
+from poolbench.directions.pairs import matched_pairs
 from poolbench.errors import InputError
 from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
@@ -16,7 +17,7 @@ from poolbench.steps.prober import TaskParams
 from poolbench_prober import cost
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
-from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pairs
+from poolbench_prober.inputs.corpus import Passages, binary_labels
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, task_measures
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest

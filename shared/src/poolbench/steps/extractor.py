@@ -6,7 +6,7 @@ from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
-from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Revision, Seed, Strengths, Whole
+from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Real, Revision, Seed, Strengths, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import (
     MAX_STRATEGIES,
@@ -37,6 +37,8 @@ COORDINATES = Role("coordinates", Single)
 DIRECTIONS = Role("directions", Single)
 DAMAGE = Role("damage", Single)
 LENS = Role("lens", Single)
+#: Id of the direction that a vector trained by gradient has.
+TRAINED = "trained"
 
 
 class ReadingParams(ModelParams):
@@ -87,9 +89,11 @@ class ExtractParams(CalibrateParams, SinkParams):
 
     Attributes:
         change: What the model's weights are changed by before it reads.
+        erased_layer: Layer whose states lose their projection on the directions of the task, at every position.
     """
 
     change: ChangeParams | RandomWeights | None = None
+    erased_layer: Layer | None = None
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
     keep_activations: Flag = False
 
@@ -133,6 +137,26 @@ class DamageParams(ReadingParams):
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
 
 
+class TrainedParams(ReadingParams):
+    """Parameters of `extractor.trained`.
+
+    Attributes:
+        layer: Decoder block whose output the vector is added to, at every position of a text.
+        num_steps: Steps of Adam.
+        num_pairs: Pairs of a positive and a negative passage in each step.
+        learning_rate: Most that Adam moves the vector in a step, in norms of the states.
+        beta: Weight of the log-likelihood ratios in the loss.
+        seed: Order of the pairs.
+    """
+
+    layer: Whole = Field(ge=0, lt=1_000)
+    num_steps: Whole = Field(default=50, gt=0, le=100_000)
+    num_pairs: Whole = Field(default=2, gt=0, le=1_000)
+    learning_rate: Real = Field(default=0.005, gt=0, le=10)
+    beta: Real = Field(default=0.1, gt=0, le=100)
+    seed: Seed = 0
+
+
 class ImportedParams(SinkParams):
     """What vectors of imported activations depend on: the import, and the strategies."""
 
@@ -144,7 +168,7 @@ class ImportedParams(SinkParams):
 
 
 #: Parameters that vectors and states of every strategy and layer depend on.
-_READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change"}
+_READING = {*ReadingParams.model_fields, *SinkParams.model_fields, "change", "erased_layer"}
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
@@ -163,6 +187,11 @@ def _passages(_: Any, __: Any, inputs: Keys) -> Keys:
     return {PASSAGES(): inputs[PASSAGES()]}
 
 
+def _read_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
+    """Return what all states depend on: the passages, and directions that are erased."""
+    return {role: inputs[role] for role in (PASSAGES(), DIRECTIONS()) if role in inputs}
+
+
 def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
     params_by_strategy = {entry.id: entry.params for entry in params.strategies}
     identity = STRATEGIES.get(at.strategy).identity(params_by_strategy.get(at.strategy))
@@ -176,12 +205,12 @@ def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
     Another spaCy pipeline, or another concept in the run, then recomputes only what depends on it.
     """
     strategy = STRATEGIES.get(at.strategy)
-    read = [PASSAGES()]
+    read = []
     if strategy.reads_annotations:
         read.append(ANNOTATIONS())
     if strategy.reads_counts:
         read.append(FREQUENCIES())
-    return {role: inputs[role] for role in read}
+    return {**_read_inputs(_, at, inputs), **{role: inputs[role] for role in read}}
 
 
 def _imported_inputs(_: ImportedParams, at: Cell, inputs: Keys) -> Keys:
@@ -210,12 +239,12 @@ EXTRACT = Step(
     "extractor.extract",
     2,
     ExtractParams,
-    inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
+    inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES, DIRECTIONS),
     outputs=(
         Output(
             STATES,
             lambda params, at: {**_reading(params), **_of_layer(at.layer)},
-            _passages,
+            _read_inputs,
             kind="extractor.states",
             version=4,
             shape=_states_shape,
@@ -336,4 +365,15 @@ STEERED_TEXTS = Step(
     unit="passages",
     work=lambda of: (of.inputs[PASSAGES()].rows * (1 + _num_edits(of)), of.params.variant),
 )
-EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS)
+TRAINED_DIRECTION = Step(
+    "extractor.trained",
+    1,
+    TrainedParams,
+    inputs=(PASSAGES,),
+    outputs=(Output(DIRECTIONS, shape=lambda of, _: Shape(1, of.width)),),
+    summary="a steering vector trained by gradient, under which positives are likelier and negatives less likely",
+    label="train a vector",
+    unit="passages",
+    work=lambda of: (2 * of.params.num_steps * of.params.num_pairs, of.params.variant),
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE, FEATURES_OF, RECOVERED, STEERED_TEXTS, TRAINED_DIRECTION)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
 
 from poolbench.config import EMBEDDING_INDEX
 from poolbench.errors import CellError
@@ -18,6 +16,7 @@ from poolbench.pooling.signals import Signals, from_source
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 from poolbench_extractor.encode import Encoded
+from poolbench_extractor.erasing import Erased, with_states
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.batching import is_out_of_memory
 from poolbench_extractor.forward.inflow import attention_inflow
@@ -94,6 +93,7 @@ def capture(
     signals: Mapping[int, Collection[str]] | None = None,
     sinks: SinkRule = LEAVE_OUT,
     padding_side: str = "right",
+    erased: Erased | None = None,
 ) -> Captured:
     """Run the model on a batch up to the deepest of `layers`, or to its loss and back if a signal needs it.
 
@@ -103,6 +103,7 @@ def capture(
         signals: What strategies need at some of `layers`; names that the model does not give are ignored.
         sinks: Which tokens the attention inflow leaves out, as it leaves out special tokens.
         padding_side: `right` or `left`; changes nothing but rounding.
+        erased: What a layer loses while the model runs.
 
     Returns:
         States and signals. What the model cannot give is refused there with a reason; the rest is complete.
@@ -112,13 +113,13 @@ def capture(
     refusal = gradients.obstacle(decoder) if by_loss else None
     if by_loss and refusal is None:
         try:
-            return _capture(decoder, batch, layers, needs, by_loss, absent, sinks, padding_side)
+            return _capture(decoder, batch, layers, needs, by_loss, absent, sinks, padding_side, erased)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}")
-    captured = _capture(decoder, batch, layers, needs, {}, absent, sinks, padding_side)
+    captured = _capture(decoder, batch, layers, needs, {}, absent, sinks, padding_side, erased)
     if refusal is not None:
         captured.refuse({name for names in by_loss.values() for name in names}, refusal)
     return captured
@@ -153,12 +154,15 @@ def _capture(
     absent: dict[int, dict[str, CellError]],
     sinks: SinkRule,
     padding_side: str,
+    erased: Erased | None,
 ) -> Captured:
     captured, real_BT = _padded(decoder, batch, padding_side)
     captured.absent = absent
     with ExitStack() as stack:
         stack.enter_context(decoder.lock)
         stack.enter_context(torch.enable_grad() if by_loss else torch.inference_mode())
+        if erased is not None:  # before the hooks that keep states, which then see what is left
+            stack.callback(decoder.on_states(erased.layer, erased.apply).remove)
         for layer in layers:
             last = layer == max(layers) and not by_loss
             finish = partial(_keep_inflow, captured, layer, needs.get(layer, ()), real_BT, sinks)
@@ -220,7 +224,7 @@ def resumed(decoder: Decoder, captured: Captured, layer: int, h_BTD: Tensor) -> 
         captured: What `capture` found in the batch at the layer.
         h_BTD: The states in place of `captured.states[layer]`, which must not be changed themselves.
     """
-    answer = _with_states(captured.outputs[layer], h_BTD)
+    answer = with_states(captured.outputs[layer], h_BTD)
     with ExitStack() as stack:
         if layer == EMBEDDING_INDEX:
             stack.callback(decoder.on_states(layer, lambda _: answer).remove)
@@ -228,17 +232,6 @@ def resumed(decoder: Decoder, captured: Captured, layer: int, h_BTD: Tensor) -> 
             for module in [*decoder.blocks[:layer], decoder.module(layer)]:
                 stack.enter_context(gradients.answering(module, answer))
         return decoder.backbone(**captured.inputs, use_cache=False)
-
-
-def _with_states(output: Any, h_BTD: Tensor) -> Any:
-    """Return the output of a module with other states in it."""
-    if isinstance(output, Tensor):
-        return h_BTD
-    if isinstance(output, ModelOutput):
-        answer = copy(output)
-        answer["last_hidden_state"] = h_BTD
-        return answer
-    return (h_BTD, *output[1:])
 
 
 @contextmanager

@@ -19,7 +19,7 @@ METRIC = "necessity.auroc"
 
 
 def erased_measures(
-    train: tuple[Passages, PooledVectors],
+    train: tuple[Passages, PooledVectors] | None,
     test: tuple[Passages, PooledVectors],
     erased: Mapping[str, np.ndarray],
     params: ProbeParams,
@@ -30,22 +30,24 @@ def erased_measures(
     figure is what is left to read, also for a probe that knows what was erased.
 
     Args:
+        train: What LEACE is fitted on; None leaves it out.
         erased: Directions [k, D] by name; those of a name are erased together.
     """
-    (passages, vectors), names = test, (ERASED_NOTHING, *erased, LEACE)
+    (passages, vectors), names = test, (ERASED_NOTHING, *erased, *([LEACE] if train else []))
     fields = {"n": len(passages.ids), "num_groups": len(np.unique(passages.groups)), "seed": params.seed}
     try:
         if vectors.readout is not None:
             reason = f"the strategy chooses its vector with a readout ({vectors.readout}), which erasing would change"
             raise CellError(Status.FAILED, reason)
-        train_rows = train[1].require_usable(train[0].labels)
+        train_rows = train[1].require_usable(train[0].labels) if train else None
         vectors.require_usable(passages.labels)
     except CellError as error:
         return [Measure.failed(METRIC, error, params={"erased": name}, **fields) for name in names]
     matrix_nD, design = vectors.matrix_nW, Design.build(passages, None, params)
     changed = {ERASED_NOTHING: matrix_nD}
     changed |= {name: without_directions(matrix_nD, directions) for name, directions in erased.items()}
-    changed[LEACE] = Leace.fit(train[1].matrix_nW[train_rows], train[0].labels[train_rows]).apply(matrix_nD)
+    if train is not None and train_rows is not None:
+        changed[LEACE] = Leace.fit(train[1].matrix_nW[train_rows], train[0].labels[train_rows]).apply(matrix_nD)
     measures = []
     for name in names:
         result = probe_cell(design, replace(vectors, matrix_nW=changed[name]), None, params)

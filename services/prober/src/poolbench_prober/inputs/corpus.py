@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
+from poolbench.directions.pairs import matched_pairs
 from poolbench.errors import InputError
 from poolbench.statistics.folds import connected_groups
 
@@ -75,17 +76,6 @@ def binary_labels(labels: Sequence[object]) -> np.ndarray:
     if other_labels:
         raise InputError(f"labels must be 0 or 1, got {', '.join(other_labels[:5])}")
     return np.array(labels, dtype=np.int8)
-
-
-def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
-    """Return row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
-    members: dict[str, list[int]] = {}
-    for row, pair in enumerate(pair_ids):
-        if pair is not None:
-            members.setdefault(pair, []).append(row)
-    ordered = [sorted(rows, key=lambda row: -labels[row]) for rows in members.values() if len(rows) == 2]
-    complete = [rows for rows in ordered if labels[rows[0]] != labels[rows[1]]]
-    return np.array(complete, dtype=int).reshape(-1, 2)
 
 
 def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int) -> dict[str, np.ndarray]:

@@ -61,6 +61,13 @@ def find(
     others: Annotated[
         list[Path] | None, typer.Option("--with", help="Folder of a vector that is added to it; repeatable.")
     ] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Measure other methods too; costs the texts of about 12 candidates.")
+    ] = False,
+    later_layers: Annotated[
+        bool,
+        typer.Option("--later-layers", help="Read test passages again without the vector, for D1 at later layers."),
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     dry_run: Annotated[
@@ -96,6 +103,8 @@ def find(
         Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
         names_of(side_effects) or (),
         Robustness(paraphrases, others or ()) if robustness else None,
+        baselines,
+        later_layers,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 

@@ -9,8 +9,10 @@ test passages, and probes read what is left.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.directions.erasure import without_directions
 from poolbench.errors import CellError
 from poolbench.steps import prober
+from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, FREQUENCIES, PASSAGES, VECTORS
+from poolbench.steps.extractor import DIRECTIONS as DIRECTIONS_ROLE
 from poolbench.steps.local import DIRECTIONS as DIRECTIONS_STEP
 from poolbench.steps.local import HALVES, TABLE, DirectionsParams, HalvesParams
 from poolbench.steps.roles import Cell as CellRole
@@ -38,6 +42,7 @@ from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import generate
+from poolbench_driver.stages.vectors import extract_params
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
@@ -46,11 +51,9 @@ from poolbench_driver.suites.poolbench.search.figures import card_measure
 from poolbench_driver.suites.poolbench.search.scored import (
     ScoredKeys,
     figure,
-    gated,
     plan_scored,
-    rules_of,
+    read_stage,
     scored_of,
-    send,
 )
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
@@ -66,22 +69,26 @@ _Source = tuple[str, str]
 
 @dataclass(frozen=True)
 class Necessity(Stage):
-    """Keys of texts and of their scores by what is erased, and of the D1 that is left.
+    """Keys of texts and of their scores by what is erased, and of the D1 that is left, also at later layers.
 
     `UNSTEERED` and `without` erase nothing: on openings with the concept, and on openings without it.
     """
 
     scored: Mapping[str, ScoredKeys]
     auroc: str
+    later: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts) -> Necessity:
+def plan_necessity(
+    plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
+) -> Necessity:
     """Plan what is erased, the texts without it and their scores, and the probes.
 
     Args:
         plan: The run that has steered along the vector, complete.
         candidates: The vector, and the best other ones of its layer.
         artifacts: Where the directions of the run are.
+        reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
     draft, scope, steering = Draft(), plan.scope, plan.steering
     assert steering is not None
@@ -118,7 +125,37 @@ def plan_necessity(plan: PoolBenchPlan, candidates: Sequence[Candidate], artifac
     few |= {"num_bootstrap": scope.config.budget.num_bootstrap, **scope.config.sink_settings}
     params = prober.ProbeParams(concept=concept, seed=scope.config.seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
-    return Necessity(draft.work, scored, auroc)
+    later = _plan_later(plan, draft, best, directions, params) if reads_later else {}
+    return Necessity(draft.work, scored, auroc, later)
+
+
+def _plan_later(
+    plan: PoolBenchPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
+) -> dict[int, dict[str, str]]:
+    """Plan D1 at the later layers of the run, or the last block, while the model runs without a direction.
+
+    Return the keys by layer and by what is erased. Strategies that read the states of every token have none.
+    """
+    scope, (vectors,), last = plan.scope, plan.vectors.concepts.values(), plan.scope.model.num_blocks - 1
+    above = [layer for layer in scope.layers if layer > best.layer] or [last] * (last > best.layer)
+    if not above or best.strategy in {spec.id for spec in scope.state_readers}:
+        return {}
+    inputs = {PASSAGES(): vectors.passages["test"], ANNOTATIONS(): vectors.annotations["test"]}
+    inputs |= {FREQUENCIES(): plan.vectors.frequencies} if plan.vectors.frequencies else {}
+    reading, keys = extract_params(scope, vectors.concept.triggers, above), dict[int, dict[str, str]]()
+    erasing = reading.model_copy(update={"erased_layer": best.layer})
+    for name in (prober.ERASED_NOTHING, VECTOR, f"{RANDOM}_0"):
+        erased = {DIRECTIONS_ROLE(): directions[name]} if name in directions else {}
+        roles = {layer: VECTORS(best.strategy, layer) for layer in above}
+        pooled = draft.add(EXTRACT, erasing if erased else reading, {**inputs, **erased}, roles.values())
+        for layer, role in roles.items():
+            at = SplitCell("test", best.strategy, layer)
+            probing = {prober.PASSAGES("test"): vectors.passages["test"], prober.VECTORS(*at): pooled[role]}
+            if (component := plan.components.keys.get(at.cell)) is not None:
+                probing[prober.COMPONENT(*at.cell)] = component
+            outputs = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])
+            keys.setdefault(layer, {})[name] = outputs[prober.ERASED_MEASURES()]
+    return keys
 
 
 def necessity_measures(
@@ -143,6 +180,14 @@ def necessity_measures(
     for name, read in figures.items():
         yield figure(f"necessity.{name}", read)
     yield from _aurocs(stage, source)
+    for layer, keys in stage.later.items():
+        for erased, key in keys.items():
+            name = f"necessity.auroc_later_{layer}{_LATER[erased]}"
+            try:
+                (row,) = source.required(key).to_pylist()
+                yield CardMeasure(name=name, **{column: row[column] for column in _COLUMNS})
+            except CellError as error:
+                yield card_measure(Measure.failed(name, error))
 
 
 def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
@@ -154,13 +199,16 @@ def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
         return
     for suffix, name in _AUROCS.items():
         if name in rows:
-            fields = {column: rows[name][column] for column in ("value", "ci_low", "ci_high", "n", "status", "reason")}
+            fields = {column: rows[name][column] for column in _COLUMNS}
             yield CardMeasure(name=f"necessity.auroc{suffix}", **fields)
     values = [row["value"] for name, row in rows.items() if name.startswith(RANDOM)]
     if values and None not in values:
         yield CardMeasure(name="necessity.auroc_random", value=float(np.mean(values)), n=len(values))
 
 
+_COLUMNS = ("value", "ci_low", "ci_high", "n", "status", "reason")
+#: Ends of the names of measures at later layers, by what is erased.
+_LATER = {prober.ERASED_NOTHING: "_whole", VECTOR: "", f"{RANDOM}_0": "_random"}
 _AUROCS = {"": prober.ERASED_NOTHING, "_erased": VECTOR, f"_rank{RANK}": SUBSPACE, "_leace": prober.LEACE}
 
 
@@ -170,22 +218,18 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
     return Measure.of(metric, float(np.mean(values.to_numpy())) if len(values) else np.nan, n=len(values))
 
 
-def necessity_of(selection: Selection, plan: PoolBenchPlan, session: Session, display: Display) -> list[CardMeasure]:
+def necessity_of(
+    selection: Selection, plan: PoolBenchPlan, session: Session, display: Display, *, reads_later: bool = False
+) -> list[CardMeasure]:
     """Return how necessary the chosen vector is, by tasks that a repeated search does not send again.
 
     Args:
         plan: The run that has steered along it.
+        reads_later: As `plan_necessity`.
     """
-    assert plan.steering is not None
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
-    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts)
-    (concept,) = plan.vectors.concepts
-    try:
-        source = send(plan, session, display, Stage(plan.work), stage)
-        scorer = gated(concept, plan.steering.scorers, source)
-        return list(necessity_measures(stage, source, scorer, rules_of(plan)))
-    except CellError as error:  # what is erased could not be made, or the scorer has no gate
-        return [card_measure(Measure.failed("necessity.drop", error))]
+    stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts, reads_later)
+    return read_stage(plan, stage, partial(necessity_measures, stage), "necessity.drop", session, display)
 
 
 def necessity_part(card: VectorCard) -> Iterator[Part]:
@@ -220,7 +264,17 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
         "probe reads of the train passages (Belrose et al. 2023); fitted on few, it takes less from others."
     )
     heads: Heads = [Column("erased", is_text=True), "score", "drop", "95 % interval", "AUROC left"]
-    yield Part("necessity", "What is lost without it", [Table.of(heads, lines, note=note)], "Necessity")
+    tables = [Table.of(heads, lines, note=note)]
+    layers = [int(name.rpartition("_")[2]) for name in by_name if re.fullmatch(r"auroc_later_\d+", name)]
+    if layers:
+        later_lines = [
+            Line.of(str(layer), *(_number(figures.get(f"auroc_later_{layer}{end}")) for end in _LATER.values()))
+            for layer in layers
+        ]
+        note = "AUROC at later layers, while the model reads the test passages without it at the layer of the vector."
+        columns: Heads = ["layer", "nothing erased", "the vector", "a random direction"]
+        tables.append(Table.of(columns, later_lines, note=note))
+    yield Part("necessity", "What is lost without it", tables, "Necessity")
 
 
 def _number(value: float | None) -> Cell:

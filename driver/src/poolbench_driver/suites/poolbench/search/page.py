@@ -18,6 +18,7 @@ from poolbench_driver.contract.page import (
 )
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval, with_interval
+from poolbench_driver.suites.poolbench.search.baselines import baselines_part
 from poolbench_driver.suites.poolbench.search.necessity import necessity_part
 from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
@@ -34,17 +35,20 @@ def search_page(result: SearchResult) -> Page:
         f"{selection.num_openings} openings that the choice never saw.",
         f"The score falls on {with_interval(selection.wrong_way, selection.wrong_way_interval, '.0%')} of these "
         "openings.",
-        f"On the openings that chose it among {len(selection.gains)} candidates it raises it by "
-        f"{selection.naive:+.3f}: without the split, the figure would be {selection.optimism:+.3f} higher.",
-        "The data tell it apart from every other candidate."
-        if not others
-        else f"The data cannot tell it apart from {others} other{'s' * (others > 1)}, which the edge marks.",
+        f"On the openings that chose it, the rise is {selection.naive:+.3f}: without the split, the figure would be {abs(selection.optimism):.3f} "
+        f"{'lower' if selection.optimism < 0 else 'higher'}.",
     ]
+    if others:
+        sentences.append(
+            f"The data cannot tell it apart from {others} other{'s' * (others > 1)}, which the edge marks."
+        )
+    elif len(selection.gains) > 1:
+        sentences.append("The data tell it apart from every other candidate.")
     sentences += _second_opinion(card)
     headline = [Span(best.entrant, named=True), Span(f" at layer {best.layer} steers {card.concept} best.")]
     facts = Part("card", "Card of the vector", [Facts(list(facts_of(card)))], "Card")
     board, measured = _board(result), Part("figures", "Figures", [_figures(card)], "Figures")
-    parts = [_damaged(card), *necessity_part(card), *_robustness(card), facts, measured]
+    parts = [_damaged(card), *necessity_part(card), *_robustness(card), *baselines_part(card), facts, measured]
     parts += [_screened(result), *_excluded(result)]
     problems = []
     if selection.interval and selection.interval[0] <= 0:

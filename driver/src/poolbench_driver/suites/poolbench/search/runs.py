@@ -30,6 +30,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.search.baselines import baselines_of
 from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.suites.poolbench.search.held_out import held_out_texts
 from poolbench_driver.suites.poolbench.search.judge import Judge
@@ -63,6 +64,8 @@ class Search:
         judge: Rates the texts of the chosen vector; None leaves these figures out.
         side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
         robustness: What the vector is tried with beside; None leaves these figures out.
+        baselines: Whether other ways to raise the concept are measured beside the vector.
+        later_layers: Whether D1 is measured at later layers while the vector is erased.
     """
 
     concept: str
@@ -74,6 +77,8 @@ class Search:
     judge: Judge | None = None
     side_effects: Sequence[str] = ()
     robustness: Robustness | None = None
+    baselines: bool = False
+    later_layers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no search could be."""
@@ -184,11 +189,14 @@ def find(
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
     with closing(open_display()) as display:
-        more = necessity_of(selection, plan, session, display)
+        more = necessity_of(selection, plan, session, display, reads_later=search.later_layers)
         if search.robustness is not None:
             say("does it hold elsewhere? behind context, in other words, at other temperatures")
             openings = {text.prompt_id: text.prompt for text in texts}
             more += search.robustness.measures(task, openings, search.user_texts, session, display)
+        if search.baselines:
+            say("steering in other ways, for comparison")
+            more += baselines_of(selection, plan, session, display)
     card = vector.card.model_copy(update={"measures": (*vector.card.measures, *more)})
     return SearchResult(replace(vector, card=card), selection, screened, folders)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.figures import card_measure
 from poolbench_driver.vectors.card import CardMeasure
+
+#: Reads measures of a stage that has run: committed artifacts and failures, the concept's scorer, and settings.
+Reader = Callable[[RowSource, GatedScorer, SteeringRules], Iterable[CardMeasure]]
 
 
 class ScoredKeys(NamedTuple):
@@ -51,6 +54,19 @@ def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage
     RunRecords(session.artifacts.store).keep(run_id or id_of_run(work.config), work.keys)
     loop = RunLoop(work, session.artifacts, session.queue, session.leases, display, run_id=run_id)
     return RowSource(session.artifacts, loop.run(), work.producers)
+
+
+def read_stage(
+    plan: PoolBenchPlan, stage: Stage, read: Reader, first: str, session: Session, display: Display
+) -> list[CardMeasure]:
+    """Run a stage that follows a run, and return what is read of it; where it cannot be run, `first` is null."""
+    assert plan.steering is not None
+    (concept,) = plan.vectors.concepts
+    try:
+        source = send(plan, session, display, Stage(plan.work), stage)
+        return list(read(source, gated(concept, plan.steering.scorers, source), rules_of(plan)))
+    except CellError as error:  # what the driver itself makes could not be made, or the scorer has no gate
+        return [card_measure(Measure.failed(first, error))]
 
 
 def scored_of(source: RowSource, *keys: ScoredKeys) -> Scored:
