@@ -11,11 +11,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
+from poolbench.contracts.wire import run_path
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.extractor import CALIBRATION as NORMS
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.records import RunRecords
+from poolbench_driver.records.record import encode_keys
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.search.damage import (
@@ -140,6 +143,10 @@ def test_a_second_call_sends_nothing_and_pairs_one_task_more(bench: Bench, plan:
     accuracy = [measure for measure in damage.measures if measure.name == "damage.pair_accuracy"]
     assert [measure.strength for measure in accuracy] == [0.0, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.3]
     assert {measure.value for measure in accuracy} <= {0.0, 1.0}
+    records = RunRecords(bench.artifacts.store)
+    records.store.put(run_path("run", "keys.json.gz"), encode_keys([]))
+    kept = {key for key in records.keys("run") if bench.artifacts.exists(key)}  # by gc
+    assert len(kept) == 6 and sum(key.startswith("extractor.damage.") for key in kept) == 4
 
 
 def test_a_task_that_fails_leaves_nulls_with_its_reason(bench: Bench, plan: PoolBenchPlan, vector: Vector) -> None:

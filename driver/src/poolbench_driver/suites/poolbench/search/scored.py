@@ -16,6 +16,8 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import absent_concepts
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.records import RunRecords
+from poolbench_driver.records import run_id as id_of_run
 from poolbench_driver.stages.stage import Draft, Plan, PlannedWork, Stage, committed_keys
 from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_of
 from poolbench_driver.suites.poolbench.measures.prompting import Scored
@@ -44,8 +46,12 @@ def plan_scored(
 
 
 def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage, run_id: str = "") -> RowSource:
-    """Send what is not committed of stages that follow a run, and return where their tables are."""
+    """Send what is not committed of stages that follow a run, and return where their tables are.
+
+    The record of the run names what they make, so that `gc` keeps it as long as the run.
+    """
     work = Plan.of(plan.config, plan.facts, *stages)
+    RunRecords(session.artifacts.store).keep(run_id or id_of_run(work.config), work.keys)
     loop = RunLoop(work, session.artifacts, session.queue, session.leases, display, run_id=run_id)
     return RowSource(session.artifacts, loop.run(), work.producers)
 
