@@ -92,19 +92,18 @@ def find(
     settings |= {"layers": layers_of(layers), "corpus": {"source": corpus} if corpus else None}
     if output.is_file():
         raise InputError(f"{output} is a file; name a folder")
-    assignments = read_assignments(sets or [])
     search = Search(
         concept,
         settings,
-        names_of(constructions) or [],
-        candidates,
-        assignments,
-        UserTexts.read(texts, pairs),
-        Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
-        names_of(side_effects) or (),
-        Robustness(paraphrases, others or ()) if robustness else None,
-        baselines,
-        later_layers,
+        constructions=names_of(constructions) or [],
+        num_strategies=candidates,
+        assignments=read_assignments(sets or []),
+        user_texts=UserTexts.read(texts, pairs),
+        judge=Judge(output, _endpoint(judge, judge_model, judge_key_env), ratings),
+        side_effects=names_of(side_effects) or (),
+        robustness=Robustness(paraphrases, others or ()) if robustness else None,
+        baselines=baselines,
+        later_layers=later_layers,
     )
     return _dry_run(search) if dry_run else _find(search, output, runs, display)
 
