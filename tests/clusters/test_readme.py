@@ -280,7 +280,7 @@ QUESTIONS = {
         "could go",
     ),
     "docs/own-vector.md": (
-        r"raises the score of concession by .* on 10 openings that the choice never saw",
+        r"moves the score of concession by .* on 10 openings that the choice never saw",
         r"necessity\.drop",
         r"control-vector-scaled concession\.gguf",
         r"demo\+concession@\S+: ?\w",

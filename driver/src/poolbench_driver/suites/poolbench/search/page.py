@@ -31,11 +31,11 @@ def search_page(result: SearchResult) -> Page:
     gain = with_interval(selection.gain, selection.interval, "+.3f")
     others = len(selection.tied) - 1
     sentences = [
-        f"At strength {selection.strength:g} it raises the score of {card.concept} by {gain} on "
+        f"At strength {selection.strength:g} it moves the score of {card.concept} by {gain} on "
         f"{selection.num_openings} openings that the choice never saw.",
         f"The score falls on {with_interval(selection.wrong_way, selection.wrong_way_interval, '.0%')} of these "
         "openings.",
-        f"On the openings that chose it, the rise is {selection.naive:+.3f}: without the split, "
+        f"On the openings that chose it, it moves it by {selection.naive:+.3f}: without the split, "
         f"the figure would be {abs(selection.optimism):.3f} "
         f"{'lower' if selection.optimism < 0 else 'higher'}.",
     ]
