@@ -35,6 +35,7 @@ from poolbench_driver.cli import (
     vectors,
     view,
 )
+from poolbench_driver.cli.completion import complete_names
 
 USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
@@ -55,7 +56,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style
     help="Plan, run and report PoolBench on a cluster: of `make cluster-up`, or of `poolbench-driver login URL`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -86,6 +86,7 @@ for group, name in (
     *((dead_letters.app, "dead-letters"), (stories.app, "stories"), (vectors.app, "vectors")),
 ):
     app.add_typer(group, name=name, cls=help.Group)
+complete_names(app)
 
 
 def main() -> None:

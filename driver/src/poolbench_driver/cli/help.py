@@ -6,6 +6,8 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from poolbench_driver.cli.completion import complete_names
+
 PROGRAM = "poolbench-driver"
 #: Of the whole command line; groups and commands take it over.
 CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -24,6 +26,7 @@ class Group(TyperGroup):
         commands: dict[str, Any] = {}
         for suite in SUITES.all():
             if (app := suite.commands()) is not None:
+                complete_names(app)
                 added = get_group(app).commands
                 commands |= added if self.name == PROGRAM else getattr(added.get(self.name or ""), "commands", {})
         for name, command in commands.items():

@@ -59,7 +59,8 @@ def find(
         Path | None, typer.Option(help="Openings in your words: JSONL with prompt_id or opening, and text.")
     ] = None,
     others: Annotated[
-        list[Path] | None, typer.Option("--with", help="Folder of a vector that is added to it; repeatable.")
+        list[Path] | None,
+        typer.Option("--with", metavar="<path>", help="Folder of a vector that is added to it; repeatable."),
     ] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Measure other methods too; costs the texts of about 12 candidates.")
