@@ -6,6 +6,7 @@ passages.
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
 from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import build, measure
 from tests.check_demo import steering_by_name
+from tests.pages import REPOSITORY
 
 from poolbench_corpora.real import ARCHIVES_VARIABLE
 
@@ -50,6 +52,18 @@ def findings(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "the rows do not say that the weights were dequantised"
 
 
+def chat_of_the_page() -> Iterator[str]:
+    """Ask what docs/queries.md asks this model, by the commands of the page."""
+    text = (REPOSITORY / "docs/queries.md").read_text("utf-8")
+    commands = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith(("$ export ", "$ curl "))]
+    commands = [command for command in commands if command.startswith("export") or f'"model": "{MODEL}"' in command]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(commands)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    if "Paris" not in done.stdout:
+        yield f"the chat of docs/queries.md ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"
+
+
 def check(runs: Path) -> int:
     """Return 0 if a run in the folder `runs` has the figures that it must have, and a page can be made of it."""
     archives, corpus, lacking = archive_folder(), "planted", dict[str, str]()
@@ -66,6 +80,7 @@ def check(runs: Path) -> int:
     wrong = list(findings(pq.read_table(folder.file("results.parquet")).to_pylist()))
     wrong += [f"{concept} was not built: {reason}" for concept, reason in lacking.items()]
     wrong += steering_by_name(CONCEPT, "--model", MODEL, "--strategy", "A1_mean", "--strength", ".25")
+    wrong += chat_of_the_page()
     if archives.is_dir() and f"| {CONCEPT} |" not in page(Measured(folder, folder, runs / "corpus", lacking)):
         wrong.append("the page lacks the concept")
     print("\n".join(wrong) or "a pretrained model: everything holds")
