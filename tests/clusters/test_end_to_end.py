@@ -267,6 +267,7 @@ def killed_and_repeated(running: Running, command: list[str]) -> Iterator[subpro
     yield from (running.call(command, LONG_S) for _ in range(2))
 
 
+@pytest.mark.release
 def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
     output, neutral = running.output / "shift", [f"neutral-{number}" for number in range(5)]
     command = [str(DRIVER), "run", *SHIFT, ",".join(neutral), "--output", str(output), "--display", "json"]
@@ -312,6 +313,7 @@ def test_fine_tunes_that_do_not_fit_fail_alone(running: Running, tmp_path: Path)
 RANDOM_LABELS = ("probe.compression", "planted-random", "demo A1_mean final")
 
 
+@pytest.mark.release
 def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running) -> None:
     """Static word vectors are at chance where both classes have the same words; a killed run ends as it would have."""
     output = running.output / "probing"
