@@ -93,6 +93,7 @@ def test_directions_are_those_of_the_vectors_read_out_on_all_train_rows(planted,
     assert not any("control_words" in text for text in details)  # words of passages, which may be restricted
 
 
+@pytest.mark.slow
 @pytest.mark.release
 def test_nested_selection_is_chance_on_noise_where_selection_outside_the_folds_is_not(make_passages):
     """The reason for nesting: heads chosen on the rows that are scored separate the classes of pure noise."""
