@@ -115,7 +115,7 @@ def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndar
     np.save(tmp_path / "mine.npy", 60 * unit_vectors[7])
     page = opened(f"{site}/playground#max_tokens=6")
     page.get_by_label("steer by").select_option("(a vector of a file)")
-    page.get_by_label("file (.npy, .safetensors)").set_input_files(tmp_path / "mine.npy")
+    page.get_by_label("file of a vector").set_input_files(tmp_path / "mine.npy")
     page.get_by_text("Registered mine.npy").wait_for()
     page.get_by_label("its layer").fill("3")
     texts = generate(page)
