@@ -8,6 +8,7 @@ for Inspect a chat model, a scorer of the concept, and the command `inspect` of 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from poolbench_driver.cluster.services import Services
 from poolbench_driver.vectors.card import Vector
 from poolbench_driver.vectors.serving import served_body
 
-STRENGTHS, PER_PARADIGM = "0,.1,.2,.3,.5", 5
+STRENGTHS, PER_PARADIGM = "0,.1,.2,.3,.5", 2
 TASK = Path(__file__).with_name("concept_share.py")
 NAME = "evaluated"
 
@@ -62,9 +63,10 @@ def ask_inspect(command: str, cluster: ClusterSettings, model: str, vector: Vect
     environment = {"STEERED_BASE_URL": f"{cluster.http_address}/steerer/v1", "STEERED_API_KEY": cluster.token}
     environment |= {"POOLBENCH_HTTP": cluster.http_address, "POOLBENCH_TOKEN": cluster.token}
     logs = folder / f"inspect-{model.rpartition('@')[2]}"
-    arguments = ["eval", str(TASK), "--model", f"openai-api/steered/{model}", "-T", f"concept={vector.card.concept}"]
+    arguments = ["eval", TASK.name, "--model", f"openai-api/steered/{model}", "-T", f"concept={vector.card.concept}"]
     arguments += ["--log-dir", str(logs), "--log-format", "json", "--display", "none"]
-    subprocess.run([command, *arguments], env={**os.environ, **environment}, check=True)
+    program = Path(shutil.which(command) or command).absolute()  # Inspect takes no absolute path of a task
+    subprocess.run([program, *arguments], cwd=TASK.parent, env={**os.environ, **environment}, check=True)
     (log,) = logs.glob("*.json")
     metrics = json.loads(log.read_text("utf-8"))["results"]["scores"][0]["metrics"]
     return f"{metrics['accuracy']['value']:.2f} ± {metrics['stderr']['value']:.2f}"
