@@ -1,4 +1,4 @@
-"""What a shell is told when it asks how a command goes on."""
+"""What a shell gets when it asks how a command goes on."""
 
 import os
 import subprocess

@@ -72,7 +72,7 @@ def test_the_gain_of_random_directions_is_their_mean_each_at_its_strength() -> N
     broken = grid(np.array([0, 2, 2, 2.0]), np.zeros((40, 4)), rng.normal(0.3, 0.1, 40), ratio=3.0)
     with pytest.raises(CellError, match="not fluent"):
         steered_gain("baseline.random", [grids[0], broken], RULES)
-    with pytest.raises(CellError, match="no steered texts"):
+    with pytest.raises(CellError, match="no text was steered"):
         steered_gain("baseline.random", [], RULES)
 
 

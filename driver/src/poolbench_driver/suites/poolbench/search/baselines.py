@@ -196,7 +196,7 @@ def steered_gain(name: str, grids: Sequence[ResponseGrid], rules: SteeringRules)
     they are. Raise CellError as `select` does for one candidate.
     """
     if not grids:
-        raise CellError(Status.TOO_FEW, "there are no steered texts")
+        raise CellError(Status.TOO_FEW, "no text was steered")
     aligned = align_openings(grids)
     choose, read = aligned[0].halves
     columns = [best_column(grid.at_openings(choose), rules) for grid in aligned]
