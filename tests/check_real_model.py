@@ -21,6 +21,7 @@ from recipes.real_text.steps import build, measure
 from tests.check_demo import steering_by_name
 from tests.pages import REPOSITORY
 
+from poolbench.settings import ClusterSettings
 from poolbench_corpora.real import ARCHIVES_VARIABLE
 
 CONCEPT = "bureaucratic"
@@ -55,10 +56,11 @@ def findings(rows: list[dict[str, Any]]) -> Iterator[str]:
 def chat_of_the_page() -> Iterator[str]:
     """Ask what docs/queries.md asks this model, by the commands of the page."""
     text = (REPOSITORY / "docs/queries.md").read_text("utf-8")
-    commands = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith(("$ export ", "$ curl "))]
-    commands = [command for command in commands if command.startswith("export") or f'"model": "{MODEL}"' in command]
+    lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith(("$ export ", "$ curl "))]
+    commands = [line for line in lines if line.startswith("export") or f'"model": "{MODEL}"' in line]
+    script = "\n".join(commands).replace("http://127.0.0.1:8000", ClusterSettings.load().http_address)
     done = subprocess.run(
-        ["bash", "-c", "\n".join(commands)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        ["bash", "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
     )
     if "Paris" not in done.stdout:
         yield f"the chat of docs/queries.md ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"

@@ -38,19 +38,23 @@ def main() -> int:
     cluster, vector = ClusterSettings.load(), Vector.load(args.vector)
     model, pairs = resolve_model(vector.card.model), read_pairs(archive_folder(), PER_PARADIGM)
     services = Services(cluster)
-    for name, positions in ((NAME, None), (f"{NAME}-all", "all")):
-        services.post("steerer", "served", served_body(vector, name, 1.0, positions))
+    served = [
+        services.post("steerer", "served", served_body(vector, name, 1.0, positions))["id"].partition("@")[0]
+        for name, positions in ((NAME, None), (f"{NAME}-all", "all"))
+    ]
     print(f"| strength | minimal pairs judged right, of {len(pairs)} | answers with {vector.card.concept} |")
     print("|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for strength in args.strengths.split(","):
-            steered = {suffix: f"{vector.card.model}+{NAME}{suffix}@{strength}" for suffix in ("", "-all")}
-            address, tokenizer = f"{cluster.http_address}/steerer", Path(model.source)
-            harness = ask_harness(pairs, Path(folder) / strength, address, cluster.token, steered["-all"], tokenizer)
-            share = (
-                "" if args.inspect is None else ask_inspect(args.inspect, cluster, steered[""], vector, Path(folder))
-            )
-            print(f"| {strength} | {harness.accuracy:.3f} | {share} |", flush=True)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for strength in args.strengths.split(","):
+                of_answers, of_pairs = (f"{name}@{strength}" for name in served)
+                address, tokenizer = f"{cluster.http_address}/steerer", Path(model.source)
+                harness = ask_harness(pairs, Path(folder) / strength, address, cluster.token, of_pairs, tokenizer)
+                share = ask_inspect(args.inspect, cluster, of_answers, vector, Path(folder)) if args.inspect else ""
+                print(f"| {strength} | {harness.accuracy:.3f} | {share} |", flush=True)
+    finally:
+        for name in served:
+            services.delete("steerer", "served", {"id": name})
     return 0
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from poolbench.config.base import StrictModel
-from poolbench.steps.base import NoParams, Output, Step
+from poolbench.steps.base import Output, Step
 from poolbench.steps.roles import Role, Single
 
 TABLE = Role("table", Single)
@@ -61,12 +61,6 @@ class HalvesParams(StrictModel):
     count: int  # most openings
 
 
-class ShotsParams(StrictModel):
-    """Openings after passages with the concept, as examples."""
-
-    shots: int  # passages before each opening
-
-
 class DirectionsParams(StrictModel):
     """Directions that are erased together, each from an input of its own."""
 
@@ -92,6 +86,4 @@ IMPORT_SAE = Step("import.sae", 1, SaeParams, (), (Output(TABLE),), "a sparse au
 IMPORT_TEXTS = Step("import.texts", 1, TextsParams, (), (Output(TABLE),), "steered texts that others published")
 HALVES = Step("corpus.halves", 1, HalvesParams, (), (Output(TABLE),), "first halves of passages, as openings")
 DIRECTIONS = Step("corpus.directions", 1, DirectionsParams, (), (Output(TABLE),), "directions that are erased together")
-PAIR = Step("corpus.pair", 1, NoParams, (), (Output(TABLE),), "difference of the vectors of one pair of passages")
-SHOTS = Step("corpus.shots", 1, ShotsParams, (), (Output(TABLE),), "openings after passages with the concept")
-LOCAL_STEPS = (PASSAGES, PROMPTS, HALVES, DIRECTIONS, PAIR, SHOTS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)
+LOCAL_STEPS = (PASSAGES, PROMPTS, HALVES, DIRECTIONS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)

@@ -24,16 +24,14 @@ from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.response import ResponseGrid, SteeredTables, align_openings, best_column, response_grids
 from poolbench.statuses import Status
-from poolbench.steps.base import NoParams
 from poolbench.steps.extractor import DIRECTIONS, PASSAGES, TRAINED, TRAINED_DIRECTION, TrainedParams
-from poolbench.steps.local import PAIR, SHOTS, TABLE, ShotsParams
 from poolbench.steps.roles import Cell as CellRole
 from poolbench.steps.roles import SplitCell
 from poolbench.storage import Artifacts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.corpora.sources import LocalStep, openings_step
+from poolbench_driver.corpora.sources import LocalStep, openings_step, stored_rows
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
 from poolbench_driver.stages.scope import NULL_BASE
@@ -260,9 +258,7 @@ def pair_step(artifacts: Artifacts, passages: str, vectors: str) -> LocalStep:
     positive, negative = (vector_of[ids[row]] for row in pairs[0])
     direction = unit_direction(ACTADD, positive - negative)
     row = {"direction_id": ACTADD, "vector": direction.vector.tolist(), "raw_norm": direction.raw_norm}
-    stored = table_from_rows([row], directions_schema(matrix.shape[1]))
-    key = PAIR.key(TABLE(), NoParams(), {"passages": passages, "vectors": vectors})
-    return LocalStep(key, "difference of a pair", lambda: stored, lambda: 1)
+    return stored_rows("difference of a pair", table_from_rows([row], directions_schema(matrix.shape[1])), "directions")
 
 
 def shots_step(artifacts: Artifacts, passages: str, openings: LocalStep) -> LocalStep:
@@ -279,6 +275,4 @@ def shots_step(artifacts: Artifacts, passages: str, openings: LocalStep) -> Loca
         {"prompt_id": row["prompt_id"], "text": "\n\n".join([*examples, row["text"]])}
         for row in _table(openings).to_pylist()
     ]
-    table = table_from_rows(prompts, PROMPTS_TABLE)
-    key = SHOTS.key(TABLE(), ShotsParams(shots=NUM_SHOTS), {"passages": passages, "openings": openings.key})
-    return LocalStep(key, "openings after examples", lambda: table, lambda: table.num_rows)
+    return stored_rows("openings after examples", table_from_rows(prompts, PROMPTS_TABLE), "openings")

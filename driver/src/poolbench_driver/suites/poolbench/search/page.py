@@ -35,9 +35,8 @@ def search_page(result: SearchResult) -> Page:
         f"{selection.num_openings} openings that the choice never saw.",
         f"The score falls on {with_interval(selection.wrong_way, selection.wrong_way_interval, '.0%')} of these "
         "openings.",
-        f"On the openings that chose it, it moves it by {selection.naive:+.3f}: without the split, "
-        f"the figure would be {abs(selection.optimism):.3f} "
-        f"{'lower' if selection.optimism < 0 else 'higher'}.",
+        f"On the openings of the choice the score moves by {selection.naive:+.3f}. A figure without the split would be "
+        f"{abs(selection.optimism):.3f} {'lower' if selection.optimism < 0 else 'higher'}.",
     ]
     if others:
         sentences.append(
