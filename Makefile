@@ -24,7 +24,7 @@ PACKAGES := shared corpus driver $(wildcard services/*)
 TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock bundle prove wheels real-text cluster-up cluster-down cluster-status demo demo-nodes model \
+.PHONY: help install lock bundle prove wheels real-text docs cluster-up cluster-down cluster-status demo demo-nodes model \
 	test test-slow test-client test-cluster test-rest test-release test-pythons test-models test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
@@ -145,6 +145,9 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/smollm2-135m.md
 	@$(PY) -m recipes.real_text
 
+docs: install  ## Build the documentation as a site, to site/html/index.html; needs no network
+	@$(PY) docs/make_site.py
+
 picture: install  ## Take the documentation's pictures from the latest runs (needs Chromium)
 	@$(PY) docs/picture.py
 
@@ -156,5 +159,5 @@ bench-%: install
 
 clean:  ## Remove caches, runs and the local cluster's data (stops it first)
 	@$(MAKE) --no-print-directory cluster-down
-	@rm -rf .poolbench runs runs-nodes runs-real-text bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .poolbench runs runs-nodes runs-real-text site bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

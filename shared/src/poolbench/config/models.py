@@ -18,8 +18,8 @@ DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
 #: architecture gives them, and the states after the last norm, which the language-model head reads.
 EMBEDDING: Literal["embedding"] = "embedding"
 FINAL: Literal["final"] = "final"
-#: A layer as settings name it: index (negative from the end), depth or name.
 LayerChoice = int | float | Literal["embedding", "final"]
+"""A layer as settings name it: index (negative from the end), depth or name."""
 #: The number of `EMBEDDING` in roles and rows. Blocks are counted from 0, and `FINAL` is their number.
 EMBEDDING_INDEX = -1
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)

@@ -1,5 +1,6 @@
 """Common parts of the services' OpenAPI documents: error bodies, their statuses, their headers, and the page."""
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -32,6 +33,8 @@ _MEANINGS = {
     503: "A part of the service is not available. Send the request again later.",
     504: "The deadline of the request has passed. Ask for less.",
 }
+#: An attribute of a docstring: its name and its text, of which later lines stand further to the right.
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 _TEXT = {"type": "string"}
 _RETRY = {"description": "Seconds to wait before the next attempt.", "schema": {"type": "integer", "minimum": 0}}
 _HEADERS: dict[int, dict[str, Any]] = {
@@ -82,6 +85,14 @@ def example(value: Any) -> dict[str, Any]:
     return {"requestBody": {"content": content}}
 
 
+def describe_fields(schema: dict[str, Any]) -> None:
+    """Give the fields of a schema the texts that its docstring has below `Attributes:`."""
+    schema["description"], _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
+    for name, meaning in _ATTRIBUTE.findall(attributes):
+        if (field := schema.get("properties", {}).get(name)) is not None:
+            field.setdefault("description", " ".join(meaning.split()))
+
+
 class ServiceApi(FastAPI):
     """A FastAPI application whose document names our error bodies only, and whose page needs no internet.
 
@@ -105,7 +116,7 @@ class ServiceApi(FastAPI):
         self.mount(DOCS_PATH, files)
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document, without the validation error of FastAPI, which no service sends."""
+        """Return the OpenAPI document, with the texts of fields and without FastAPI's error, which no service sends."""
         if self.openapi_schema is None:
             document = super().openapi()
             # FastAPI adds a 422 to every verb without one, such as those that answer 400 instead.
@@ -113,6 +124,9 @@ class ServiceApi(FastAPI):
                 for operation in operations.values():
                     if "HTTPValidationError" in str(operation["responses"].get("422")):
                         del operation["responses"]["422"]
+            schemas = document.get("components", {}).get("schemas", {})
             for name in ("HTTPValidationError", "ValidationError"):
-                document.get("components", {}).get("schemas", {}).pop(name, None)
+                schemas.pop(name, None)
+            for schema in schemas.values():
+                describe_fields(schema)
         return super().openapi()

@@ -182,6 +182,7 @@ STRATEGIES = Registry(
     unknown=UnknownStrategyError,
     make=_of_function,
 )
+"""The strategies by id: `register` adds a function, also one of another package."""
 
 
 @lru_cache(maxsize=1024)
