@@ -74,8 +74,9 @@ class PoolingEncoder(SentenceTransformer):
             raise ConfigError(f"idf_texts: strategy {pooling.id} does not read them here; leave them out")
         if pooling.strategy.reads_annotations and annotate is None:
             annotate = _installed_annotator(pooling.id, idf_texts)
+        reference = None if isinstance(model, Decoder) else resolve_model(model, revision=revision, dtype=dtype)
         if not isinstance(model, Decoder):
-            reference = resolve_model(model, revision=revision, dtype=dtype)
+            assert reference is not None
             model = load_decoder(reference, ExtractorSettings.load())
         module = PoolingModule(
             model,
@@ -86,6 +87,7 @@ class PoolingEncoder(SentenceTransformer):
             annotate=annotate,
             on_failure=on_failure,
             max_length=max_seq_length,
+            reference=reference,
         )
         super().__init__(
             modules=[module],
@@ -94,6 +96,9 @@ class PoolingEncoder(SentenceTransformer):
             default_prompt_name=default_prompt_name,
             similarity_fn_name=similarity_fn_name,
         )
+        card = self.model_card_data  # which mteb names its results by
+        name = "-".join([*(model.source or "decoder").rstrip("/").split("/")[-2:], pooling.id, str(module.layer)])
+        card.model_name, card.base_model_revision = f"poolbench/{name}", model.revision
 
     @property
     def num_truncated(self) -> int:

@@ -1,23 +1,26 @@
 """A decoder, a layer and a pooling strategy as a module of sentence-transformers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import asdict, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
+from poolbench.config import ModelRef, resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
+from poolbench.settings import ExtractorSettings
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
-from poolbench_extractor.embedding.texts import text_id, words_of
+from poolbench_extractor.embedding.texts import text_id, unsupervised, words_of
 from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
 from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 
 #: Texts to annotation rows, as `POST /pooler/annotate` answers them.
 Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
@@ -29,6 +32,7 @@ class PoolingModule(Module):
     Args:
         layer: Block index, 0-based.
         max_length: Positions of a text, special tokens included; by default and at most the model's window.
+        reference: The model as `load_decoder` finds it again, so that the module can be saved.
 
     Raises:
         ConfigError: If an argument is missing or not allowed.
@@ -45,6 +49,7 @@ class PoolingModule(Module):
         annotate: Annotate | None = None,
         on_failure: Literal["raise", "nan"] = "raise",
         max_length: int | None = None,
+        reference: ModelRef | None = None,
     ) -> None:
         super().__init__()
         if on_failure not in ("raise", "nan"):
@@ -52,6 +57,7 @@ class PoolingModule(Module):
         self.model = decoder.model  # a submodule, so that `to` moves it and `device` finds it
         self.decoder, self.pooling, self.layer = decoder, pooling, layer
         self.include_bos, self.sinks, self.on_failure = include_bos, sinks, on_failure
+        self.reference = reference
         self.annotate = annotate if pooling.strategy.reads_annotations else None
         self.max_seq_length = max_length
         self.num_truncated = 0
@@ -105,12 +111,57 @@ class PoolingModule(Module):
         vectors_BD: Tensor = torch.tensor(vector_matrix(table["vector"]))  # a copy: Arrow's memory is read-only
         return {**features, "sentence_embedding": vectors_BD.to(self.decoder.device)}
 
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return what `load` makes the module of: the model by name and revision, and how it pools.
+
+        Raises:
+            ConfigError: If the model was loaded elsewhere, or annotations or document frequencies are yours.
+        """
+        if self.reference is None:
+            raise ConfigError("the model was not loaded by name, so that it cannot be saved: give a name or a folder")
+        if self.annotate is not None:
+            raise ConfigError(f"strategy {self.pooling.id} reads annotations, which are not saved: make it again")
+        return {
+            "model": self.reference.id,
+            "revision": self.decoder.revision,
+            "dtype": self.reference.dtype,
+            "strategy": self.pooling.id,
+            "params": dict(self.pooling.params),
+            "layer": self.layer,
+            "include_bos": self.include_bos,
+            "sinks": asdict(self.sinks),
+            "on_failure": self.on_failure,
+            "max_length": self._max_length,
+        }
+
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Raise ConfigError: the weights are the model's own, and the rest is the arguments."""
-        raise ConfigError(
-            f"a PoolingEncoder is not saved ({output_path}): make it again from its arguments, strategy "
-            f"{self.pooling.id!r} and layer {self.layer}"
+        """Write the configuration; the weights stay those of the model. Raise ConfigError: see `get_config_dict`."""
+        self.save_config(output_path)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
+        """Return the module that a folder describes, with its model.
+
+        Raises:
+            PoolbenchError: The model cannot be loaded, or has other weights than when the module was saved.
+        """
+        places = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
+        config = cls.load_config(
+            model_name_or_path,
+            subfolder=subfolder,
+            local_files_only=options.get("local_files_only", False),
+            **places,
         )
+        name, revision = config.pop("model"), config.pop("revision")
+        reference = resolve_model(name, dtype=config.pop("dtype"))
+        if reference.revision is None:  # of a hub, where one can be asked for
+            reference = replace(reference, revision=revision)
+        pooling = unsupervised(config.pop("strategy"), config.pop("params"))
+        sinks, layer = SinkRule(**config.pop("sinks")), config.pop("layer")
+        decoder = load_decoder(reference, ExtractorSettings.load())
+        if decoder.revision != revision:
+            raise ConfigError(f"model {name} has other weights than when the encoder was saved: {decoder.revision}")
+        return cls(decoder, pooling, layer, sinks=sinks, reference=reference, **config)
 
     def _cut(self, passage: Encoded) -> Encoded:
         assert self._max_length is not None
