@@ -96,9 +96,6 @@ class PoolingEncoder(SentenceTransformer):
             default_prompt_name=default_prompt_name,
             similarity_fn_name=similarity_fn_name,
         )
-        card = self.model_card_data  # which mteb names its results by
-        name = "-".join([*(model.source or "decoder").rstrip("/").split("/")[-2:], pooling.id, str(module.layer)])
-        card.model_name, card.base_model_revision = f"poolbench/{name}", model.revision
 
     @property
     def num_truncated(self) -> int:

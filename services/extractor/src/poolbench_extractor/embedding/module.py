@@ -111,6 +111,13 @@ class PoolingModule(Module):
         vectors_BD: Tensor = torch.tensor(vector_matrix(table["vector"]))  # a copy: Arrow's memory is read-only
         return {**features, "sentence_embedding": vectors_BD.to(self.decoder.device)}
 
+    def on_model_ready(self, model: Any) -> None:
+        """Name the model, and its weights' revision, by which mteb files its results."""
+        name = self.reference.id if self.reference else self.decoder.source or "decoder"
+        card = model.model_card_data
+        card.model_name = f"poolbench/{name.strip('/').replace('/', '-')}-{self.pooling.id}-{self.layer}"
+        card.base_model_revision = self.decoder.revision
+
     def get_config_dict(self) -> dict[str, Any]:
         """Return what `load` makes the module of: the model by name and revision, and how it pools.
 
