@@ -109,8 +109,9 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
 	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
 
-test-release: install  ## Run what CI leaves out: more architectures, long benchmarks, the proof of a profile, four minutes of soak
+test-release: install  ## Run what CI leaves out: more architectures, whole pages, long benchmarks, the proof of a profile, soak
 	@$(PYTEST) -m release $(TESTS)
+	@TYPE_ALL=1 $(PY) -m pytest -m cluster tests/clusters/test_readme.py
 	@$(PY) deploy/prove.py --model demo --preset demo --smallest
 	@SOAK_MINUTES=4 $(PY) -m tests.soak
 
