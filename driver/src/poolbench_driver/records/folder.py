@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from poolbench_driver.loop import Failure
     from poolbench_driver.models import ModelInfo
+    from poolbench_driver.stages.failure import Failure
 
 #: Definitions of the concepts of users that a run measured, and of their neighbours.
 _CONCEPTS_FILE = "concepts.json"
