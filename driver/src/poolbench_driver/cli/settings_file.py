@@ -120,7 +120,7 @@ def _of_answers(model: str | None) -> dict[str, Any]:
     from poolbench_driver.config import DEFAULT_SUITE
     from poolbench_driver.contract.registry import SUITES
 
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _is_asked():
         raise ConfigError("this is no terminal to ask on; give --template, such as --template demo")
     suite = SUITES.get(_answer("What to measure", DEFAULT_SUITE, [suite.id for suite in SUITES.all()]))
     settings: dict[str, Any] = {"suite": suite.id}
@@ -133,6 +133,11 @@ def _of_answers(model: str | None) -> dict[str, Any]:
         return settings | {"concepts": names_of(concepts), "corpus": {"source": corpus}}
     settings["protocol"] = _answer("Definitions", "corrected", ["corrected", "published"])
     return settings | {"seed": int(_answer("Seed", "0"))}
+
+
+def _is_asked() -> bool:
+    """Return whether questions can be seen and answered."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _source(settings: Mapping[str, Any]) -> str:

@@ -101,7 +101,7 @@ def show(vector: Named, as_json: AsJson = False) -> None:
 
     card = Vector.load(place_of(vector)).card
     if as_json:
-        print_data(card.model_dump(mode="json"))
+        print_data(content := card.model_dump(mode="json"), content["measures"])
         return
     for name, fact in facts_of(card):
         typer.echo(f"{name + ':':<16} {fact}")
