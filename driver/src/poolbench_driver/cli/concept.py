@@ -198,4 +198,4 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
     sizes = facts["splits"]
     print_table(sizes, list(sizes[0]), f"concept {facts['id']}, revision {facts['revision']}")
     for remark in facts["remarks"]:
-        typer.echo(f"{remark['level']}: {remark['message']}", err=True)
+        typer.echo(f"{remark['level']}: {remark['message']}")

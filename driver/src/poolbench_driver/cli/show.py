@@ -63,7 +63,7 @@ def show(
     with suppress(NotFoundError):
         _print(_run(find_run(output, name)), as_json=as_json)
         return
-    names = {each_name for folder in folders for each_name in (folder.id, *_names(folder))}
+    names = {candidate for folder in folders for candidate in (folder.id, *_names(folder))}
     raise UnknownNameError("run, cell, passage or task", name, names or {"latest"})
 
 
@@ -78,7 +78,7 @@ def _print(thing: _Thing, *, as_json: bool) -> None:
         content = {"kind": thing.kind, **thing.facts, "rows": thing.rows, "parts": parts}
         print_data(content, thing.rows or [thing.facts])
         return
-    typer.echo(f"{thing.kind}")
+    typer.echo(thing.kind)
     for fact, value in thing.facts.items():
         if value not in (None, [], {}):
             lines = [str(line) for line in value] if isinstance(value, list) else [str(value)]
