@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.results import result_table
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli import app
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
 from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.failure import Failure
 
@@ -108,10 +111,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
         folder.path = folder.path.rename(tmp_path / "runs" / name)
         folder.write_state("done", tasks=2, tasks_done=2, failures=1)  # type: ignore[arg-type]
-        rows = [
-            figure(strategy, concept) for strategy in ("A1_mean", "A2_max") for concept in ("contrast", "causation")
-        ]
-        folder.write_table("results", result_table(rows))
+        cells = product(("A1_mean", "A2_max"), ("contrast", "causation"))
+        rows = [figure(strategy, concept) for strategy, concept in cells]
+        identity = {**rows[0], "concept": None, "layer": None, "split": None}
+        ranks = [{**identity, **rank} for rank in rank_rows(rows, SUITES.get("poolbench").board)[0]]
+        folder.write_table("results", result_table([*rows, *ranks]))
+        folder.file("report/index.html").write_text("<!doctype html>")
         folder.write_failures([Failure("0" * 24, "prober.probe", "failed", "too few passages")])  # type: ignore[arg-type]
         scores = [{"concept": "contrast", "strategy": "A1_mean", "layer": 2, "passage_id": "p1", "split": "train",
                    "fold": 0, "label": 1, "group": "g", "score": 0.5}]  # fmt: skip
@@ -151,8 +156,8 @@ def test_data_are_those_of_the_documentation(
     assert all(len(line) == len(table[0]) for line in table)
     if cell.startswith("list of") and content:
         assert table[0] == list(content[0]) and len(table) == len(content) + 1
-    text = driver(environment, *arguments)
-    assert "\x1b" not in text.stdout  # this is no terminal
+    if command in ("ls", "status", "show", "watch"):
+        assert "\x1b" not in driver(environment, *arguments).stdout  # this is no terminal
 
 
 #: What needs a cluster, and a request of it that is complete.
@@ -214,7 +219,7 @@ def test_a_file_of_settings_is_written_and_checked(place: Path, driver: Driver, 
         assert load_run_config(place / f"{template}.yaml", {}) == load_run_config(
             None, {"suite": suite, "preset": preset}
         )
-        uncommented = re.sub(r"^#(?! )", "", written, flags=re.M)
+        uncommented = re.sub(r"^#(?! \S)", "", written, flags=re.M)
         (place / "all.yaml").write_text(uncommented)
         assert load_run_config(place / "all.yaml", {}) == load_run_config(None, {"suite": suite, "preset": preset})
         schema = json.loads((place / f"{template}.schema.json").read_text("utf-8"))

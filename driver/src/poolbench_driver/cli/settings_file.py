@@ -63,7 +63,11 @@ def init(
     fields = config.model_json_schema()["properties"]
     lines = [f"# yaml-language-server: $schema={schema.name}"]
     lines += [f"# Check it: poolbench-driver config check {file}; measure: poolbench-driver run {file}"]
-    lines += ["# A setting behind # holds anyway; take the # away to change it.", "", yaml.safe_dump({"preset": settings["preset"]}).strip()]
+    lines += [
+        "# A setting behind # holds anyway; take the # away to change it.",
+        "",
+        yaml.safe_dump({"preset": settings["preset"]}).strip(),
+    ]
     for name, value in config.model_dump(mode="json").items():
         lines += ["", *_described(fields[name].get("description", ""))]
         text = yaml.safe_dump({name: settings.get(name, value)}, sort_keys=False).strip()
