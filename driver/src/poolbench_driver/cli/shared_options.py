@@ -43,14 +43,14 @@ def share_options(command: Any) -> None:
 
 def _quietly(run: Any, arguments: dict[str, Any]) -> Any:
     """Call a command and show what it writes to stderr only if it fails."""
-    kept, code = StringIO(), int(Exit.FAILURES)
+    held_back, code = StringIO(), int(Exit.FAILURES)
     try:
-        with redirect_stderr(kept):
+        with redirect_stderr(held_back):
             code = run(**arguments)
         return code
     finally:
         if code:
-            sys.stderr.write(kept.getvalue())
+            sys.stderr.write(held_back.getvalue())
 
 
 @cache

@@ -121,11 +121,11 @@ def _cell(folder: RunFolder, name: str) -> _Thing | None:
 def _text(folder: RunFolder, name: str) -> _Thing | None:
     """Return a passage or generated text with what the run keeps of it: its words and its scores."""
     by_table = {table: folder.rows(table, **{column: name}) for table, column in _TEXTS.items()}
-    kept, scores = by_table.pop("evidence"), [row for rows in by_table.values() for row in rows]
-    if not kept and not scores:
+    of_folder, scores = by_table.pop("evidence"), [row for rows in by_table.values() for row in rows]
+    if not of_folder and not scores:
         return None
-    block = kept[0]["block"] if kept else scores[0]["concept"]
-    words = [text["text"] for row in (kept or _stored(folder, block, name))[:1] for text in row["texts"]]
+    block = of_folder[0]["block"] if of_folder else scores[0]["concept"]
+    words = [text["text"] for row in (of_folder or _stored(folder, block, name))[:1] for text in row["texts"]]
     kind = "passage" if by_table["passage_scores"] else "text"
     return _Thing(kind, {"run": folder.id, kind: name, "of": block, "words": words}, scores)
 
@@ -171,9 +171,9 @@ def _planned(folder: RunFolder, name: str) -> _Thing | None:
     state = "done" if not missing else "in work" if works else "waiting" if waits else "to do"
     facts = {"run": folder.id, "task": name, "of": task.kind, "what": label_of(task.kind), "state": state}
     if len(missing) < len(task.outputs):
-        made = [session.artifacts.manifest(key).producer for key in task.outputs.values() if key not in missing]
-        facts |= {"host": made[0].get("host"), "wall_s": round(sum(one.get("wall_s") or 0.0 for one in made), 3)}
-        facts |= {"peak_bytes": max(one.get("peak_bytes") or 0 for one in made)}
+        laps = [session.artifacts.manifest(key).producer for key in task.outputs.values() if key not in missing]
+        facts |= {"host": laps[0].get("host"), "wall_s": round(sum(lap.get("wall_s") or 0.0 for lap in laps), 3)}
+        facts |= {"peak_bytes": max(lap.get("peak_bytes") or 0 for lap in laps)}
     keys = [(role, key, "in") for role, key in task.inputs.items()] + [(r, k, "out") for r, k in task.outputs.items()]
     return _Thing("task", facts, [{"role": role, "of task": side, "artifact": key} for role, key, side in keys])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
-from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, local_bytes, makespan_s, total
+from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, local_bytes, makespan_s, ordered, total
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.stages.stage import Plan
 
@@ -129,7 +129,8 @@ def estimate(plan: Plan, todo: Collection[Task], present: Collection[str], rates
     # of tasks that wait for one another; hardly one takes more than both together (Graham 1969).
     expected, low, high = (_bounds_s(todo, by_task, cluster, bound) for bound in Range._fields)
     seconds = {name: stage.seconds.expected if stage.seconds else 0.0 for name, stage in by_task.items()}
-    in_turn_s = max(*expected, makespan_s(todo, seconds, cluster.replicas))
+    in_order = [task for name, task in ordered(plan).tasks.items() if name in by_task]
+    in_turn_s = max(*expected, makespan_s(in_order, seconds, cluster.replicas))
     return Estimate(cluster, stages, Range(in_turn_s, max(low), max(in_turn_s, sum(high))).times(1 / HOUR_S))
 
 
