@@ -169,7 +169,8 @@ def _planned(folder: RunFolder, name: str) -> _Thing | None:
     missing = [key for key in task.outputs.values() if not session.artifacts.exists(key)]
     waits, works = name in session.queue.waiting(task.service), name in session.leases.held([name])
     state = "done" if not missing else "in work" if works else "waiting" if waits else "to do"
-    facts = {"run": folder.id, "task": name, "of": task.kind, "what": label_of(task.kind), "state": state}
+    facts: dict[str, Any] = {"run": folder.id, "task": name, "of": task.kind, "what": label_of(task.kind)}
+    facts["state"] = state
     if len(missing) < len(task.outputs):
         laps = [session.artifacts.manifest(key).producer for key in task.outputs.values() if key not in missing]
         facts |= {"host": laps[0].get("host"), "wall_s": round(sum(lap.get("wall_s") or 0.0 for lap in laps), 3)}
