@@ -71,6 +71,7 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     **dict.fromkeys(("run", "first", "second", "report.name", "watch.name", "cancel.name", "features.name"), _runs),
     **dict.fromkeys(("open_page.name", "show.name", "leaderboard.names", "ranks.names"), _runs),
     **{"suite": _suites, "vector": _vectors, "ls.kind": _kinds},
+    "init.template": lambda: [*_presets(), *_suites()],
 }
 
 
