@@ -160,6 +160,16 @@ def test_data_are_those_of_the_documentation(
         assert "\x1b" not in driver(environment, *arguments).stdout  # this is no terminal
 
 
+@pytest.mark.parametrize("command", ["ls strategies", "ls suites", "ls runs", "status"])
+def test_on_a_terminal_tables_fit_into_80_columns(
+    command: str, place: Path, driver: Driver, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = driver({**environment, "COLUMNS": str(NUM_COLUMNS), "NO_COLOR": "1"}, *command.split()).stdout
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert lines and max(map(len, lines)) <= NUM_COLUMNS
+
+
 #: What needs a cluster, and a request of it that is complete.
 OF_A_CLUSTER = (
     "run", "status", "gc", "cancel", "embed --input texts.txt --output v.npy", "explain text", "score text --scorer x",
