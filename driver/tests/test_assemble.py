@@ -15,9 +15,9 @@ from poolbench.statistics.response import split_openings
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
-from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of, write_report
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, num_texts
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}

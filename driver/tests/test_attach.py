@@ -77,7 +77,7 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     assert (run["run"], run["state"], run["local"]) == (folder.id, "running", False)
     assert records.keys(folder.id) == plan.keys
     done = driver(environment, "cancel", folder.id, "--output", elsewhere)
-    assert done.returncode == 0 and "stops within a few seconds" in done.stdout
+    assert done.returncode == 0 and "stops within a few seconds" in done.stderr
     working.join()
     assert [each.state for each in ended] == ["cancelled"] and folder.read_state()["state"] == "cancelled"
     watched = driver(environment, "watch", folder.id, "--output", elsewhere)
@@ -87,7 +87,7 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     bench.consume()  # the same command continues: the mark is gone
     assert job_of(bench, plan).run(folder, Notes()).done
     watched = driver(environment, "watch", "--output", elsewhere)
-    assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stdout
+    assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stderr
     assert RunRecords(made.artifacts.store).get(folder.id).state["results_digest"]  # type: ignore[union-attr]
     read_elsewhere(driver, environment, folder, made, Path(elsewhere))
 

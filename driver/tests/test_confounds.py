@@ -26,10 +26,10 @@ from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Details, Prose
-from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import leaderboard_markdown, page_of, write_report
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.plan import make_plan

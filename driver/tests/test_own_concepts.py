@@ -244,7 +244,7 @@ def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke
     assert run(app, ["concept", "init", "mine"]).exit_code == 0
-    flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--display", "json"]
+    flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--json"]
     shown = json.loads(run(app, ["concept", "check", "mine", *flags]).stdout)
     assert (shown["id"], shown["usable"], len(shown["splits"])) == ("mine", True, 3)
     few = write_texts(tmp_path / "few.jsonl", 3, 9)
@@ -264,7 +264,7 @@ def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, mo
     flags = ["mine", "--positives", files["positives"], "--negatives", files["negatives"]]
     checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
     assert "will be `short`" in checked
-    assert added == f"{checked}registered; measure it: poolbench-driver run --concepts mine\n"
+    assert added == checked
 
 
 def test_a_run_keeps_the_definitions_of_its_own_concepts(

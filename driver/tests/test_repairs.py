@@ -26,8 +26,8 @@ from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import FoundDamageError, OutdatedPlanError
-from poolbench_driver.loop.outcomes import Failure
 from poolbench_driver.records import RunFolder
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 
 Damage = Callable[[Path], None]

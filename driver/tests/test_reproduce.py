@@ -317,7 +317,7 @@ def test_a_run_of_the_cells_says_what_is_missing_before_it_starts(
     missing = [need for need in json.loads(done.stdout)["needs"] if need["stops"] and not need["found"]]
     assert any("bert-base-uncased" in need["what"] and "--scorers minilm" in need["instead"] for need in missing)
     without = driver(offline, "reproduce", *asked, "--corpus", str(tmp_path / "none"))
-    assert without.returncode == 1 and "nothing was started" in without.stdout
+    assert without.returncode == 1 and "nothing was started" in without.stderr
 
 
 @pytest.mark.parametrize("option", [("--start",), ("--dry-run",), ("--set", "limit=60"), ("--scorers", "minilm")])

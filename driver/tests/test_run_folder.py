@@ -14,9 +14,9 @@ from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.loop import Failure
 from poolbench_driver.records import RunFolder, find_run, list_runs
 from poolbench_driver.records.folder import FOLDER_VERSION, manifest_files
+from poolbench_driver.stages.failure import Failure
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add
+from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, plan_of
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -20,6 +20,8 @@ from poolbench.storage.folder import FolderStore
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.loop import Pace, TooManyFailuresError
+from poolbench_driver.loop.repairs import Recovery
+from poolbench_driver.stages.stage import PlannedWork
 
 
 def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:
@@ -285,3 +287,14 @@ def test_first_outputs_are_used_before_their_task_ends(bench: Bench, *, looks: b
     assert loop.run() == {}
     other.join()
     assert bench.value("sum.next") == 7 and loop.resent == 0
+
+
+def test_steps_of_the_driver_with_one_label_are_noted_once(bench: Bench) -> None:
+    keys = ("a.rows.1", "a.rows.2", "a.rows.3")
+    steps = {key: LocalStep(key, "openings in other forms", lambda: pa.table({"x": [1]})) for key in keys}
+    recovery = Recovery(
+        replace(plan_of(), work=PlannedWork({}, steps)), bench.artifacts, bench.leases, bench.notes.note
+    )
+    recovery.begin(set())
+    assert bench.notes.lines == ["building openings in other forms (3)"]
+    assert recovery.committed == set(keys) == {key for key in keys if bench.artifacts.exists(key)}

@@ -43,7 +43,7 @@ def test_a_refused_token_is_a_failure_of_status(
         return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": ""}
 
     connected = SimpleNamespace(settings=ClusterSettings("", "", token_from="POOLBENCH_TOKEN"))
-    monkeypatch.setattr("poolbench_driver.cluster.session.open_services", lambda: connected)
+    monkeypatch.setattr("poolbench_driver.cluster.services.open_services", lambda: connected)
     for health, code in ((ServiceState.OK, Exit.DONE), (ServiceState.REFUSED, Exit.FAILURES)):
         monkeypatch.setattr("poolbench_driver.records.overview.overview", lambda *_, health=health: found(health))
         assert status.status(as_json=True) == code

@@ -1,6 +1,7 @@
 """One task's way through a worker: skip, lease, commit, fail, retry, cancel, and its turn beside requests."""
 
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.worker import taskio
 from poolbench.worker import turns as module
 from poolbench.worker.service import Handler
-from poolbench.worker.taskio import TaskIO
+from poolbench.worker.taskio import TaskIO, peak_resident_bytes
 from poolbench.worker.turns import Turns
 from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
 
@@ -314,3 +315,13 @@ def test_a_step_also_checks_the_work_around_it() -> None:
     assert steps == [1]
     check_cancelled()
     assert steps == [1]
+
+
+def test_the_memory_of_a_replica_counts_what_it_has_started() -> None:
+    before = peak_resident_bytes()
+    hold = "import sys; held = bytearray(80_000_000); print('held', flush=True); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", hold], **pipes) as child:  # type: ignore[call-overload]
+        assert child.stdout.readline() == b"held\n"
+        assert peak_resident_bytes() >= before + 80_000_000
+        child.stdin.close()

@@ -151,7 +151,7 @@ def test_a_concept_is_checked_added_and_removed_over_http(logged_in: Client, tmp
     for name, first in (("p.txt", 0), ("n.txt", 400)):
         lines = (" ".join(words[first + 7 * row : first + 7 * row + 25]) for row in range(40))
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    given = ("mine", "--positives", "p.txt", "--negatives", "n.txt", "--definition", "It is said.", "--display", "json")
+    given = ("mine", "--positives", "p.txt", "--negatives", "n.txt", "--definition", "It is said.", "--json")
     checked = logged_in("concept", "check", *given)
     assert json.loads(checked.stdout)["usable"], checked.stderr
     assert "registered" in logged_in("concept", "add", *given).stderr

@@ -15,9 +15,10 @@ from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.loop import Failure, FoundDamageError
+from poolbench_driver.loop import FoundDamageError
 from poolbench_driver.pages.boards.ranking import RankBoard, board_of
 from poolbench_driver.records import now
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 
 

@@ -20,12 +20,13 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.evidence import keep_texts
-from poolbench_driver.loop import Failure, FoundDamageError, OutdatedPlanError, RunLoop, remaining
+from poolbench_driver.loop import FoundDamageError, OutdatedPlanError, RunLoop, remaining
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
 from poolbench_driver.records import FirstFigures, RunFolder, RunWriter
 from poolbench_driver.report import page_of, write_page
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys
 
 if TYPE_CHECKING:

@@ -1,11 +1,41 @@
-"""What is said while a command waits, and nothing else can be seen."""
+"""What is said while a command waits: what for, and how long it will take."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 #: After so long without a terminal, a line says what is waited for.
 _QUIET_S = 2.0
+
+
+def left_s(left: int, worked: int, first_sent_s: float | None, last_ended_s: float | None) -> float | None:
+    """Return the seconds that the remaining tasks of a stage take at its rate so far; None before it has one.
+
+    Args:
+        left: Number of tasks that have not ended.
+        worked: Number of those that ended, without those that an earlier run made.
+        first_sent_s: When the first one was sent.
+        last_ended_s: When the last one ended.
+    """
+    if left <= 0:
+        return 0.0
+    if not worked or first_sent_s is None or last_ended_s is None:
+        return None
+    return left * max(last_ended_s - first_sent_s, 1.0) / worked
+
+
+def longest_s(stages: Iterable[float | None]) -> float | None:
+    """Return the seconds to the end of all stages, which overlap; None while a stage has no rate."""
+    remaining = list(stages)
+    return None if None in remaining else max((seconds for seconds in remaining if seconds), default=0.0)
+
+
+def about(seconds: float) -> str:
+    """Return a duration as one says it, such as `about 3 min`."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s"
 
 
 @contextmanager

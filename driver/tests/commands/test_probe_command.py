@@ -210,7 +210,7 @@ def test_a_direction_of_two_files_is_that_of_their_labels(command: Probe, method
     np.save("negatives.npy", vectors[codes == 0])
     said = command("direction", "positives.parquet", "negatives.npy", "--output", "d.npy", "--method", method)
     assert said[0] == 0 and "44 positive and 45 negative vectors" in said[1] and "1 that failed" in said[1]
-    assert "steer PROMPT --model smollm2-135m --edit d.npy:15:0.3 --unit residual_norm" in said[1]
+    assert "steer PROMPT --model smollm2-135m --edit d.npy:15:0.3 --unit residual_norm" in said[2]
     kept = np.delete(np.arange(ROWS), np.flatnonzero(codes == 1)[3])
     both = vectors.astype(np.float32)[kept] if method == "C1" else vectors[kept]
     np.save("both.npy", both)

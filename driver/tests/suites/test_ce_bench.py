@@ -39,12 +39,12 @@ from poolbench_driver.contract.page import Answer, Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import tokens_of
 from poolbench_driver.imports.saes import import_saes, places_of
-from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import page_of, write_report
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import Entrant

@@ -32,10 +32,10 @@ from poolbench_driver.contract.page import Answer, Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import FinishedRun
-from poolbench_driver.loop import Failure
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.records import RunFolder
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.pictures import arrows, by_amount

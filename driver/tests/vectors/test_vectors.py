@@ -75,7 +75,7 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
     options = ("--run", "latest", "--runs", str(tmp_path / "runs"), "--concept", "contrast", "--strategy", "A1_mean")
     output = tmp_path / "v"
     done = driver(environment, "vectors", "export", *options, "--format", "poolbench", "--output", str(output))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0 and done.stderr.startswith("use it: ")
     vector = Vector.load(output)
     key = made.plan.probes.concepts["contrast"].directions[Cell("A1_mean", 4)]
     stored = {row["direction_id"]: row["vector"] for row in made.artifacts.read_table(key).to_pylist()}
@@ -102,7 +102,7 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
     usage = driver(
         environment, "vectors", "export", str(output), "--format", "gguf", "--output", str(tmp_path / "v.gguf")
     )
-    assert f"v.gguf:{best['value'] * 14:.4g} --control-vector-layer-range 4 4" in usage.stdout
+    assert f"v.gguf:{best['value'] * 14:.4g} --control-vector-layer-range 4 4" in usage.stderr
 
     shown = driver(environment, "vectors", "show", str(output)).stdout
     assert f"alpha {best['value'] * 14:.4g}" in shown and "A1_mean; construction C1" in shown

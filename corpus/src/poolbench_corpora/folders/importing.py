@@ -1,6 +1,5 @@
 """Corpora as folders of JSONL files: which concepts they have, how they are imported, and how they are validated."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -127,19 +126,15 @@ class Validation:
         summary = {"concept": self.concept, "num_passages": self.num_passages, "valid": self.is_valid}
         return {**summary, "findings": findings, **self.audit.to_dict()}
 
-
-def validate_folder(folder: Path, concepts: str | None, *, as_json: bool = False) -> int:
-    """Check the construction rules and audit confounds; return 1 if a rule is broken or a verdict is not `pass`."""
-    reports = []
-    for validation in validations(folder, concepts):
-        reports.append(validation)
-        if not as_json:
-            _show(validation)
-    valid = all(validation.is_valid for validation in reports)
-    if as_json:
-        summary = {"folder": str(folder), "valid": valid, "concepts": [report.to_dict() for report in reports]}
-        print(json.dumps(summary, indent=1, ensure_ascii=False))
-    return 0 if valid else 1
+    def lines(self) -> Iterator[str]:
+        """Yield the validation as a terminal shows it."""
+        yield f"{self.concept}: {f'{len(self.findings)} findings' if self.findings else 'ok'}, {self.audit.verdict}"
+        for finding in self.findings:
+            yield f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}"
+        for reason in self.audit.reasons:
+            yield f"  {self.audit.verdict}: {reason}"
+        aurocs = (f"{one.name} {one.status if one.auroc is None else f'{one.auroc:.2f}'}" for one in self.audit.figures)
+        yield f"  AUROC: {', '.join(aurocs)}"
 
 
 def validations(folder: Path, concepts: str | None) -> Iterator[Validation]:
@@ -149,17 +144,3 @@ def validations(folder: Path, concepts: str | None) -> Iterator[Validation]:
         passages = read_concept(folder, name)
         findings = validate_corpus(passages, window=manifest.window if manifest else None)
         yield Validation(name, passages.num_rows, findings, audit(CONCEPTS.get(name), passages))
-
-
-def _show(validation: Validation) -> None:
-    findings, check = validation.findings, validation.audit
-    rules = f"{len(findings)} findings" if findings else "ok"
-    print(f"{validation.concept}: {rules}, {check.verdict}")
-    for finding in findings:
-        print(f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}")
-    for reason in check.reasons:
-        print(f"  {check.verdict}: {reason}")
-    figures = (
-        f"{figure.name} {figure.status if figure.auroc is None else f'{figure.auroc:.2f}'}" for figure in check.figures
-    )
-    print(f"  AUROC: {', '.join(figures)}")

@@ -28,6 +28,8 @@ from poolbench_driver.cli import (
     planning,
     run,
     runs,
+    settings_file,
+    show,
     status,
     steer,
     stories,
@@ -76,14 +78,16 @@ def options(
 app.command(cls=run.RunCommand)(run.run)
 for command in (
     *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
-    *(view.view, runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
+    *(view.view, show.show, settings_file.init, runs.compare, runs.ranks, features.features, planning.plan_data),
     *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
-    *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
+    *(listing.ls, upkeep.model, upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)
+app.command("open")(view.open_page)
 for group, name in (
     *((corpus.app, "corpus"), (concept.app, "concept"), (importing.app, "import"), (export.app, "export")),
-    *((dead_letters.app, "dead-letters"), (stories.app, "stories"), (vectors.app, "vectors")),
+    *((settings_file.app, "config"), (dead_letters.app, "dead-letters"), (stories.app, "stories")),
+    (vectors.app, "vectors"),
 ):
     app.add_typer(group, name=name, cls=help.Group)
 complete_names(app)

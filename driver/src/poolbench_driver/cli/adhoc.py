@@ -14,7 +14,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError
 from poolbench.statuses import Status
 from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
-from poolbench_driver.cli.tables import print_table
+from poolbench_driver.cli.tables import print_data, print_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def embed(
     from poolbench.pooling.registry import STRATEGIES
     from poolbench_corpora.own import parse_columns
     from poolbench_driver.adhoc.embedding import Embedder, replacing, writer_of
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.models import obtain
 
     write, spec = writer_of(output), STRATEGIES.get(strategy)
@@ -99,7 +99,7 @@ def explain(
     from poolbench.model_folders.folders import list_folder
     from poolbench.pooling.registry import STRATEGIES
     from poolbench_driver.adhoc.embedding import Embedder, Reference
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.models import obtain
     from poolbench_driver.vectors.importing import read_for_model
 
@@ -109,7 +109,7 @@ def explain(
     numbers = None if direction is None else read_for_model(direction, model, layer)[layer].tolist()
     answer = Embedder(open_services(), settings, reference).explain(text, numbers)
     if as_json:
-        typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+        print_data(answer, answer["texts"][0].get("tokens"))
     (explained,) = answer["texts"]
     if explained["status"] != Status.OK:
         typer.echo(f"{explained['status']}: {explained['reason']}", err=True)
@@ -204,7 +204,7 @@ def probe(
 ) -> None:
     """Compute D1 of your vectors, or scores, selectivity and code length of another task."""
     from poolbench_driver.adhoc.arrays import load_labels, load_names, load_vectors
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     if task is not None and task not in TASKS:
         raise InputError(f"--task is {task!r}; allowed: {', '.join(TASKS)}")
@@ -224,7 +224,7 @@ def probe(
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     if as_json:
-        typer.echo(text)
+        print_data(answer, answer["measures"])
     else:
         print_table([_figure(measure) for measure in answer["measures"]], FIGURES, f"task: {answer['task']}")
 
@@ -269,7 +269,7 @@ def direction(
     import numpy as np
 
     from poolbench_driver.adhoc.arrays import load_labels, load_vectors
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     if (negatives is None) == (labels is None):
         raise InputError("give the vectors of the other class as a second file, or --labels: one of the two")
@@ -304,7 +304,8 @@ def direction(
     typer.echo(f"{output}: {answer['method']} of {counts}, norm {answer['raw_norm']:.4g} before scaling to 1{failed}")
     layer, model = first.made_by.get("layer", "LAYER"), first.made_by.get("model", "")
     model_option = f" --model {model}" if model not in ("", "demo") else ""
-    typer.echo(f"then: poolbench-driver steer PROMPT{model_option} --edit {output}:{layer}:0.3 --unit residual_norm")
+    how = f"{model_option} --edit {output}:{layer}:0.3 --unit residual_norm"
+    typer.echo(f"then: poolbench-driver steer PROMPT{how}", err=True)
 
 
 #: Texts of one request: some seconds of work on one core, so that progress shows.
@@ -327,14 +328,15 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print P(concept) of texts by trained or imported scorers."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     if not scorer:
         raise InputError("no --scorer: give a concept such as contrast, or several; `ls scorers` lists what there is")
     lines = _lines(texts or [], input_)
     answer = _score(open_services(), lines, list(dict.fromkeys(scorer)))
     if as_json:
-        typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+        by_text = zip(answer["ids"], *(one["scores"] for one in answer["scorers"]), strict=True)
+        print_data(answer, [dict(zip(("id", *dict.fromkeys(scorer)), row, strict=True)) for row in by_text])
     else:
         _print(answer["scorers"], lines)
 

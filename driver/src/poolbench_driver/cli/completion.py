@@ -69,8 +69,9 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     **dict.fromkeys(("model", "model.name"), _models),
     **dict.fromkeys(("preset", "budget"), _presets),
     **dict.fromkeys(("run", "first", "second", "report.name", "watch.name", "cancel.name", "features.name"), _runs),
-    **dict.fromkeys(("leaderboard.names", "ranks.names"), _runs),
+    **dict.fromkeys(("open_page.name", "show.name", "leaderboard.names", "ranks.names"), _runs),
     **{"suite": _suites, "vector": _vectors, "ls.kind": _kinds},
+    "init.template": lambda: [*_presets(), *_suites()],
 }
 
 

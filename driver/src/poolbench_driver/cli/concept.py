@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_corpora.own import Definition, Made
@@ -32,13 +32,10 @@ SeedWords = Annotated[str | None, typer.Option(help="Comma-separated words that 
 Sensitive = Annotated[bool | None, typer.Option("--sensitive", help="Restrict passages, vectors and texts.")]
 Licence = Annotated[str | None, typer.Option(help="Licence of texts that name none.")]
 SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split into train, test and scorer.")]
-Display = Annotated[str, typer.Option(help="plain or json.")]
 
 
 @app.command()
-def ls(
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
+def ls(as_json: AsJson = False) -> None:
     """List the concepts, your own after the built-in ones."""
     from poolbench_driver.cli.listing import KINDS, show_list
 
@@ -60,11 +57,12 @@ def init(
             file.write(template(name))
     except FileExistsError:
         raise ConfigError(f"{path} exists already; remove it, or give another file with --output") from None
-    typer.echo(f"written to {path}; fill it in, then: poolbench-driver concept check {path}")
+    typer.echo(str(path))
+    typer.echo(f"fill it in, then: poolbench-driver concept check {path}", err=True)
 
 
-def _with_texts(finish: Callable[[Made, bool], int], verb: str) -> Callable[..., int]:
-    """Return a command that reads the texts of a concept and passes it on, and whether JSON is wanted.
+def _with_texts(finish: Callable[[Made], int], verb: str) -> Callable[..., int]:
+    """Return a command that reads the texts of a concept and passes it on.
 
     Where only the address of the services is known, the pooler reads the texts; `verb` is what it is asked for.
     """
@@ -81,25 +79,25 @@ def _with_texts(finish: Callable[[Made, bool], int], verb: str) -> Callable[...,
         sensitive: Sensitive = None,
         licence: Licence = None,
         seed: SplitSeed = None,
-        display: Display = "plain",
+        as_json: AsJson = False,
     ) -> int:
         concept_definition = _definition(name, locals())
         if (services := _remote()) is not None:
-            return _sent(services, verb, concept_definition, as_json=display == "json")
+            return _sent(services, verb, concept_definition, as_json=as_json)
         concept = _made(concept_definition)
-        _show(_facts(concept), as_json=display == "json")
-        return finish(concept, display == "json")
+        _show(_facts(concept), as_json=as_json)
+        return finish(concept)
 
     command.__doc__ = finish.__doc__
     return command
 
 
-def _check(concept: Made, as_json: bool) -> int:
+def _check(concept: Made) -> int:
     """Say what a run can measure with a concept's texts; exit code 1 if nothing. Nothing is stored."""
     return Exit.DONE if concept.usable else Exit.FAILURES
 
 
-def _add(concept: Made, as_json: bool) -> int:
+def _add(concept: Made) -> int:
     """Split and check a concept's texts, and register it: all services know it then."""
     from poolbench.library import Library
     from poolbench_driver.cluster.session import open_artifacts
@@ -108,7 +106,7 @@ def _add(concept: Made, as_json: bool) -> int:
         typer.echo("not registered: nothing can be measured with these texts", err=True)
         return Exit.FAILURES
     Library(open_artifacts().store).add(concept.concept, concept.passages)
-    typer.echo(_registered(concept.concept.id), err=as_json)
+    typer.echo(_registered(concept.concept.id), err=True)
     return Exit.DONE
 
 
@@ -126,7 +124,7 @@ def rm(name: Annotated[str, typer.Argument(help="Name of a registered concept.")
         services.delete("pooler", f"concepts/{quote(name, safe='')}")
     else:
         Library(open_artifacts().store).remove(name)
-    typer.echo(f"{name} is removed")
+    typer.echo(f"{name} is removed", err=True)
 
 
 _LISTS = ("neighbours", "seed_words")
@@ -134,7 +132,7 @@ _LISTS = ("neighbours", "seed_words")
 
 def _remote() -> Services | None:
     """Return the services of a cluster whose object store is not known here; None for any other, and for none."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     with suppress(ConfigError):
         services = open_services()
@@ -149,7 +147,7 @@ def _sent(services: Services, verb: str, definition: Definition, *, as_json: boo
     answer = services.post("pooler", verb, request_of(definition))
     _show({name: answer[name] for name in ("id", "revision", "usable", "splits", "remarks")}, as_json=as_json)
     if answer["registered"]:
-        typer.echo(_registered(answer["id"]), err=as_json)
+        typer.echo(_registered(answer["id"]), err=True)
     return Exit.DONE if answer["usable"] else Exit.FAILURES
 
 
@@ -194,10 +192,8 @@ def _facts(concept: Made) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any], *, as_json: bool) -> None:
-    from poolbench_driver.cli.tables import print_table
-
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        print_data(facts)
         return
     sizes = facts["splits"]
     print_table(sizes, list(sizes[0]), f"concept {facts['id']}, revision {facts['revision']}")

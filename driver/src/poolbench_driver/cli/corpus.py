@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.tables import AsJson, print_data
+
 app = typer.Typer(help="Build, validate, import and export passages.", no_args_is_help=True)
 
 Concepts = Annotated[str | None, typer.Option(help="Comma-separated concept ids; default: all there are.")]
@@ -47,12 +50,20 @@ def build(
 def validate(
     folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")],
     concepts: Concepts = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check every construction rule and audit confounds; exit code 1 if a rule is broken or a verdict is not pass."""
-    from poolbench_corpora.folders.importing import validate_folder
+    from poolbench_corpora.folders.importing import Validation, validations
 
-    return validate_folder(folder, concepts, as_json=as_json)
+    reports = list[Validation]()
+    for validation in validations(folder, concepts):
+        reports.append(validation)
+        if not as_json:
+            typer.echo("\n".join(validation.lines()))
+    valid = all(report.is_valid for report in reports)
+    if as_json:
+        print_data({"folder": str(folder), "valid": valid, "concepts": [report.to_dict() for report in reports]})
+    return Exit.DONE if valid else Exit.FAILURES
 
 
 @app.command()

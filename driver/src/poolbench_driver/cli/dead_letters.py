@@ -13,7 +13,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
-from poolbench_driver.cli.tables import print_table
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench.queue.letters import StoredLetter
@@ -25,7 +25,6 @@ Ids = Annotated[list[str] | None, typer.Argument(help="Ids, or beginnings of ids
 Service = Annotated[str | None, typer.Option(help="Only letters of this service.")]
 Kind = Annotated[str | None, typer.Option(help="Only letters of tasks of this kind, such as prober.probe.")]
 Since = Annotated[str | None, typer.Option(help="Only letters since then: an age such as 36h, or a time (UTC).")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 #: Digits of an id in tables. `show`, `retry` and `drop` take any unambiguous beginning.
 _SHORT = 12
@@ -33,32 +32,32 @@ _COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
 
 
 @app.command()
-def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: Json = False) -> None:
+def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: AsJson = False) -> None:
     """List dead letters, oldest first."""
     from poolbench_driver.cluster.dead_letters import listed_letters
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     rows = listed_letters(open_services()).rows(_selection(service, kind, since))
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_data(rows)
     elif rows:
         short = [{"id": row["id"][:_SHORT], "task": row["task_id"], "at": _when(row["at"])} for row in rows]
         print_table([row | cells for row, cells in zip(rows, short, strict=True)], _COLUMNS)
     else:
-        typer.echo("no dead letters")
+        typer.echo("no dead letters", err=True)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: AsJson = False
 ) -> None:
     """Show all of one dead letter."""
     from poolbench_driver.cluster.dead_letters import listed_letters
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     fields = listed_letters(open_services()).details(name)
     if as_json:
-        typer.echo(json.dumps(fields, indent=1))
+        print_data(fields)
         return
     for field, value in fields.items():
         if field not in ("task", "text"):
@@ -99,7 +98,7 @@ def drop(
     letters = open_letters()
     selection = _chosen(letters, ids, every, _selection(service, kind, since))
     if every and selection and not yes and not _agreed(len(selection)):
-        typer.echo("nothing was dropped")
+        typer.echo("nothing was dropped", err=True)
         return Exit.DONE
     return _show(letters.drop(selection), every)
 
@@ -144,6 +143,6 @@ def _show(reports: Iterable[Report], every: bool) -> int:
         name = " ".join(filter(None, (letter.letter_id[:_SHORT], letter.service, letter.task_id)))
         typer.echo(f"{name} {report.verdict}{why}", err=report.verdict in (Verdict.HELD, Verdict.NO_TASK))
     if not counts:
-        typer.echo("no dead letters")
+        typer.echo("no dead letters", err=True)
     left_over = counts[Verdict.HELD] + (0 if every else counts[Verdict.NO_TASK])
     return Exit.FAILURES if left_over else Exit.DONE

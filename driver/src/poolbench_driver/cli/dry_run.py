@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,13 +14,14 @@ import typer
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_driver.cli.tables import print_table
+from poolbench.storage.opening import folder_of_store
+from poolbench_driver.cli.tables import print_data, print_table
 from poolbench_driver.config import Assignment
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Description, Need, lines
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
-from poolbench_driver.estimate.text import COLUMNS, notes, rows
+from poolbench_driver.estimate.text import COLUMNS, notes, rows, size
 
 if TYPE_CHECKING:
     from poolbench_driver.job import Job
@@ -51,7 +52,8 @@ def show_dry_run(
     parts = _estimated(jobs, cluster)
     total = joined([part.estimate for part in parts])
     if as_json:
-        typer.echo(json.dumps(_json(parts, named, total) | {"missing": [asdict(need) for need in missing]}, indent=1))
+        content = _json(parts, named, total) | {"missing": [asdict(need) for need in missing]}
+        print_data(content, content["estimate"]["stages"])
         return Exit.DONE
     for part in parts:
         typer.echo("\n".join(_heading(part, named)))
@@ -63,8 +65,16 @@ def show_dry_run(
         )
     if any(part.todo for part in parts):
         print_table(rows(total), COLUMNS)
-        typer.echo("\n".join(notes(total)))
+        typer.echo("\n".join([*notes(total), *_disk(jobs[0].session.settings.store_uri)]))
     return Exit.DONE
+
+
+def _disk(store: str) -> list[str]:
+    """Return what the disk of the object store has room for, where the store is a folder of this machine."""
+    folder = folder_of_store(store)
+    if folder is None or not folder.is_dir():
+        return []
+    return [f"disk: {size(disk_usage(folder).free)} are free in the object store"]
 
 
 @dataclass(frozen=True)

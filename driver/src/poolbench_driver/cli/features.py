@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 _COLUMNS = ("autoencoder", "feature", "subject", "first", "second", "difference", "z")
 #: What the columns of a row are called where people read them.
@@ -20,17 +21,16 @@ def features(
     sae: Annotated[str | None, typer.Option(help="Only this autoencoder; a feature of several needs it.")] = None,
     top: Annotated[int, typer.Option(min=0, help="Most rows; 0 shows all.")] = 20,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON: one object per row.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List features of autoencoders by subject, those first that differ most between its high and low stories."""
-    from poolbench_driver.cli.tables import print_table
     from poolbench_driver.records import find_run
     from poolbench_driver.records.features import FEATURES, features_of
 
     folder = find_run(output, name)
     rows = features_of(folder.read_table(FEATURES), sae, feature=feature, subject=subject, limit=top or None)
     if as_json:
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_data(rows)
         return
     numbers = {"first": ".4f", "second": ".4f", "difference": "+.4f", "z": ".1f"}
     lines = [

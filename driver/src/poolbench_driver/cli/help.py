@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from poolbench_driver.cli.completion import complete_names
+from poolbench_driver.cli.shared_options import share_options
 
 PROGRAM = "poolbench-driver"
 #: Of the whole command line; groups and commands take it over.
@@ -19,6 +20,10 @@ class Group(TyperGroup):
     The commands that suites add to it are loaded where its own are not enough: for help, and for another name.
     """
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        share_options(self)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
         from poolbench_driver.contract.registry import SUITES
@@ -30,7 +35,7 @@ class Group(TyperGroup):
                 added = get_group(app).commands
                 commands |= added if self.name == PROGRAM else getattr(added.get(self.name or ""), "commands", {})
         for name, command in commands.items():
-            self.commands.setdefault(name, command)
+            share_options(self.commands.setdefault(name, command))
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

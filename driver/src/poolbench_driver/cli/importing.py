@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,11 +40,11 @@ def activations(
             err=True,
         )
     reader = ActivationReader(_blocks(layers), trust_pickle)
-    importer = Importer(open_artifacts(), folder, corpus, reader, bos, typer.echo)
+    importer = Importer(open_artifacts(), folder, corpus, reader, bos, partial(typer.echo, err=True))
     record = importer.run(name, concepts_in(corpus, concepts))
     blocks = ", ".join(map(str, record.layers))
     typer.echo(f"{name}: {len(record.concepts)} concepts, layers {blocks}, width {record.width}, {record.revision}")
-    typer.echo(f"measure them: poolbench-driver run --activations {name}")
+    typer.echo(f"measure them: poolbench-driver run --activations {name}", err=True)
 
 
 @app.command()
@@ -61,7 +62,7 @@ def scorers(
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
     from poolbench.model_folders.folders import list_folder
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 
     source = list_folder(source)  # an absolute path: the service runs elsewhere
@@ -118,7 +119,7 @@ def _imported(done: Imported, target: Path) -> int:
         typer.echo(str(note), err=True)
     typer.echo(f"{len(done.sets)} probing sets in {target}")
     if done.sets:
-        typer.echo(f"probe them: poolbench-driver run --suite holmes --corpus {target}")
+        typer.echo(f"probe them: poolbench-driver run --suite holmes --corpus {target}", err=True)
     return 0 if done.sets else 1
 
 
@@ -136,7 +137,7 @@ def stories(
     for note in data.notes:
         typer.echo(str(note), err=True)
     typer.echo(f"{data.rows.num_rows} pairs of stories in {target / name}.jsonl")
-    typer.echo(f"measure them: poolbench-driver run --suite ce-bench --stories {name}")
+    typer.echo(f"measure them: poolbench-driver run --suite ce-bench --stories {name}", err=True)
 
 
 @app.command()
@@ -152,7 +153,7 @@ def saes(
         typer.echo(note, err=True)
     typer.echo(f"{len(done.names)} autoencoders in {target}: {', '.join(done.names) or 'none'}")
     if done.names:
-        typer.echo(f"measure them: poolbench-driver run --suite ce-bench --saes {target}")
+        typer.echo(f"measure them: poolbench-driver run --suite ce-bench --saes {target}", err=True)
     return 0 if done.names else 1
 
 

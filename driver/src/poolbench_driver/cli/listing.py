@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
-from poolbench_driver.cli.tables import print_table
-from poolbench_driver.pages.text import listed
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, RunRecords
@@ -182,6 +180,8 @@ def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
         config = None
     if config is None:
         return {}
+    from poolbench_driver.pages.text import listed
+
     return {"model": config.model, "concepts": listed(config.concept_ids)}
 
 
@@ -213,7 +213,7 @@ NARROW = {
 def ls(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
     wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
 ) -> None:
     """List strategies, concepts, models, scorers, directions, activations, runs, suites, stories or autoencoders."""
@@ -225,13 +225,13 @@ def ls(
 def show_list(kind: str, rows: Rows, *, as_json: bool, wide: bool) -> None:
     """Print a list: what matters in 80 columns, or everything."""
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_data(rows)
     elif rows:
         columns = tuple(dict.fromkeys(name for row in rows for name in row))
         cells = rows if wide else [{name: _short(name, value) for name, value in row.items()} for row in rows]
         print_table(cells, columns if wide else NARROW.get(kind, columns), whole=1)
     else:
-        typer.echo(f"no {kind}")
+        typer.echo(f"no {kind}", err=True)
 
 
 def _short(name: str, value: Any) -> Any:

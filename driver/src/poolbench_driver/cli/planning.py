@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import Answers
@@ -81,7 +81,7 @@ def plan_data(
         typer.Option("--with", help="Entrant to compare it with; by default the next, or the second run's first."),
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
     if pilots and not any(map(_is_file, pilots)):
@@ -97,9 +97,8 @@ def plan_data(
         if unread := [name for name, value in beside_runs.items() if value is not None]:
             raise ConfigError(f"{', '.join(unread)}: the answers of runs say this; leave it out")
         rows, pair = _of_runs(pilots, output, compare, with_entrant, alpha)
-        typer.echo(json.dumps({**pair, "alpha": alpha, "comparisons": rows}, indent=1)) if as_json else _print_runs(
-            pair, rows
-        )
+        content = {**pair, "alpha": alpha, "comparisons": rows}
+        print_data(content, rows) if as_json else _print_runs(pair, rows)
         return
     if compare is not None or with_entrant is not None:
         raise ConfigError("--compare and --with name entrants of runs: give a run, or two")
@@ -128,7 +127,7 @@ def plan_data(
         answer["if_rounded"] = sizes
         note = f"effects of {float(ends[1]):.5f} to {float(ends[0]):.5f} print as {float(effect):.4f}"
         typer.echo(f"{note}: bounds of {sizes[0]:,} to {sizes[1]:,}; write a fraction such as 42/320", err=True)
-    typer.echo(json.dumps(answer, indent=1)) if as_json else _print(advice)
+    print_data(answer, [answer]) if as_json else _print(advice)
 
 
 def _is_file(pilot: str) -> bool:
@@ -186,7 +185,6 @@ def _entrant(answers: Answers, run: str, name: str | None, others: Collection[st
 def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print how many comparisons the items at hand decide, then each."""
     from poolbench.statistics.mcnemar import SUFFICIENT
-    from poolbench_driver.cli.tables import print_table
 
     decided = sum((row["power"] or 0.0) >= SUFFICIENT for row in rows)
     typer.echo(
@@ -253,7 +251,6 @@ def recommendation(advice: Advice) -> str:
 
 def _print(advice: Advice) -> None:
     """Print the recommendation, then the answer as a table of two columns."""
-    from poolbench_driver.cli.tables import print_table
 
     typer.echo(recommendation(advice))
     size = advice.num_train

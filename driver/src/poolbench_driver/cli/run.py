@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.statuses import RunState
 from poolbench_driver.cli.runs import Output
 from poolbench_driver.cli.suite_options import PRESET, help_rows, named_suite, reads, with_settings
+from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
@@ -26,25 +29,40 @@ if TYPE_CHECKING:
     from poolbench_driver.records import RunFolder
 
 
-def show_outcome(found: Outcome) -> int:
+def show_outcome(outcome: Outcome) -> int:
     """Print what a run came to; return the exit code, which is 1 after failures or a cancellation."""
-    if found.state == RunState.CANCELLED:
+    if outcome.state == RunState.CANCELLED:
         return Exit.FAILURES
-    if found.conclusion.shown:
-        files = ", ".join(str(found.folder.file(name)) for name in found.conclusion.files)
-        typer.echo(f"{found.conclusion.shown}: {files}" if files else found.conclusion.shown)
-    typer.echo(f"{found.answer}\n\nreport: {found.report}\nresults digest: {found.digest}")
-    if failures := found.failures:
+    if outcome.conclusion.shown:
+        files = ", ".join(str(outcome.folder.file(name)) for name in outcome.conclusion.files)
+        typer.echo(f"{outcome.conclusion.shown}: {files}" if files else outcome.conclusion.shown)
+    typer.echo(f"{outcome.answer}\n\nreport: {outcome.report}\nresults digest: {outcome.digest}")
+    if failures := outcome.failures:
         blocked = sum(failure.blocked for failure in failures)
         without = f", {blocked} more could not be tried without them" if blocked else ""
-        where = found.folder.file("failures.parquet")
-        typer.echo(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
-    if found.empty:
-        typer.echo(f"no figure could be computed: {found.empty}", err=True)
-    if found.conclusion.wrong:
-        suite = found.folder.config().suite
-        typer.echo(f"not as the suite {suite} expects: {'; '.join(found.conclusion.wrong)}", err=True)
-    return Exit.DONE if found.done else Exit.FAILURES
+        where = outcome.folder.file("failures.parquet")
+        typer.echo(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again", err=True)
+    if outcome.empty:
+        typer.echo(f"no figure could be computed: {outcome.empty}", err=True)
+    if outcome.conclusion.wrong:
+        suite = outcome.folder.config().suite
+        typer.echo(f"not as the suite {suite} expects: {'; '.join(outcome.conclusion.wrong)}", err=True)
+    return Exit.DONE if outcome.done else Exit.FAILURES
+
+
+def _content(outcome: Outcome) -> dict[str, Any]:
+    """Return what a run came to, as `--json` prints it."""
+    return {
+        "run": outcome.folder.id,
+        "state": outcome.state,
+        "folder": str(outcome.folder.path),
+        "report": outcome.report and str(outcome.report),
+        "results_digest": outcome.digest or None,
+        "answer": outcome.answer.splitlines(),
+        "failures": [asdict(failure) for failure in outcome.failures],
+        "empty": outcome.empty or None,
+        "not_as_expected": list(outcome.conclusion.wrong),
+    }
 
 
 _WHAT, _OF_CONCEPTS, _DRY_RUN = "What is measured", "Options of suites that read concepts", "Dry run"
@@ -130,7 +148,8 @@ def run(
         str | None, _of_concepts(help="Texts to train scorers on, where the corpus has none: folder, real or planted.")
     ] = None,
     output: Output = Path("runs"),
-    display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
+    as_json: AsJson = False,
+    display: Annotated[str | None, typer.Option(help="Of progress: rich, plain, json or none.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
     detach: Annotated[
         bool, typer.Option(help="Run in the background; follow it with watch.", show_default=False)
@@ -161,11 +180,14 @@ def run(
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
 
-        return _dry_run(configs, cluster_of(gpus, price_per_gpu_hour, replicas), assignments, display)
-    return _run(configs, output, display, max_failures, detach=detach)
+        cluster = cluster_of(gpus, price_per_gpu_hour, replicas)
+        return _dry_run(configs, cluster, assignments, display, as_json=as_json or display == "json")
+    return _run(configs, output, display, max_failures, detach=detach, as_json=as_json)
 
 
-def _dry_run(configs: list[RunConfig], cluster: Cluster, assignments: list[Assignment], display: str | None) -> int:
+def _dry_run(
+    configs: list[RunConfig], cluster: Cluster, assignments: list[Assignment], display: str | None, *, as_json: bool
+) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.loop.progress import open_display
@@ -173,10 +195,18 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, assignments: list[Assig
 
     open_display(display).close()  # a wrong name is refused, as for a run
     jobs, missing = prepare_dry(configs, session)
-    return show_dry_run(jobs, cluster, assignments, missing, as_json=display == "json")
+    return show_dry_run(jobs, cluster, assignments, missing, as_json=as_json)
 
 
-def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
+def _run(
+    configs: list[RunConfig],
+    output: Path,
+    display: str | None,
+    max_failures: int | None,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> int:
     session = _checked(configs)
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
@@ -186,9 +216,20 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
     folder = new_folder(jobs[0], output)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)
-    if len(jobs) > 1:
-        return run_all(jobs, output, lambda: open_display(display), max_failures, show_outcome)
-    return show_outcome(jobs[0].run(folder, run_display, max_failures))
+    outcomes = list[dict[str, Any]]()
+
+    def show(outcome: Outcome) -> int:
+        outcomes.append(_content(outcome))
+        return show_outcome(outcome)
+
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        if len(jobs) > 1:
+            code = run_all(jobs, output, lambda: open_display(display), max_failures, show)
+        else:
+            code = show(jobs[0].run(folder, run_display, max_failures))
+    if as_json:
+        print_data(outcomes if len(jobs) > 1 else outcomes[0], outcomes)
+    return code
 
 
 def _checked(configs: list[RunConfig]) -> Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,6 +13,8 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError, UnknownNameError
 from poolbench.statuses import RunState
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
+from poolbench_driver.waiting import about
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import FinishedRun, Recorded
@@ -49,7 +50,7 @@ def leaderboard(
             help="Rank this run, or a result file of the reference's tool, among the models of --table; repeatable.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON: one object per line of the board.")] = False,
+    as_json: AsJson = False,
     power: Annotated[
         bool,
         typer.Option(
@@ -70,14 +71,14 @@ def leaderboard(
     run_names = names or ([] if table else ["latest"])
     folders = [find_run(output, name) for name in run_names]
     if power:
-        typer.echo(_power(folders, as_json))
+        _show_power(folders, as_json=as_json)
         return
     joined = [Path(name) if Path(name).is_file() else find_run(output, name).finished() for name in join or ()]
     recorded = None if table is None else _recorded(table, suite, folders, joined)
     if as_json:
         for note in recorded.notes if recorded else ():
             typer.echo(f"note: {note}", err=True)
-        typer.echo(json.dumps(_content(folders, recorded), indent=1))
+        print_data(_content(folders, recorded))
     else:
         parts = [*([_board(folders)] if folders else []), *([recorded.markdown] if recorded else [])]
         typer.echo("\n\n".join(parts))
@@ -107,8 +108,8 @@ def _board(folders: Sequence[RunFolder]) -> str:
     return Board.of(folders).shown()
 
 
-def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
-    """Return whether the data of runs tell neighbours on their board apart, as Markdown or JSON."""
+def _show_power(folders: Sequence[RunFolder], *, as_json: bool) -> None:
+    """Print whether the data of runs tell neighbours on their board apart."""
     from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pages.boards.power import neighbours, power_table, sentence
@@ -120,7 +121,8 @@ def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
     suite = SUITES.get(rows_by_run[0][0]["suite"])
     if not suite.board.competing:
         typer.echo(f"note: entrants of {suite.id} are comparisons; their power stands on the board", err=True)
-        return json.dumps(_figures(folders), indent=1) if as_json else _board(folders)
+        print_data(_figures(folders)) if as_json else typer.echo(_board(folders))
+        return
     pairs = neighbours(suite, [folder.finished() for folder in folders])
     if not pairs:
         spec = suite.board
@@ -128,8 +130,9 @@ def _power(folders: Sequence[RunFolder], as_json: bool) -> str:
             f"no {spec.unit} has two entrants with a value of {spec.primary}: measure two or more to compare"
         )
     if as_json:
-        return json.dumps([asdict(pair) for pair in pairs], indent=1)
-    return "\n\n".join([sentence(pairs[0]), *block_markdown(power_table(pairs))])
+        print_data([asdict(pair) for pair in pairs])
+    else:
+        typer.echo("\n\n".join([sentence(pairs[0]), *block_markdown(power_table(pairs))]))
 
 
 def _content(folders: Sequence[RunFolder], recorded: Recorded | None) -> Any:
@@ -155,7 +158,7 @@ def _figures(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *board_rows)]
 
 
-FORMATS = ("table", "markdown", "json")
+FORMATS = ("table", "markdown")
 
 
 def compare(
@@ -168,8 +171,8 @@ def compare(
     across: Annotated[
         str | None, typer.Option(help="Comma-separated: model, data, versions. Pair cells although these differ.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    form: Annotated[str, typer.Option("--format", help="table or markdown.")] = "table",
+    as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="All changes, and what stayed the same.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
@@ -191,14 +194,12 @@ def compare(
     changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
     tables = as_tables(changes, everything=everything)
     sentence = as_sentence(changes, *(folder.id for folder in folders))
-    if as_json or form == "json":
+    if as_json:
         ids = {"first": folders[0].id, "second": folders[1].id}
-        typer.echo(json.dumps({**ids, **asdict(changes)}, indent=1))
+        print_data({**ids, **asdict(changes)}, changes.values)
     elif form == "markdown":
         typer.echo(as_markdown(tables, sentence))
     else:
-        from poolbench_driver.cli.tables import print_table
-
         typer.echo(sentence)
         for title, columns, lines in tables:
             print_table(lines, columns, title)
@@ -211,7 +212,7 @@ def ranks(
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     metric: Annotated[str | None, typer.Option(help="A ranked metric; default: what the suite shows first.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows, read_results
@@ -228,8 +229,10 @@ def ranks(
     view = build_ranks(rows, metric)
     if metric not in view.boards:
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
-    markdown = "\n\n".join(parts_markdown(list(rank_parts(view))))
-    typer.echo(json.dumps(view.to_json(), indent=1) if as_json else markdown)
+    if as_json:
+        print_data(view.to_json(), view.standings)
+    else:
+        typer.echo("\n\n".join(parts_markdown(list(rank_parts(view)))))
     return Exit.DONE
 
 
@@ -237,21 +240,36 @@ def watch(
     name: RunName = "latest",
     output: Output = Path("runs"),
     interval_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+    as_json: AsJson = False,
 ) -> int:
     """Follow a run of any machine until it ends; exit code 0 when it ended without failures."""
     runs = _runs(output, name)
-    run, last = runs.find(name), ""
+    run, last = runs.find(name), dict[str, Any]()
     while True:
         state = run.state
-        line = f"{state.get('state', 'unknown')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
-        line += f", {state.get('failures', 0)} failures"
-        if line != last:
-            typer.echo(line)
-            last = line
+        facts = {"run": run.id, "state": state.get("state", "unknown")}
+        facts |= {count: state.get(count) for count in ("tasks_done", "tasks", "failures")}
+        if facts != last:
+            last, remaining_s = facts, _left_s(runs, run)
+            if as_json:
+                print_data({**facts, "left_s": remaining_s}, in_one_line=True)
+            else:
+                left = f"; {about(remaining_s)} left" if remaining_s else ""
+                counts = f"{facts['tasks_done'] or 0}/{facts['tasks'] or '?'} tasks, {facts['failures'] or 0} failures"
+                typer.echo(f"{facts['state']}: {counts}{left}")
         if not run.unfinished:
             return _show_end(run, state)
         time.sleep(interval_s)
         run = _again(runs, run)
+
+
+def _left_s(runs: Runs, run: Run) -> float | None:
+    """Return the seconds to the end as the driver published what its stages have done; None where that says nothing."""
+    try:
+        progress = runs.records.progress(run.id) if runs.records and run.unfinished else None
+    except PoolbenchError:
+        return None
+    return None if progress is None else progress.left_s
 
 
 def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
@@ -269,7 +287,7 @@ def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
         typer.echo(f"{run.id} does not run (state: {state})", err=True)
         return Exit.FAILURES
     runs.records.cancel(run.id)
-    typer.echo(f"{run.id} stops within a few seconds; the same run command continues it")
+    typer.echo(f"{run.id} stops within a few seconds; the same run command continues it", err=True)
     return Exit.DONE
 
 
@@ -313,5 +331,6 @@ def _show_end(run: Run, state: dict[str, Any]) -> int:
         typer.echo(f"the driver of {run.id} is gone{where}; the same run command continues it", err=True)
     elif state.get("state") in (RunState.DONE, RunState.FAILURES):
         remote_report = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
-        typer.echo(f"report: {run.folder.file('report') / 'index.html' if run.folder else remote_report}")
+        report = run.folder.file("report") / "index.html" if run.folder else remote_report
+        typer.echo(f"report: {report}", err=True)
     return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,13 +16,12 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import ServiceState
 from poolbench_driver.cli.runs import Output
-from poolbench_driver.cli.tables import table_of
+from poolbench_driver.cli.tables import AsJson, print_data, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
 Interval = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks of --watch.")]
 
@@ -32,11 +30,10 @@ _RUN_COLUMNS = ("run", "state", "tasks_done", "tasks", "failures", "updated_at",
 
 
 def status(
-    output: Output = Path("runs"), as_json: Json = False, watch: Watch = False, interval_s: Interval = 2.0
+    output: Output = Path("runs"), as_json: AsJson = False, watch: Watch = False, interval_s: Interval = 2.0
 ) -> int:
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
-    from poolbench_driver.cluster.services import TokenRefusedError
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import TokenRefusedError, open_services
     from poolbench_driver.records.overview import overview
 
     connected = open_services()
@@ -45,7 +42,7 @@ def status(
         return _watch(look, as_json, interval_s)
     state = look()
     if as_json:
-        typer.echo(json.dumps(state, indent=1))
+        print_data(state)
     else:
         _print(state)
     refused = [service for service in state["services"] if service["health"] == ServiceState.REFUSED]
@@ -58,7 +55,7 @@ def _watch(look: Callable[[], dict[str, Any]], as_json: bool, interval_s: float)
     """Show the status until Ctrl-C, which is the usual end and no failure."""
     try:
         if as_json:
-            _repeat(look, interval_s, lambda found: typer.echo(json.dumps(found)))
+            _repeat(look, interval_s, partial(print_data, in_one_line=True))
         elif sys.stdout.isatty():
             from rich.live import Live
 

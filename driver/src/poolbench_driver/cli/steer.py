@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.tables import table_of
+from poolbench_driver.cli.tables import print_data, table_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def steer(
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
     from poolbench.model_folders.folders import list_folder
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.models import obtain
 
     texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
@@ -117,7 +116,7 @@ def steer(
     if as_json:
         with waiting(_LOADING):
             answer = services.post("steerer", "v1/completions", body)
-        typer.echo(json.dumps(answer_rows(texts, answer), indent=1, ensure_ascii=False))
+        print_data(answer_rows(texts, answer))
     else:
         _stream(services, texts, body)
 
@@ -126,7 +125,8 @@ def _named(model: str, names: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     """Return how to steer by the direction that `names` mean, and what identifies it to a reader."""
     from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
     from poolbench.storage.directions import NamedDirections
-    from poolbench_driver.cluster.session import open_artifacts, open_services
+    from poolbench_driver.cluster.services import open_services
+    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.models import obtain
 
     services = open_services()
@@ -199,7 +199,7 @@ def _show_by_strength(
     as_json: bool,
 ) -> None:
     """Steer along a direction; show several strengths, or JSON, with the unsteered texts."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.models import obtain
 
     services = open_services()
@@ -256,7 +256,7 @@ def _compare(
             "direction": direction,
             "texts": rows,
         }
-        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        print_data(facts)
         return
     console = Console()
     for start in range(0, len(rows), len(strengths)):

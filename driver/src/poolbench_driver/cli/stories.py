@@ -89,5 +89,5 @@ def _show_end(file: StoryFile, subjects: list[str], reason: str) -> int:
     if missing:
         typer.echo(f"{len(missing)} pairs are missing; the same command asks for them again", err=True)
     if file.written:
-        typer.echo(f"measure them: poolbench-driver run --stories {file.path.stem}, with --suite and --saes")
+        typer.echo(f"measure them: poolbench-driver run --stories {file.path.stem}, with --suite and --saes", err=True)
     return Exit.FAILURES if missing else Exit.DONE

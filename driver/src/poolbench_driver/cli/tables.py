@@ -1,11 +1,16 @@
-"""Tables of commands: drawn for a terminal, as fields separated by tabs, or as JSON."""
+"""What commands print: tables drawn for a terminal or as fields separated by tabs, and data as JSON or CSV.
+
+Data goes to stdout. Notes, hints, progress and errors go to stderr.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +18,42 @@ from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+#: The option of every command that prints data; `shared_options` adds `--csv` to those that have it.
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+#: Whether `print_data` writes CSV; commands see `--csv` as `--json`.
+AS_CSV: ContextVar[bool] = ContextVar("as_csv", default=False)
+
+
+def print_data(content: Any, rows: Sequence[dict[str, Any]] | None = None, *, in_one_line: bool = False) -> None:
+    """Print data as JSON, or their rows as CSV with a head; a cell that is no text or number is JSON.
+
+    Args:
+        content: What JSON holds.
+        rows: What CSV holds; by default the objects of `content`, or of the first list of objects in it, or itself.
+        in_one_line: Whether JSON stands in a line of its own, for a stream of objects.
+    """
+    if not AS_CSV.get():
+        typer.echo(json.dumps(content, indent=None if in_one_line else 1, ensure_ascii=False))
+        return
+    rows = _rows_of(content) if rows is None else rows
+    writer = csv.DictWriter(sys.stdout, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    if rows:
+        writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    sys.stdout.flush()
+
+
+def _rows_of(content: Any) -> Sequence[dict[str, Any]]:
+    if isinstance(content, list):
+        return content
+    lists = (value for value in content.values() if isinstance(value, list) and value and isinstance(value[0], dict))
+    return next(lists, [content])
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as CSV has it: null is empty, and what is no text is JSON."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def print_table(
@@ -56,11 +97,10 @@ def show_tables(name: str | None) -> Show:
 
 
 def _rich(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
-
     for title, rows in tables:
         if rows:
             print_table(rows, list(rows[0]), title)
-    typer.echo("\n".join(notes))
+    typer.echo("\n".join(notes), err=True)
 
 
 def _plain(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
@@ -69,8 +109,8 @@ def _plain(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
         if rows:
             lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
             typer.echo("\n".join([f"# {title}", *lines]))
-    typer.echo("\n".join(notes))
+    typer.echo("\n".join(notes), err=True)
 
 
-def _json(_: Tables, notes: Sequence[str], content: dict[str, Any]) -> None:
-    typer.echo(json.dumps({**content, "notes": list(notes)}, indent=1))
+def _json(tables: Tables, notes: Sequence[str], content: dict[str, Any]) -> None:
+    print_data({**content, "notes": list(notes)}, tables[0][1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
@@ -29,7 +29,7 @@ def doctor(
         bool, typer.Option("--check", help="Load the models in extractor and steerer, and measure what works.")
     ] = False,
     output: Output = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check disk, ports, clocks, store, broker, credentials, services, GPUs and models; exit code 1 after a failure."""
     from poolbench_driver.doctor import Level, examine
@@ -44,7 +44,7 @@ def doctor(
         checks = [
             {"check": finding.check, "level": finding.level.lower(), "message": finding.message} for finding in findings
         ]
-        typer.echo(json.dumps({"healthy": not failed, "checks": checks}, indent=1))
+        print_data({"healthy": not failed, "checks": checks})
     return Exit.FAILURES if failed else Exit.DONE
 
 
@@ -65,6 +65,7 @@ def gc(
     forget: Annotated[
         str | None, typer.Option(help="Remove the records of these runs first, so that they need nothing any more.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove artifacts that no run needs."""
     from poolbench.storage import older_than
@@ -82,7 +83,7 @@ def gc(
             raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
         records.forget(run.id)
         stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
-        typer.echo(f"the record of {run.id} is removed{stays}")
+        typer.echo(f"the record of {run.id} is removed{stays}", err=True)
     runs = Runs(output, records).all()
     if not runs and delete:
         raise ConfigError(
@@ -99,11 +100,15 @@ def gc(
         for info in aside:
             session.artifacts.store.delete(info.path)
     verb = "deleted" if delete else "could go (--delete)"
-    size = sum(doomed.values()) / 1e6
+    num_bytes, aside_bytes = sum(doomed.values()), sum(info.size for info in aside)
+    if as_json:
+        counts = {"artifacts": len(doomed), "bytes": num_bytes, "runs": len(runs), "needed": len(keep)}
+        print_data({"deleted": delete, **counts, "damaged_files": len(aside), "damaged_bytes": aside_bytes})
+        return
+    size = num_bytes / 1e6
     typer.echo(f"{len(doomed)} artifacts, {size:.1f} MB, {verb}; {len(runs)} runs need {len(keep)} others")
     if aside:
-        size = sum(info.size for info in aside) / 1e6
-        typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
+        typer.echo(f"set aside as damaged: {len(aside)} files, {aside_bytes / 1e6:.1f} MB, {verb}")
 
 
 def needed_by(runs: Iterable[Run], session: Session) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import InputError
-from poolbench_driver.cli.tables import print_table
+from poolbench_driver.cli.tables import AsJson, print_data, print_table
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ _COLUMNS = ("name", "model", "layer", "strategy", "construction", "strength", "w
 
 Named = Annotated[str, typer.Argument(help="Folder of a vector, a file with a card, or a name below vectors/.")]
 Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @app.command()
@@ -35,7 +33,7 @@ def ls(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders to look below; default: vectors.")] = None,
     run: Annotated[str | None, typer.Option(help="Also the directions of this run: its id, or 'latest'.")] = None,
     runs: Runs = Path("runs"),
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> int:
     """List the vectors below folders, and those that a run has made."""
     from poolbench_driver.vectors.listing import FOLDER, cards_below
@@ -52,7 +50,7 @@ def ls(
                 rows.append(_row_of_card(card, path))
     rows += [] if run is None else _rows_of_run(runs, run)
     if as_json:
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_data(rows)
     elif rows:
         cells = [{**row, "layer": ",".join(map(str, row["layer"]))} for row in rows]
         print_table(cells, _COLUMNS, whole=1)
@@ -95,7 +93,7 @@ def _rows_of_run(runs: Path, run: str) -> list[dict[str, Any]]:
 
 
 @app.command()
-def show(vector: Named, as_json: Json = False) -> None:
+def show(vector: Named, as_json: AsJson = False) -> None:
     """Show the card of a vector: what it is, how to apply it, and what was measured."""
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.listing import place_of
@@ -103,7 +101,7 @@ def show(vector: Named, as_json: Json = False) -> None:
 
     card = Vector.load(place_of(vector)).card
     if as_json:
-        typer.echo(card.model_dump_json(indent=1))
+        print_data(content := card.model_dump(mode="json"), content["measures"])
         return
     for name, fact in facts_of(card):
         typer.echo(f"{name + ':':<16} {fact}")
@@ -145,7 +143,7 @@ def export_(
     usage = export_vector(exported, format_, output)
     layers = ", ".join(map(str, exported.vectors))
     typer.echo(f"{output}: {exported.card.name} at layer {layers}, {format_}")
-    typer.echo(f"use it: {usage}")
+    typer.echo(f"use it: {usage}", err=True)
 
 
 @app.command("import")
@@ -165,9 +163,8 @@ def import_(
     vector.save(folder)
     layers = vector.card.layers
     typer.echo(f"{folder}: {vector.card.name}, width {vector.card.width}, layers {', '.join(map(str, layers))}")
-    typer.echo(
-        f"try it: poolbench-driver steer PROMPT --model {model} --vector {folder} --alpha .3 --unit residual_norm"
-    )
+    how = f"--model {model} --vector {folder} --alpha .3 --unit residual_norm"
+    typer.echo(f"try it: poolbench-driver steer PROMPT {how}", err=True)
 
 
 @app.command()
@@ -181,10 +178,10 @@ def serve(
     model: Annotated[str | None, typer.Option(help="The model to steer; default: that of the card.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block whose output it is for; default: all of the file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take the vector of another model of this width.")] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let OpenAI clients steer by the name of a model, such as demo+contrast@.6; without VECTOR, list such names."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.importing import import_vector
     from poolbench_driver.vectors.listing import place_of
@@ -202,11 +199,12 @@ def serve(
     else:
         rows = services.get("steerer", "served")["served"]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_data(rows)
     elif rows:
         cells = [{**row, "layers": ",".join(map(str, row["layers"]))} for row in rows]
         print_table(cells, ("id", "model", "name", "strength", "layers"), whole=1)
-        typer.echo(f"use them: as the model of any OpenAI client at {services.settings.http_address}/steerer/v1")
+        address = f"{services.settings.http_address}/steerer/v1"
+        typer.echo(f"use them: as the model of any OpenAI client at {address}", err=True)
     else:
         typer.echo("no vector is served; `vectors serve VECTOR` serves one", err=True)
 
@@ -214,16 +212,16 @@ def serve(
 @app.command()
 def unserve(name: Annotated[str, typer.Argument(help="Such as demo+contrast; `vectors serve` lists them.")]) -> None:
     """Remove the name of a served vector; the vector itself stays where it is."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
 
     open_services().delete("steerer", "served", {"id": name})
-    typer.echo(f"{name} steers no longer")
+    typer.echo(f"{name} steers no longer", err=True)
 
 
 def _described(model: str) -> ModelInfo:
     """Return a model: of this machine without any service, of a hub as the extractor knows it."""
     from poolbench.config import resolve_model
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.models import describe, obtain
 
     obtain(model)

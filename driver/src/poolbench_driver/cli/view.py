@@ -1,8 +1,9 @@
-"""`view`: the console of local runs, in a browser, without a cluster."""
+"""`view`: the console of local runs, in a browser, without a cluster; `open`: the page of one run."""
 
 from __future__ import annotations
 
 import socket
+import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from poolbench.errors import ConfigError
+from poolbench_driver.cli.runs import Output, RunName
 
 if TYPE_CHECKING:
     from poolbench_driver.console.app import Console
@@ -20,7 +22,7 @@ def view(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Run ids, 'latest', folders of runs, or a folder of several runs.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: Output = Path("runs"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0 for any free one.")] = 0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Show the runs of a cluster too, and ask its services; needs its token.")
@@ -48,10 +50,24 @@ def view(
         uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=2)).run([listener])
 
 
+def open_page(name: RunName = "latest", output: Output = Path("runs")) -> None:
+    """Open the page of a run in the browser; without a browser, print where it is."""
+    from poolbench_driver.records import find_run
+    from poolbench_driver.report import write_report
+
+    folder = find_run(output, name)
+    page = folder.file("report") / "index.html"
+    if not page.is_file():
+        page = write_report(folder)
+    if not (sys.stdout.isatty() and webbrowser.open(page.resolve().as_uri())):
+        typer.echo(str(page))
+
+
 def _of_cluster(output: Path) -> Console:
     """Return the console of the cluster, as `/console` is where the cluster serves it."""
     from poolbench.http.tokens import Tokens
-    from poolbench_driver.cluster.session import open_artifacts, open_services
+    from poolbench_driver.cluster.services import open_services
+    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.console.app import Console
     from poolbench_driver.console.source import RunSource
     from poolbench_driver.records import RunRecords

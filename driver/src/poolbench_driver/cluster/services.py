@@ -242,6 +242,11 @@ class Services:
         return _service_error(service, response)
 
 
+def open_services() -> Services:
+    """Return the services of the cluster; raise ConfigError if nothing says where they are."""
+    return Services(ClusterSettings.load(http_only=True))
+
+
 def table_of_stream(data: bytes) -> pa.Table:
     """Return the table of an Arrow stream, checked value by value. Raise InputError if it is none."""
     import pyarrow as pa

@@ -17,7 +17,7 @@ from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id
 from poolbench.storage.base import ObjectInfo
 from poolbench.storage.damage import described_damage
-from poolbench_driver.cluster.services import Services
+from poolbench_driver.cluster.services import Services, open_services  # noqa: F401
 
 if TYPE_CHECKING:
     from poolbench.queue import LeaseStore, TaskQueue
@@ -106,11 +106,6 @@ def open_session() -> Session:
     artifacts = open_artifacts(settings)
     queue = TaskQueue(broker, cache(partial(store_id, artifacts.store)))
     return Session(settings, artifacts, queue, open_leases(broker), Services(settings))
-
-
-def open_services() -> Services:
-    """Return the services of the cluster; raise ConfigError if nothing says where they are."""
-    return Services(ClusterSettings.load(http_only=True))
 
 
 def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:

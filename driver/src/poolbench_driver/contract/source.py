@@ -17,7 +17,7 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_corpora.reading import name_in, records
-from poolbench_driver.loop import Failure
+from poolbench_driver.stages.failure import Failure
 
 #: Cells that stand for a missing number, in lower case.
 MISSING = frozenset(("", "nan", "na", "n/a", "none", "null"))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from poolbench.contracts.tasks import Task
 from poolbench.steps import get_step
 from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized, Work
-from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
+
+if TYPE_CHECKING:
+    from poolbench_driver.corpora.sources import LocalStep
 
 #: Compression moves the size of a table between these factors.
 _LOW, _HIGH = 0.5, 1.5
@@ -109,3 +112,37 @@ def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, flo
             if key in makers:
                 after[makers[key]] = max(after[makers[key]], chain_s[task.task_id])
     return chain_s
+
+
+def makespan_s(tasks: Iterable[Task], seconds: Mapping[str, float], replicas: Mapping[str, int]) -> float:
+    """Return when the last task ends if the replicas of each service take those that are ready, in their order.
+
+    Args:
+        tasks: As in `chains`; inputs that none of them makes are there.
+        seconds: Time of each task by id.
+        replicas: Number of replicas of each service.
+    """
+    planned, idle, ready = list(tasks), dict(replicas), defaultdict[str, list[int]](list)
+    makers = {key: place for place, task in enumerate(planned) for key in task.outputs.values()}
+    awaited = [{makers[key] for key in task.inputs.values() if key in makers} for task in planned]
+    followers = defaultdict[int, list[int]](list)
+    for place, before in enumerate(awaited):
+        for maker in before:
+            followers[maker].append(place)
+        if not before:
+            heappush(ready[planned[place].service], place)
+    at_work, now_s = list[tuple[float, int]](), 0.0
+    while True:
+        for service, places in ready.items():
+            while places and idle[service]:
+                place = heappop(places)
+                idle[service] -= 1
+                heappush(at_work, (now_s + seconds[planned[place].task_id], place))
+        if not at_work:
+            return now_s
+        now_s, ended = heappop(at_work)
+        idle[planned[ended].service] += 1
+        for place in followers[ended]:
+            awaited[place].discard(ended)
+            if not awaited[place]:
+                heappush(ready[planned[place].service], place)

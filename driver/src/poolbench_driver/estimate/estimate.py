@@ -1,16 +1,20 @@
 """The estimate of a run: time, GPU hours, bytes and money by stage, from the times that this cluster has recorded."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
-from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, local_bytes, total
+from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, local_bytes, makespan_s, ordered, total
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.stages.stage import Plan
+
+if TYPE_CHECKING:
+    from poolbench_driver.corpora.sources import LocalStep
 
 #: The services that use a GPU where there is one.
 GPU_SERVICES = ("extractor", "scorer", "steerer")
@@ -51,6 +55,7 @@ class StageEstimate:
     num_bytes: Range
     seconds: Range | None = None  # of work, on one replica
     reason: str = ""  # why there is no time
+    peak_bytes: int = 0  # the most memory of a replica, or of its device; 0 where none was recorded
 
     @property
     def hours(self) -> Range | None:
@@ -75,6 +80,18 @@ class Estimate:
     def num_bytes(self) -> Range:
         """Return what is written in all."""
         return total(stage.num_bytes for stage in self.stages)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Return the memory of all replicas at their most; None where a service that works has no record of it."""
+        peaks: dict[str, int] = defaultdict(int)
+        for stage in self.stages:
+            if stage.kind != LOCAL:
+                service = stage.kind.partition(".")[0]
+                peaks[service] = max(peaks[service], stage.peak_bytes)
+        if not all(peaks.values()):
+            return None
+        return sum(peak * self.cluster.replicas.get(service, 1) for service, peak in peaks.items())
 
     @property
     def gpu_hours(self) -> Range | None:
@@ -111,7 +128,10 @@ def estimate(plan: Plan, todo: Collection[Task], present: Collection[str], rates
     # No order of the tasks takes less than the work of the busiest service over its replicas, or than the longest chain
     # of tasks that wait for one another; hardly one takes more than both together (Graham 1969).
     expected, low, high = (_bounds_s(todo, by_task, cluster, bound) for bound in Range._fields)
-    return Estimate(cluster, stages, Range(max(expected), max(low), sum(high)).times(1 / HOUR_S))
+    seconds = {name: stage.seconds.expected if stage.seconds else 0.0 for name, stage in by_task.items()}
+    in_order = [task for name, task in ordered(plan).tasks.items() if name in by_task]
+    in_turn_s = max(*expected, makespan_s(in_order, seconds, cluster.replicas))
+    return Estimate(cluster, stages, Range(in_turn_s, max(low), max(in_turn_s, sum(high))).times(1 / HOUR_S))
 
 
 def estimate_tasks(plan: Plan, todo: Iterable[Task], rates: Rates, cluster: Cluster) -> dict[str, StageEstimate]:
@@ -129,7 +149,7 @@ def _task(amount: Amount, rates: Rates, *, on_gpu: bool) -> StageEstimate:
     for place in (on_gpu,) if amount.task.service in GPU_SERVICES else (on_gpu, not on_gpu):
         if rate := rates.get(kind, work.unit, work.variant, on_gpu=place):
             num_bytes, seconds = rate.num_bytes.times(work.amount), rate.seconds.times(work.amount)
-            return StageEstimate(kind, 1, work.amount, work.unit, num_bytes, seconds)
+            return StageEstimate(kind, 1, work.amount, work.unit, num_bytes, seconds, peak_bytes=rate.peak_bytes)
     groups = rates.of(kind)
     others = sorted({f"{group.variant or group.unit} on {'GPUs' if group.on_gpu else 'CPUs'}" for group in groups})
     more = f" and {len(others) - _NAMED} others" if len(others) > _NAMED else ""
@@ -194,6 +214,7 @@ def _by_kind(parts: Iterable[StageEstimate]) -> list[StageEstimate]:
                 total(part.num_bytes for part in same_kind),
                 _total(part.seconds for part in same_kind),
                 next((part.reason for part in same_kind if part.reason), ""),
+                max(part.peak_bytes for part in same_kind),
             )
         )
     return stages
@@ -215,6 +236,7 @@ def as_json(run: Estimate) -> dict[str, Any]:
                 "hours": _json(stage.hours),
                 "gpu_hours": _json(run.gpu_hours_of(stage)),
                 "bytes": _json(stage.num_bytes),
+                "peak_bytes": stage.peak_bytes or None,
                 "money": _json(run.cluster.price(run.gpu_hours_of(stage))),
             }
             for stage in run.stages
@@ -224,6 +246,7 @@ def as_json(run: Estimate) -> dict[str, Any]:
             "gpu_hours": _json(run.gpu_hours),
             "held_gpu_hours": _json(run.held_gpu_hours),
             "bytes": _json(run.num_bytes),
+            "peak_bytes": run.peak_bytes,
             "money": _json(run.money),
             "reason": run.reason or None,
         },

@@ -39,6 +39,7 @@ class Rate:
     seconds: Range
     num_bytes: Range
     num_tasks: int  # that it was taken from
+    peak_bytes: int = 0  # the most memory of a worker at such a task, or of its device; 0 where none was recorded
 
 
 class _Work(BaseModel):
@@ -58,6 +59,7 @@ class _Producer(BaseModel):
     work: _Work
     num_outputs: int = Field(gt=0)
     wall_s: float = Field(ge=0, lt=1e9, allow_inf_nan=False)
+    peak_bytes: int = Field(0, ge=0, lt=1 << 60)
 
 
 @dataclass
@@ -69,6 +71,7 @@ class _Seen:
     seconds: float = 0.0
     num_bytes: float = 0.0
     num_found: int = 0
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
             seen.seconds += producer.wall_s
             seen.num_bytes += num_bytes
             seen.num_found += 1
+            seen.peak_bytes = max(seen.peak_bytes, producer.peak_bytes)
     groups: dict[Group, list[_Seen]] = defaultdict(list)
     for (group, _), seen in tasks.items():
         groups[group].append(seen)
@@ -131,4 +135,4 @@ def _rate(tasks: list[_Seen]) -> Rate:
     else:
         low, high = (complete[round(share * (len(complete) - 1))] for share in (0.1, 0.9))
         spread = Range(seconds, min(low, _LEAST[0] * seconds), max(high, _LEAST[1] * seconds))
-    return Rate(spread, Range.around(num_bytes, *_LEAST), len(tasks))
+    return Rate(spread, Range.around(num_bytes, *_LEAST), len(tasks), max(seen.peak_bytes for seen in tasks))

@@ -7,13 +7,14 @@ from poolbench.steps import label_of
 from poolbench_driver.estimate.amounts import Range
 from poolbench_driver.estimate.estimate import LOCAL, Estimate, StageEstimate
 
-COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "written", "money")
+COLUMNS = ("stage", "tasks", "work", "hours of work", "GPU hours", "memory", "written", "money")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def rows(run: Estimate) -> list[dict[str, str]]:
     """Return one row per stage, and one of the sums."""
-    sums = {"stage": "total", "GPU hours": _shown(run.gpu_hours, _hours), "written": _shown(run.num_bytes, size)}
+    sums = {"stage": "total", "GPU hours": _shown(run.gpu_hours, _hours), "memory": _memory(run.peak_bytes)}
+    sums |= {"written": _shown(run.num_bytes, size)}
     return [*(_row(run, stage) for stage in run.stages), sums]
 
 
@@ -26,6 +27,8 @@ def notes(run: Estimate) -> list[str]:
         lines.append(f"from start to end: unknown; {run.reason}")
     else:
         lines.append(f"from start to end: {_shown(run.elapsed_hours, _hours)} hours")
+    if run.peak_bytes is None:
+        lines.append("memory of all replicas: unknown; this cluster has no record of some of this work")
     if run.held_gpu_hours is not None:
         lines.append(f"GPU hours from start to end, at work or not: {_shown(run.held_gpu_hours, _hours)}")
     if run.money is not None:
@@ -49,6 +52,7 @@ def _row(run: Estimate, stage: StageEstimate) -> dict[str, str]:
         "" if stage.work is None else f"{stage.work:,.0f} {stage.unit}",
         _shown(stage.hours, _hours),
         _shown(run.gpu_hours_of(stage), _hours),
+        _memory(stage.peak_bytes),
         _shown(stage.num_bytes, size),
         _shown(run.cluster.price(run.gpu_hours_of(stage)), _amount),
     )
@@ -60,6 +64,10 @@ def _shown(quantity: Range | None, form: Callable[[float], str]) -> str:
     if quantity is None:
         return "-"
     return f"{form(quantity.expected)} ({form(quantity.low)} to {form(quantity.high)})"
+
+
+def _memory(num_bytes: int | None) -> str:
+    return size(num_bytes) if num_bytes else "-"
 
 
 def _hours(value: float) -> str:

@@ -13,10 +13,10 @@ from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore, TaskQueue
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
-from poolbench_driver.loop.outcomes import Failure
 from poolbench_driver.loop.pace import SYSTEM_CLOCK, Clock, InFlight, Pace
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.loop.repairs import Recovery
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys
 
 

@@ -5,34 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
-from poolbench.errors import CellError, NotFoundError
+from poolbench.errors import NotFoundError
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a task has no outputs."""
-
-    task_id: str
-    kind: str
-    status: Status
-    reason: str
-    blocked: bool = False  # never sent, because an input is missing
-    damaged: str = ""  # key of the damaged artifact that its worker met
-    code: str = ""  # of the error, such as `not_found`
-
-    @property
-    def error(self) -> CellError:
-        """Return the error for the cells that depend on the task."""
-        return CellError(self.status, self.reason)
-
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
@@ -16,7 +16,9 @@ from poolbench.statuses import RunState
 from poolbench.steps import label_of
 from poolbench.steps.prober import MEASURES, PROBE, TASK
 from poolbench.telemetry.logs import as_json
+from poolbench_driver.waiting import about, left_s, longest_s
 
+#: Least time between two lines on how far a run is.
 PLAIN_INTERVAL_S = 5.0
 #: Time between two looks at the progress that is published, and entries of each of its lists.
 PUBLISH_INTERVAL_S, NUM_SHOWN = 2.0, 20
@@ -51,27 +53,26 @@ class _Counting:
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
-        self.finished: Counter[str] = Counter()
-        self.reused = 0
-        self.failures = 0
+        self.finished: Counter[str] = Counter()  # with those that failed, and those that an earlier run made
+        self.reused, self.failures = Counter[str](), Counter[str]()
         self.started_s = time.monotonic()
         self.sent_s: dict[str, float] = {}
         self.ended_s: dict[str, float] = {}
 
     def start(self, totals: Counter[str]) -> None:
         self.totals = totals
-        self.finished.clear()
-        self.reused = self.failures = 0
+        for counts in (self.finished, self.reused, self.failures):
+            counts.clear()
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         self.finished[task.kind] += 1
-        self.reused += reused
+        self.reused[task.kind] += reused
         if not reused:
             self.ended_s[task.kind] = self.elapsed_s
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         self.finished[kind] += 1
-        self.failures += 1
+        self.failures[kind] += 1
         self.ended_s[kind] = self.elapsed_s
 
     def note(self, message: str) -> None:
@@ -88,6 +89,11 @@ class _Counting:
     def elapsed_s(self) -> float:
         """Return the seconds since the display was opened."""
         return time.monotonic() - self.started_s
+
+    def left_s(self, kind: str) -> float | None:
+        """Return the seconds that the remaining tasks of a kind take; None before one has ended."""
+        left, worked = self.totals[kind] - self.finished[kind], self.finished[kind] - self.reused[kind]
+        return left_s(left, worked, self.sent_s.get(kind), self.ended_s.get(kind))
 
     def times(self) -> dict[str, tuple[float, float]]:
         """Return, by kind of task, when the first task was sent and when the last one ended, in seconds."""
@@ -110,7 +116,7 @@ class RichDisplay(_Counting):
             TextColumn("{task.description:<20}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
         ]
         self._progress = Progress(*columns, console=Console(stderr=True))
         self._bars: dict[str, TaskID] = {}
@@ -121,7 +127,7 @@ class RichDisplay(_Counting):
             self._progress.remove_task(bar)
         self._bars.clear()
         for kind, total in totals.items():
-            self._bars[kind] = self._progress.add_task(label_of(kind), total=total)
+            self._bars[kind] = self._progress.add_task(label_of(kind), total=total, left="")
         self._progress.start()
 
     def done(self, task: Task, *, reused: bool = False) -> None:
@@ -132,6 +138,11 @@ class RichDisplay(_Counting):
         super().failed(task_id, kind, reason)
         self.note(f"failed {kind} {task_id}: {reason}", style="red")
         self._advance(kind)
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        super().tick(in_flight)
+        for kind, bar in self._bars.items():
+            self._progress.update(bar, left=_said(self.left_s(kind)))
 
     def note(self, message: str, style: str | None = None) -> None:
         # A message may quote anything: square brackets in it are not markup.
@@ -148,11 +159,11 @@ class RichDisplay(_Counting):
 
 
 class PlainDisplay(_Counting):
-    """A line every few seconds, for logs."""
+    """A line when something has changed, every few seconds at most, for logs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._last_s = 0.0
+        self._last_s, self._line = 0.0, ""
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         super().failed(task_id, kind, reason)
@@ -165,15 +176,23 @@ class PlainDisplay(_Counting):
         super().tick(in_flight)
         if time.monotonic() - self._last_s < PLAIN_INTERVAL_S:
             return
-        self._last_s = time.monotonic()
         busy = Counter(task.kind for task in in_flight.values())
         open_kinds = [k for k in self.totals if self.finished[k] < self.totals[k]]
         parts = [f"{label_of(k)} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
-        self.note(f"{sum(self.finished.values())}/{sum(self.totals.values())} tasks; " + ", ".join(parts))
+        line = f"{self.finished.total()}/{self.totals.total()} tasks; " + ", ".join(parts)
+        if line != self._line:
+            self._last_s, self._line = time.monotonic(), line
+            left = _said(longest_s(map(self.left_s, open_kinds)))
+            self.note(f"{line}; {left}" if left else line)
 
     def close(self) -> None:
         for line in self.times_lines():
             self.note(line)
+
+
+def _said(seconds: float | None) -> str:
+    """Return how long it will take, as far as it will and is known."""
+    return f"{about(seconds)} left" if seconds else ""
 
 
 class JsonDisplay(_Counting):
@@ -237,7 +256,6 @@ class Recording(_Counting):
         self._display, self._record, self._total, self._take_measures = display, record, num_tasks, take_measures
         self._done: set[str] = set()  # a task whose output was damaged is done twice
         self._num_failed = 0
-        self._failed_by_kind, self._reused_by_kind = Counter[str](), Counter[str]()
         self._failures: deque[dict[str, Any]] = deque(maxlen=NUM_SHOWN)
         self._notes: deque[str] = deque(maxlen=NUM_SHOWN)
         self._sent_s: dict[str, float] = {}  # when a task was first seen in flight
@@ -246,14 +264,11 @@ class Recording(_Counting):
 
     def start(self, totals: Counter[str]) -> None:
         super().start(totals)
-        self._failed_by_kind.clear()
-        self._reused_by_kind.clear()
         self._display.start(totals)
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         super().done(task, reused=reused)
         self._done.add(task.task_id)
-        self._reused_by_kind[task.kind] += reused
         if task.kind in (PROBE.kind, TASK.kind):
             self._take_measures((*cell, task.outputs[role]) for role, cell in MEASURES.among(task.outputs))
         self._display.done(task, reused=reused)
@@ -261,7 +276,6 @@ class Recording(_Counting):
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         super().failed(task_id, kind, reason)
         self._num_failed += 1
-        self._failed_by_kind[kind] += 1
         self._failures.append({"task": task_id, "label": label_of(kind), "reason": reason})
         self._display.failed(task_id, kind, reason)
 
@@ -300,10 +314,10 @@ class Recording(_Counting):
         }
 
     def _stage(self, kind: str, total: int) -> dict[str, Any]:
-        failed = min(self._failed_by_kind[kind], total)
+        failed = min(self.failures[kind], total)
         return {
             "kind": kind, "label": label_of(kind), "tasks": total, "failed": failed,
-            "done": min(self.finished[kind] - self._failed_by_kind[kind], total - failed),
-            "reused": self._reused_by_kind[kind],
+            "done": min(self.finished[kind] - self.failures[kind], total - failed),
+            "reused": self.reused[kind],
             "first_sent_s": self.sent_s.get(kind), "last_ended_s": self.ended_s.get(kind),
         }  # fmt: skip

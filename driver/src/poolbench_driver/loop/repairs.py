@@ -1,10 +1,13 @@
 """Recovery of a run: artifacts that were deleted or damaged are set aside and made again."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import DAMAGED_FOLDER
@@ -12,9 +15,12 @@ from poolbench.errors import DamagedError, NotFoundError, PoolbenchError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench.storage.damage import set_aside_if_damaged, set_object_aside, was_set_aside
-from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.loop.outcomes import DamagedRecordError, Failure, Requests
+from poolbench_driver.loop.outcomes import DamagedRecordError, Requests
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
+
+if TYPE_CHECKING:
+    from poolbench_driver.corpora.sources import LocalStep
 
 #: How often one artifact is made again within a run.
 MAX_REPAIRS = 3
@@ -154,12 +160,14 @@ class Recovery:
                 self.repair(error)
 
     def _build_local(self) -> None:
-        for step in self.plan.local.values():
-            if step.key not in self.committed:
-                self.note(f"building {step.label}")
-                content, producer = step.build(), {"step": step.label}
-                if isinstance(content, dict):
-                    self.artifacts.write(step.key, content, producer=producer)
-                else:
-                    self.artifacts.write_table(step.key, content, producer=producer)
-                self.committed.add(step.key)
+        missing = [step for step in self.plan.local.values() if step.key not in self.committed]
+        numbers = Counter(step.label for step in missing)
+        for step in missing:
+            if number := numbers.pop(step.label, 0):  # several have one label, and are noted once
+                self.note(f"building {step.label}{f' ({number})' if number > 1 else ''}")
+            content, producer = step.build(), {"step": step.label}
+            if isinstance(content, dict):
+                self.artifacts.write(step.key, content, producer=producer)
+            else:
+                self.artifacts.write_table(step.key, content, producer=producer)
+            self.committed.add(step.key)

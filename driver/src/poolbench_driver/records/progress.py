@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_fiel
 from poolbench.errors import PoolbenchError
 from poolbench.queue.envelope import shown_text
 from poolbench.storage import Artifacts
+from poolbench_driver.waiting import left_s, longest_s
 
 #: Entries of each list that a driver publishes.
 MOST = 20
@@ -54,10 +55,8 @@ class StageProgress(_Published):
     @property
     def left_s(self) -> float | None:
         """Seconds that the remaining tasks take at this rate; None without one."""
-        left = self.tasks - self.done - self.failed
-        if left <= 0:
-            return 0.0
-        return 60 * left / self.per_min if self.per_min else None
+        ended = self.done + self.failed
+        return left_s(self.tasks - ended, ended - self.reused, self.first_sent_s, self.last_ended_s)
 
 
 class SentTask(_Published):
@@ -101,10 +100,7 @@ class Progress(_Published):
     @property
     def left_s(self) -> float | None:
         """Seconds to the end, of the stage that takes longest; None while a stage has no rate."""
-        remaining = [stage.left_s for stage in self.stages]
-        if None in remaining:
-            return None
-        return max((left_s for left_s in remaining if left_s is not None), default=0.0)
+        return longest_s(stage.left_s for stage in self.stages)
 
 
 class FirstFigures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.tasks import Task
@@ -13,8 +13,10 @@ from poolbench.contracts.wire import MANIFEST_FILE
 from poolbench.steps.base import Keys, Step
 from poolbench.storage import Artifacts
 from poolbench_driver.config import RunConfig
-from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.models import ModelInfo
+
+if TYPE_CHECKING:
+    from poolbench_driver.corpora.sources import LocalStep
+    from poolbench_driver.models import ModelInfo
 
 Params = TypeVar("Params", bound=StrictModel)
 

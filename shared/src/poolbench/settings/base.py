@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from poolbench.errors import ConfigError, shown, unknown_name_message
 
@@ -58,7 +56,13 @@ def _content(file: Path) -> str:
         raise ConfigError(f"secret {file} is not UTF-8 text: write the value of the variable as text") from None
 
 
-class Settings(BaseSettings):
+class SettingsConfigDict(ConfigDict, total=False):
+    """What Pydantic knows of a model of settings, and the beginning of the names of its variables."""
+
+    env_prefix: str
+
+
+class Settings(BaseModel):
     """Settings of a deployment.
 
     Each field is the environment variable `<prefix><FIELD>`, or a file of that name in the folder of secrets. A
@@ -66,7 +70,15 @@ class Settings(BaseSettings):
     may be set, and docs/operations/settings.md lists them.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+    # A process reads few of the models, and building all of them takes a tenth of a second.
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        validate_default=True,
+        defer_build=True,
+    )
     models: "ClassVar[list[type[Settings]]]" = []
 
     @classmethod
@@ -74,16 +86,12 @@ class Settings(BaseSettings):
         super().__pydantic_init_subclass__(**kwargs)
         Settings.models.append(cls)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _FileSource(settings_cls)
+    def __init__(self, **values: Any) -> None:
+        """Take values by the names of fields; all others are read. Raise ValidationError or ConfigError."""
+        variables = {field: self.variable(field) for field in type(self).model_fields if field not in values}
+        files = read_files()
+        read = {field: os.environ.get(name) or files.get(name) for field, name in variables.items()}
+        super().__init__(**values, **{field: value for field, value in read.items() if value})
 
     @classmethod
     def load(cls) -> Self:
@@ -133,20 +141,6 @@ def setting(default: Any, meaning: str, *, unset: str = "", **bounds: Any) -> An
 def refuse_unknown() -> None:
     """Raise ConfigError for variables that start like ours but belong to no setting."""
     _refuse(_unknown())
-
-
-class _FileSource(PydanticBaseSettingsSource):
-    """Values of files in the folder of secrets. Pydantic's own source has no check for conflicts and unknown names."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        model: Any = self.settings_cls
-        name = model.variable(field_name)
-        alias = field.validation_alias
-        return read_files().get(name), alias if isinstance(alias, str) else field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        field_values = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
-        return {key: value for value, key, _ in field_values if value}
 
 
 def _unknown() -> list[str]:

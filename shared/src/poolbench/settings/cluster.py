@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
-from pydantic_settings import NoDecode, SettingsConfigDict
 
 from poolbench.errors import ConfigError
-from poolbench.settings.base import PREFIX, Settings, setting
+from poolbench.settings.base import PREFIX, Settings, SettingsConfigDict, setting
 
 
 def _split(paths: object) -> object:
@@ -16,7 +15,7 @@ def _split(paths: object) -> object:
 
 
 Gib = Annotated[float, Field(ge=0, lt=2**20, allow_inf_nan=False)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
 
 
 class BrokerSettings(Settings):

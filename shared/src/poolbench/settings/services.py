@@ -2,15 +2,13 @@
 
 from typing import Literal
 
-from pydantic_settings import SettingsConfigDict
-
-from poolbench.settings.base import PREFIX, Settings, setting
+from poolbench.settings.base import PREFIX, Settings, SettingsConfigDict, setting
 
 
 class ExtractorSettings(Settings):
     """Settings of the extractor."""
 
-    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}EXTRACTOR_", populate_by_name=True)
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}EXTRACTOR_")
 
     device: str | None = setting(
         None,

@@ -26,8 +26,8 @@ PROGRESS_INTERVAL_S = 2.0
 _COMMITS_AT_ONCE = 8
 _LOOK_S = 2.0
 _LOG = logging.getLogger("poolbench.task")
-_STATUS = Path("/proc/self/status")
-_CLEAR_REFS = Path("/proc/self/clear_refs")
+_OWN = Path("/proc/self")
+_CLEAR_REFS = _OWN / "clear_refs"
 
 
 class Meter:
@@ -48,7 +48,8 @@ class Meter:
     def lap(self) -> dict[str, Any]:
         """End the lap and return `wall_s`, `device_s` and `peak_bytes`.
 
-        If no device reported, these are CPU seconds and the peak of resident memory of this process.
+        If no device reported, these are CPU seconds of this process, and the peak of resident memory of it and of those
+        that it has started, such as an engine.
         """
         cpu_s = time.process_time() - self._cpu_s
         measured = {
@@ -68,13 +69,20 @@ class Meter:
             _CLEAR_REFS.write_text("5")
 
 
-def peak_resident_bytes() -> int:
-    """Return the highest resident memory of this process since the last lap began."""
+def peak_resident_bytes(process: Path = _OWN) -> int:
+    """Return the highest resident memory of a process since the last lap began, and of its children in their lives."""
+    num_bytes = sum(peak_resident_bytes(Path("/proc", child)) for child in _children(process))
     with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
+        for line in (process / "status").read_text().splitlines():
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
+                num_bytes += int(line.split()[1]) * 1024
+    return num_bytes
+
+
+def _children(process: Path) -> Iterator[str]:
+    for file in process.glob("task/*/children"):
+        with contextlib.suppress(OSError):  # of a thread that has ended meanwhile
+            yield from file.read_text().split()
 
 
 class TaskIO:

@@ -12,8 +12,8 @@ from poolbench.contracts.measures import Measure
 from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, missing
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.loop import Failure
 from poolbench_driver.records.features import FEATURES, FEATURES_SCHEMA
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.metrics import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared

@@ -15,7 +15,7 @@ from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import Status
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.loop import Failure
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
 from poolbench_driver.suites.data_requirements.config import display_name

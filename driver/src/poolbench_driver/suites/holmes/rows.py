@@ -11,7 +11,7 @@ from poolbench.contracts import Row
 from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.loop import Failure
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
 from poolbench_driver.suites.holmes.rates import (

@@ -13,7 +13,7 @@ from poolbench.statuses import Status
 from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.loop import Failure
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.humanoid.config import POOLING
 from poolbench_driver.suites.humanoid.cosines import Cosines
 from poolbench_driver.suites.humanoid.metrics import AWAY, CHANGES, SHIFTS, TOWARDS, VALENCE

@@ -17,7 +17,7 @@ from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
 from poolbench_driver.contract.suite import AT_LAYER, Answers
-from poolbench_driver.loop import Failure
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan

@@ -17,8 +17,8 @@ from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Passage, SideBySide, Table
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.loop import Failure
 from poolbench_driver.pages.plain import number, passage, text_cell
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: exp of a larger number overflows.

@@ -19,8 +19,8 @@ from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
-from poolbench_driver.loop import Failure
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import prompted_gain

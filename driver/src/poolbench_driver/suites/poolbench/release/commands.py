@@ -95,7 +95,7 @@ def serve_probe(
     runs: Runs = Path("runs"),
 ) -> None:
     """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
-    from poolbench_driver.cluster.session import open_services
+    from poolbench_driver.cluster.services import open_services
     from poolbench_driver.suites.poolbench.release.probes import probe_of_run
     from poolbench_driver.waiting import waiting
 

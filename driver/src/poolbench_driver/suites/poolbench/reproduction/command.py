@@ -13,7 +13,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
-from poolbench_driver.cli.tables import Show, show_tables
+from poolbench_driver.cli.tables import AsJson, Show, show_tables
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
@@ -67,7 +67,8 @@ def reproduce(
         typer.Option(metavar="<str>", help="Only this column of the table; may be given several times."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also the cells without a counterpart.")] = False,
-    display: Annotated[str | None, typer.Option(help="rich, plain or json.")] = None,
+    as_json: AsJson = False,
+    display: Annotated[str | None, typer.Option(help="rich or plain.")] = None,
     settings: Annotated[
         Path | None, typer.Option(help="Write the settings of the run that repeats the table to this file.")
     ] = None,
@@ -89,7 +90,7 @@ def reproduce(
     """
     from poolbench_driver.suites.poolbench.published_table import published_table
 
-    show = show_tables(display)
+    show = show_tables("json" if as_json else display)
     published = published_table(table)
     _require_columns(published, column or [])
     changed = bool(start or dry_run or scorers or sets)

@@ -11,6 +11,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, shown
+from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
     from poolbench_driver.adhoc.endpoint import EndpointModel
@@ -70,7 +71,8 @@ def find(
         typer.Option("--later-layers", help="Read test passages again without the vector, for D1 at later layers."),
     ] = False,
     runs: Annotated[Path, typer.Option(help="Folder that the runs of the search lie in.")] = Path("runs"),
-    display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
+    as_json: AsJson = False,
+    display: Annotated[str | None, typer.Option(help="Of progress: rich, plain, json or none.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and what it costs, and stop.")
     ] = False,
@@ -106,7 +108,7 @@ def find(
         baselines=baselines,
         later_layers=later_layers,
     )
-    return _dry_run(search) if dry_run else _find(search, output, runs, display)
+    return _dry_run(search, as_json=as_json) if dry_run else _find(search, output, runs, display, as_json=as_json)
 
 
 def _endpoint(address: str | None, model: str, key_env: str | None) -> EndpointModel | None:
@@ -123,7 +125,7 @@ def _endpoint(address: str | None, model: str, key_env: str | None) -> EndpointM
     return EndpointModel(address, model, key, max_tokens=512, temperature=0.0, tries=2, timeout_s=60.0)
 
 
-def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
+def _find(search: Search, output: Path, runs: Path, display: str | None, *, as_json: bool) -> int:
     from poolbench_corpora.io import write_at_once
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
@@ -139,13 +141,16 @@ def _find(search: Search, output: Path, runs: Path, display: str | None) -> int:
     result.vector.save(output)
     write_at_once(output / "view.json", json_of(page))
     write_at_once(output / "index.html", html_of(page))
-    typer.echo(page.answer.text)
-    typer.echo("\n".join(page.answer.sentences))
-    typer.echo(f"vector: {output}\npage: {output / 'index.html'}")
+    files = {"vector": str(output), "page": str(output / "index.html")}
+    if as_json:
+        print_data({"answer": [page.answer.text, *page.answer.sentences], **files})
+    else:
+        lines = [page.answer.text, *page.answer.sentences, *(f"{name}: {file}" for name, file in files.items())]
+        typer.echo("\n".join(lines))
     return Exit.DONE
 
 
-def _dry_run(search: Search) -> int:
+def _dry_run(search: Search, *, as_json: bool) -> int:
     """Say what a search costs: of the strategies to steer along, which it will only know later, count is enough."""
     from poolbench_driver.cli.dry_run import cluster_of, show_dry_run
     from poolbench_driver.cluster.session import open_session
@@ -157,13 +162,15 @@ def _dry_run(search: Search) -> int:
     steered = [spec.id for spec in scope.strategies][: search.num_strategies]
     steering = [search.steering(layer, steered) for layer in scope.layers]
     jobs, missing = prepare_dry([search.probing(), *steering], session)
-    code = show_dry_run([*jobs[:-1], _with_necessity(jobs[-1])], cluster_of(0, None, None), [], missing, as_json=False)
+    jobs[-1] = _with_necessity(jobs[-1])
+    code = show_dry_run(jobs, cluster_of(0, None, None), [], missing, as_json=as_json)
     typer.echo(
         "The tasks of the last layer have those that erase its vectors (necessity); damage, side effects and what else "
-        "is measured of the chosen vector are not counted."
+        "is measured of the chosen vector are not counted.",
+        err=True,
     )
     if search.judge is not None and search.judge.model is not None:
-        typer.echo(f"Ratings to ask for: about {scope.config.budget.num_openings}.")
+        typer.echo(f"Ratings to ask for: about {scope.config.budget.num_openings}.", err=True)
     return code
 
 
