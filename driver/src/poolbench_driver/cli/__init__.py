@@ -28,6 +28,7 @@ from poolbench_driver.cli import (
     planning,
     run,
     runs,
+    sharing,
     status,
     steer,
     stories,
@@ -74,11 +75,12 @@ def options(
 
 
 app.command(cls=run.RunCommand)(run.run)
+app.command(cls=sharing.LeaderboardCommand)(runs.leaderboard)
 for command in (
-    *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
+    *(login.login, login.logout, runs.report, status.status, runs.watch, runs.cancel),
     *(view.view, runs.compare, runs.ranks, features.features, planning.plan_data, listing.ls, upkeep.model),
     *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
-    *(upkeep.gc, upkeep.copy_store, upkeep.doctor),
+    *(sharing.submit, sharing.verify, sharing.push, sharing.pull, upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)
 for group, name in (
