@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +63,7 @@ def verify(
     on_check = (lambda check: None) if as_json else _show
     verdict = verification.verify(bundle, signers=signers, rerun=again, say=_progress, on_check=on_check)
     if as_json:
-        typer.echo(json.dumps(verdict.to_json(), indent=1))
+        typer.echo(json.dumps({**asdict(verdict), "holds": verdict.holds}, indent=1))
     else:
         typer.echo(f"{bundle.name}: {'all that was checked holds' if verdict.holds else 'it does not hold'}")
     return Exit.DONE if verdict.holds else Exit.FAILURES
@@ -79,7 +80,7 @@ def _progress(line: str) -> None:
 
 
 def build(
-    places: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of bundles, or bundles.")],
+    places: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of bundles, or bundles.")],
     output: Annotated[Path, typer.Option(help="Folder to write index.html and board.json to.")],
     signers: Signers = None,
 ) -> int:
@@ -98,7 +99,7 @@ class LeaderboardCommand(TyperCommand):
         """Return the context of this command, or of `leaderboard build`."""
         if args[:1] != ["build"]:
             return super().make_context(info_name, args, parent, **extra)
-        app = typer.Typer(rich_markup_mode=None)
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
         app.command("build")(build)
         return get_command(app).make_context(f"{info_name} build", args[1:], parent, **extra)
 

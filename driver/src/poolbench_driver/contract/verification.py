@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from poolbench.contracts import Row
+from poolbench.statuses import Status
 
 #: Differences up to this are those of rounding; the digest of results keeps as many decimals.
 ROUNDING = 1e-6
@@ -50,39 +51,32 @@ def compared(stage: str, rows: Iterable[Row], again: Iterable[Row], metrics: Cal
         again: The same, computed again; a cell that is not among them must be null.
         metrics: Whether figures of a metric can be computed again; others are counted.
     """
-    by_cell = {cell_of(row): row for row in again}
+    by_cell = {tuple(map(row.get, _CELL)): row for row in again}
     problems, others, count = list[str](), Counter[str](), 0
     for row in rows:
         if not metrics(row["metric"]):
             others[".".join(row["metric"].split(".")[:2])] += 1
             continue
         count += 1
-        ours = by_cell.get(cell_of(row))
-        if ours is None and row["value"] is not None:
-            problems.append(f"{named(row)} is {row['value']:.6g}, and has no scores")
-        elif ours is not None and (difference := differs(row, ours)):
+        if row["status"] == Status.FAILED:  # a task of it failed, whatever scores there are
+            continue
+        ours = by_cell.get(tuple(map(row.get, _CELL)), {"value": None, "status": row["status"]})
+        if difference := differs(row, ours):
             problems.append(f"{named(row)}: {difference}")
     more = f"; {others.total()} more need more than scores ({', '.join(sorted(others))})" if others else ""
     return Check.of(stage, problems, f"{count} figures are what their scores give{more}")
 
 
-def cell_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what identifies a figure within its run, as far as one that is computed again has it."""
-    return tuple(row.get(name) for name in _CELL)
-
-
 def named(row: Mapping[str, Any]) -> str:
     """Return the metric of a row and what it is a figure of."""
-    return ", ".join(str(part) for part in cell_of(row)[:5] if part is not None)
+    return ", ".join(str(row[name]) for name in _CELL[:5] if row[name] is not None)
 
 
 def differs(row: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Return how value, interval or status of a row differ from ours; "" if they do not."""
     names = ("value", "ci_low", "ci_high") if None not in (row["value"], ours["value"]) else ("value", "status")
-    for name in names:
-        if not is_close(row[name], ours[name]):
-            return f"{name} is {row[name]}, and computed again {ours[name]}"
-    return ""
+    differing = (name for name in names if not is_close(row[name], ours[name]))
+    return next((f"{name} is {row[name]}, and computed again {ours[name]}" for name in differing), "")
 
 
 def is_close(first: Any, second: Any) -> bool:

@@ -59,7 +59,7 @@ def _page(view: BoardView, verdicts: Mapping[str, Verdict]) -> Page:
     for place, label in quantities[1:]:
         other = _static(view.page({"of": place, "lines": _ALL}), verdicts)
         parts.append(Part(f"board-{place}", label, [other.board], note=other.answer.text))
-    lines = [Line.of(name, c.stage, c.state, c.note) for name, verdict in verdicts.items() for c in verdict.checks]
+    lines = [Line.of(name, c.stage, c.state, c.note) for name, verdict in verdicts.items() for c in verdict.stages]
     heads = [Column(head, is_text=True) for head in ("bundle", "stage", "state", "what was compared, or why not")]
     note = "`poolbench-driver verify FILE` repeats this without a model; with `--rerun` it measures some cells again."
     parts.append(Part("verification", "What was checked", [Table.of(heads, lines)], "Verification", note=note))
@@ -84,7 +84,7 @@ def _static(page: Page, verdicts: Mapping[str, Verdict]) -> Page:
 
 def _state(verdict: Verdict) -> Cell:
     """Return in a few words what was checked of a bundle that holds, and in a note what was not."""
-    signature = next(check for check in verdict.checks if check.stage == "signature")
+    signature = next(check for check in verdict.stages if check.stage == "signature")
     by = signature.note.partition(";")[0] if signature.state == State.PASSED else "not signed"
-    unchecked = [f"{check.stage}: {check.note}" for check in verdict.checks if check.state == State.UNCHECKED]
+    unchecked = [f"{check.stage}: {check.note}" for check in verdict.stages if check.state == State.UNCHECKED]
     return Cell(f"from scores; {by}", note="; ".join(unchecked))

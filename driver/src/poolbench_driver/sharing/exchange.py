@@ -43,15 +43,14 @@ def write_vector(folder: Path, output: Path, licence: str | None) -> str:
     tags = ("poolbench", "steering-vector", "activation-steering", *([card.concept] if card.concept else []))
     header = hub_header(licence or card.licence, tags=tags, library_name="poolbench", **base)
     facts = {
-        "model": f"{card.model} (revision {card.model_revision or 'unknown'})",
+        "model": card.model,
+        "model revision": str(card.model_revision),
         "layers": ", ".join(map(str, card.layers)),
-        "strategy and construction": f"{card.strategy or 'unknown'}, {card.construction or 'unknown'}",
-        "recommended strength": str(card.strength.recommended),
-        "made by": card.source.tool,
     }
+    facts |= {"strategy": str(card.strategy), "recommended strength": str(card.strength.recommended)}
     reading = [
-        *("", f"`{CARD_FILE}` has all figures with their intervals; `{VECTOR_FILE}` has `direction.N` for layer N."),
-        *("", "`poolbench-driver pull PLACE --output FOLDER` fetches and checks it."),
+        "",
+        f"`{CARD_FILE}` has all figures with their intervals; `{VECTOR_FILE}` has `direction.N` for layer N.",
     ]
     lead = f"A steering vector for {card.concept or 'a concept'}: {card.apply.formula}."
     text = render_card(header, f"Steering vector {card.name}", lead, facts, reading)

@@ -10,17 +10,13 @@ NAMESPACE = "poolbench"
 
 
 def sign(file: Path, key: Path) -> None:
-    """Write the signature of a file beside it as `FILE.sig`.
-
-    Args:
-        key: A private key, or a public one whose private key ssh-agent holds.
+    """Write the signature of a file by a private key beside it, as `FILE.sig`.
 
     Raises:
         ConfigError: ssh-keygen is not installed.
         InputError: It refuses the key; the message has its reason.
     """
-    if reason := _ssh_keygen("sign", "-f", key, "-n", NAMESPACE, file)[1]:
-        raise InputError(f"--key {key}: {reason}; `ssh-keygen -t ed25519 -f FILE` makes a key")
+    _ssh_keygen(f"--key {key} cannot sign", "sign", "-f", key, "-n", NAMESPACE, file)
 
 
 def check(file: Path, signature: Path, signers: Path | None) -> str:
@@ -33,30 +29,24 @@ def check(file: Path, signature: Path, signers: Path | None) -> str:
         ConfigError: ssh-keygen is not installed.
         InputError: The signature is not one of this file, or not by one of the signers.
     """
-    data, of_this = file.read_bytes(), ("-n", NAMESPACE, "-s", signature)
+    data, of_this, wrong = file.read_bytes(), ("-n", NAMESPACE, "-s", signature), "it is not a signature of this bundle"
     if signers is None:
-        shown, reason = _ssh_keygen("check-novalidate", *of_this, data=data)
-        key = shown.split()[-1] if shown else ""
-        words = f"signed with the key {key}; --signers FILE says whose keys are trusted"
-    else:
-        owners, reason = _ssh_keygen("find-principals", "-f", signers, "-s", signature)
-        owner = owners.partition("\n")[0]
-        words = f"signed by {owner}"
-        if not reason:
-            _, reason = _ssh_keygen("verify", "-f", signers, "-I", owner, *of_this, data=data)
-    if reason:
-        by = "" if signers is None else f" by a key of {signers}"
-        raise InputError(f"it is not a signature of this bundle{by} ({reason})")
-    return words
+        key = _ssh_keygen(wrong, "check-novalidate", *of_this, data=data).split()[-1]
+        return f"signed with the key {key}; --signers FILE says whose keys are trusted"
+    stranger = f"its key is not one of {signers}"
+    owner = _ssh_keygen(stranger, "find-principals", "-f", signers, "-s", signature).partition("\n")[0]
+    _ssh_keygen(wrong, "verify", "-f", signers, "-I", owner, *of_this, data=data)
+    return f"signed by {owner}"
 
 
-def _ssh_keygen(*arguments: str | Path, data: bytes | None = None) -> tuple[str, str]:
-    """Return what ssh-keygen prints, and why it failed; "" if it did not."""
+def _ssh_keygen(wrong: str, *arguments: str | Path, data: bytes | None = None) -> str:
+    """Return what ssh-keygen prints; raise InputError that says what is wrong, with its reason, if it fails."""
     try:
         done = subprocess.run(["ssh-keygen", "-Y", *map(str, arguments)], input=data, capture_output=True, check=False)
     except FileNotFoundError:
         remedy = "install OpenSSH 8.2 or later (`apt install openssh-client`)"
         raise ConfigError(f"signatures need ssh-keygen, which is not on this machine: {remedy}") from None
-    lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-    reason = lines[-1][:200] if lines else f"ssh-keygen ended with {done.returncode}"
-    return done.stdout.decode("utf-8", "replace"), reason if done.returncode else ""
+    if done.returncode:
+        reason = (done.stderr or done.stdout).decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise InputError(f"{wrong} ({reason[:200] or f'ssh-keygen ended with {done.returncode}'})")
+    return done.stdout.decode("utf-8", "replace")

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -44,20 +43,15 @@ class Verdict:
     """What a verification came to."""
 
     bundle: str
-    digest: str = ""
-    run: str = ""
-    checks: Sequence[Check] = field(default_factory=tuple)
+    digest: str
+    run: str
+    stages: Sequence[Check]
 
     @property
     def holds(self) -> bool:
         """Return whether no stage failed, and all were checked but those that need what a machine may lack."""
-        unchecked = {check.stage for check in self.checks if check.state == State.UNCHECKED}
-        return unchecked <= {*_OPTIONAL} and all(check.state != State.FAILED for check in self.checks)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as `verify --json` prints it."""
-        facts = {"bundle": self.bundle, "digest": self.digest, "run": self.run, "holds": self.holds}
-        return {**facts, "stages": [asdict(check) for check in self.checks]}
+        unchecked = {check.stage for check in self.stages if check.state == State.UNCHECKED}
+        return unchecked <= {*_OPTIONAL} and all(check.state != State.FAILED for check in self.stages)
 
 
 def verify(

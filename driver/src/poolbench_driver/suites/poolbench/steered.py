@@ -53,13 +53,12 @@ class SteeredCell(NamedTuple):
 
 
 def rules_of(config: ConceptsConfig) -> SteeringRules:
-    """Return how a run measures D2 and D3 along its first direction."""
+    """Return how a run measures D2 and D3; the direction is that of each cell."""
     return SteeringRules(
         reference_strength=config.budget.reference_strength,
         null_strengths=(0.0, *config.budget.null_strengths),
         num_bootstrap=config.budget.num_bootstrap,
         seed=config.seed,
-        direction=config.steering.direction,
         is_lazy=config.steering.reading == "lazy" and config.steered_texts is None,
     )
 
