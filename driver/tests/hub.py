@@ -112,7 +112,7 @@ class _Answer(Quiet, http.server.BaseHTTPRequestHandler):
         for field, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(field, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(body[: len(body) // 2] if cut else body)
         self.close_connection = cut
 

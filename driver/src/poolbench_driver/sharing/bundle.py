@@ -168,6 +168,6 @@ def checksums(root: Path) -> dict[str, str]:
     lines = (root / CHECKSUMS).read_text("utf-8", "replace").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for name, digest in sums.items():
-        if not re.fullmatch("[0-9a-f]{64}", digest) or not (root / name).resolve().is_relative_to(root.resolve()):
+        if not re.fullmatch("[0-9a-f]{64}", digest) or Path(name).is_absolute() or ".." in Path(name).parts:
             raise InputError(f"{CHECKSUMS} has the line {digest[:64]!r} {name[:100]!r}")
     return sums
