@@ -163,9 +163,9 @@ def refused_tables(root: Path) -> list[str]:
     return refused
 
 
-def checksums(root: Path) -> dict[str, str]:
-    """Return SHA-256 by path as a folder lists them. Raise InputError for a list that is damaged or leads outside."""
-    lines = (root / CHECKSUMS).read_text("utf-8", "replace").splitlines()
+def checksums(data: bytes) -> dict[str, str]:
+    """Return SHA-256 by path as a file `SHA256SUMS` has it; raise InputError if it is damaged or leads outside."""
+    lines = data.decode("utf-8", "replace").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for name, digest in sums.items():
         if not re.fullmatch("[0-9a-f]{64}", digest) or Path(name).is_absolute() or ".." in Path(name).parts:

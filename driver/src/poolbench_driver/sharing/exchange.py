@@ -4,11 +4,12 @@ What lies there is a folder with a card and checksums, which are written last an
 run is a dataset, and each vector is a model repository of its own.
 """
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE
+from poolbench.directions.vector_files import CARD_FILE
 from poolbench.errors import CorpusError, InputError, IntegrityError, NotFoundError, StoreError, shown
 from poolbench.storage import open_store
 from poolbench_corpora.folders.hub import PREFIX, source_folder
@@ -25,8 +26,6 @@ from poolbench_driver.sharing.bundle import checksums
 from poolbench_driver.vectors.card import Vector, write_files
 from poolbench_driver.vectors.exporting import refuse_restricted_vector
 
-_OF_RUN = "config.resolved.yaml"
-
 
 def write_vector(folder: Path, output: Path, licence: str | None) -> str:
     """Write a vector as a repository: its files, a card for the hub and checksums; return its name.
@@ -42,24 +41,16 @@ def write_vector(folder: Path, output: Path, licence: str | None) -> str:
     base = {"base_model": card.model} if "/" in card.model and not Path(card.model).exists() else {}
     tags = ("poolbench", "steering-vector", "activation-steering", *([card.concept] if card.concept else []))
     header = hub_header(licence or card.licence, tags=tags, library_name="poolbench", **base)
-    facts = {
-        "model": card.model,
-        "model revision": str(card.model_revision),
-        "layers": ", ".join(map(str, card.layers)),
-    }
+    facts = {"model": f"{card.model} at {card.model_revision}", "layers": ", ".join(map(str, card.layers))}
     facts |= {"strategy": str(card.strategy), "recommended strength": str(card.strength.recommended)}
-    reading = [
-        "",
-        f"`{CARD_FILE}` has all figures with their intervals; `{VECTOR_FILE}` has `direction.N` for layer N.",
-    ]
-    lead = f"A steering vector for {card.concept or 'a concept'}: {card.apply.formula}."
-    text = render_card(header, f"Steering vector {card.name}", lead, facts, reading)
+    lead = f"A steering vector for {card.concept or 'a concept'}: {card.apply.formula}. {CARD_FILE} has its figures."
+    text = render_card(header, f"Steering vector {card.name}", lead, facts)
     write_release(output, text, {"kind": "poolbench-vector", "version": 1, "name": card.name}, {})
     return card.name
 
 
 def push(folder: Path, place: str, kind: str) -> str:
-    """Write a folder with checksums to a place and return its address.
+    """Write a folder with checksums to a place and return its address; files of the last push that are gone go.
 
     Args:
         place: A folder, `s3://bucket/prefix`, or `hf:OWNER/NAME`.
@@ -72,14 +63,14 @@ def push(folder: Path, place: str, kind: str) -> str:
     if place.startswith(PREFIX):
         return _push_to_hub(folder, place, kind)
     store = open_store(place)
-    present = {info.path for info in store.list()}
-    if present and CHECKSUMS not in present:
+    if not store.exists(CHECKSUMS) and next(store.list(), None) is not None:
         raise InputError(f"{place} holds other files; name a new folder, or one that was pushed to before")
+    earlier = checksums(store.get(CHECKSUMS)) if store.exists(CHECKSUMS) else {}
     store.delete(CHECKSUMS)  # until all files are those of this folder
     names = [name for name in files_below(folder) if name != CHECKSUMS]
     for name in (*names, CHECKSUMS):
         store.put(name, (folder / name).read_bytes())
-    for name in present - {*names, CHECKSUMS}:
+    for name in earlier.keys() - names:
         store.delete(name)
     return place
 
@@ -100,7 +91,7 @@ def _push_to_hub(folder: Path, place: str, kind: str) -> str:
 
 
 def pull(place: str, output: Path) -> Path:
-    """Fetch what was pushed, check each file, and return its folder: a run of `output`, or a vector in it.
+    """Fetch a run or a vector that was pushed, check each file, and return its folder, which is one of `output`.
 
     Raises:
         ConfigError: The place has not the form of one.
@@ -110,19 +101,24 @@ def pull(place: str, output: Path) -> Path:
     """
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".pull-") as temporary:
-        root = Path(temporary) if not place.startswith(PREFIX) else _from_hub(place)
-        if root == Path(temporary):
-            _fetch(place, root)
-        sums = checksums(root) if (root / CHECKSUMS).is_file() else {}
+        root = _from_hub(place) if place.startswith(PREFIX) else _fetched(place, Path(temporary))
+        sums = checksums((root / CHECKSUMS).read_bytes()) if (root / CHECKSUMS).is_file() else {}
         for name, digest in sums.items():
             if not (root / name).is_file() or sha256_of(root / name) != digest:
                 raise IntegrityError(f"{place}: {name} is not as its {CHECKSUMS} says; push it again")
-        runs = [Path(name).parent for name in sums if Path(name).name == _OF_RUN]
-        if not runs and CARD_FILE not in sums:
+        source = next((root / name for name in sums if re.fullmatch(r"[\w.-]+/config\.resolved\.yaml", name)), None)
+        if source is None and CARD_FILE not in sums:
             raise NotFoundError(f"{place} has neither a run nor a vector that was pushed")
-        source, target = (root / runs[0], output / runs[0]) if runs else (root, output / Vector.load(root).card.name)
-        if target.is_dir() and not any((target / mark).is_file() for mark in (_OF_RUN, CARD_FILE)):
-            raise InputError(f"{target} holds other files; name another folder")
+        source = root if source is None else source.parent
+        name = re.sub(r"[^\w.+-]", "_", Vector.load(root).card.name) if source == root else source.name
+        target = output / (name.strip(".") or "vector")
+        if target.exists():
+            if any(
+                not (target / f).is_file() or sha256_of(target / f) != sha256_of(source / f)
+                for f in files_below(source)
+            ):
+                raise InputError(f"{target} is there and differs; remove it, or name another folder")
+            return target
         with replacing(target) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)
         return target
@@ -139,10 +135,11 @@ def _from_hub(place: str) -> Path:
             raise error from None
 
 
-def _fetch(uri: str, root: Path) -> None:
+def _fetched(uri: str, root: Path) -> Path:
     store = open_store(uri)
     try:
-        write_files(root, {CHECKSUMS: store.get(CHECKSUMS)})
-        write_files(root, {name: store.get(name) for name in checksums(root)})
+        sums = store.get(CHECKSUMS)
+        write_files(root, {CHECKSUMS: sums, **{name: store.get(name) for name in checksums(sums)}})
     except NotFoundError as error:
         raise NotFoundError(f"{uri} holds nothing that was pushed, or not all of it ({error})") from None
+    return root

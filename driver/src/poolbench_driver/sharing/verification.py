@@ -140,7 +140,7 @@ def _digests(bundle: Bundle) -> Check:
     folder, manifest = bundle.folder, bundle.folder.file(MANIFEST).read_bytes()
     names = [name for name in files_below(bundle.root) if name not in (CHECKSUMS, SIGNATURE)]
     present = {name: sha256_of(bundle.root / name) for name in names}
-    sums = checksums(bundle.root)
+    sums = checksums((bundle.root / CHECKSUMS).read_bytes())
     differing = {name for name in present.keys() | sums.keys() if present.get(name) != sums.get(name)}
     problems = [f"{name} is not as {CHECKSUMS} says" for name in sorted(differing)]
     listed = manifest_files(manifest, MANIFEST)
