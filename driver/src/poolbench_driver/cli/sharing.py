@@ -38,8 +38,8 @@ def submit(
     from poolbench_driver.sharing import bundle
 
     artifacts, folder, keys = in_store(run, runs)
-    facts = {"licence": licence or "unknown", "command": f"poolbench-driver submit {folder.id} --output FILE"}
-    write = partial(bundle.submit, folder, artifacts, keys, output, key=key, **facts)
+    command, licence = f"poolbench-driver submit {folder.id} --output FILE", licence or "unknown"
+    write = partial(bundle.submit, folder, artifacts, keys, output, key=key, licence=licence, command=command)
     digest = with_progress(write, output, len(keys))
     typer.echo(f"{output}: run {folder.id}, {'signed' if key else 'not signed'}, digest {digest}")
     return Exit.DONE
@@ -122,8 +122,8 @@ def push(
         else:
             artifacts, folder, keys = in_store(source, runs)
             what, command = f"run {folder.id}", command_line("run", folder.id, licence=licence)
-            facts = {"licence": licence or "unknown", "command": command}
-            with_progress(partial(export_run, folder, artifacts, keys, root, **facts), root, len(keys))
+            write = partial(export_run, folder, artifacts, keys, root, licence=licence or "unknown", command=command)
+            with_progress(write, root, len(keys))
         address = exchange.push(root, place, kind)
     typer.echo(f"{what} is at {address}; `poolbench-driver pull {address}` fetches it")
     return Exit.DONE

@@ -38,9 +38,9 @@ def write_vector(folder: Path, output: Path, licence: str | None) -> str:
     refuse_restricted_vector(vector)
     card = vector.card
     write_files(output, vector.files())
-    base = {"base_model": card.model} if "/" in card.model and not Path(card.model).exists() else {}
     tags = ("poolbench", "steering-vector", "activation-steering", *([card.concept] if card.concept else []))
-    header = hub_header(licence or card.licence, tags=tags, library_name="poolbench", **base)
+    header = hub_header(licence or card.licence, tags=tags, library_name="poolbench")
+    header += [f"base_model: {card.model}"] if "/" in card.model and not Path(card.model).exists() else []
     facts = {"model": f"{card.model} at {card.model_revision}", "layers": ", ".join(map(str, card.layers))}
     facts |= {"strategy": str(card.strategy), "recommended strength": str(card.strength.recommended)}
     lead = f"A steering vector for {card.concept or 'a concept'}: {card.apply.formula}. {CARD_FILE} has its figures."
