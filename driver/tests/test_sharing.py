@@ -556,7 +556,21 @@ def test_a_run_that_was_pushed_is_pulled_the_same_and_reads_as_a_dataset(
         pull(str(there), tmp_path / "other")
 
 
-def test_a_vector_has_a_repository_of_its_own(tmp_path: Path) -> None:
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "folder":
+        yield f"file://{tmp_path}/there"
+        return
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {"ENDPOINT": f"http://{host}:{port}", "ACCESS_KEY": "key", "SECRET_KEY": "secret"}.items():
+        monkeypatch.setenv(f"POOLBENCH_S3_{name}", value)
+    yield "s3://poolbench-test/vector"
+    server.stop()
+
+
+def test_a_vector_has_a_repository_of_its_own(place: str, tmp_path: Path) -> None:
     vectors = {2: np.array([1, 0, 0, 0], np.float32)}
     facts = {"name": "demo+contrast", "concept": "contrast", "model": "owner/model", "width": 4, "num_blocks": 6}
     source = Source(tool="PoolBench")
@@ -568,8 +582,20 @@ def test_a_vector_has_a_repository_of_its_own(tmp_path: Path) -> None:
     header = yaml.safe_load((tmp_path / "out/README.md").read_text().split("---")[1])
     assert header["license"] == "mit" and header["base_model"] == "owner/model"
     assert header["tags"] == ["poolbench", "steering-vector", "activation-steering", "contrast"]
-    push(tmp_path / "out", f"file://{tmp_path}/there", "model")
-    assert Vector.load(pull(f"file://{tmp_path}/there", tmp_path / "vectors")).card == card
+    push(tmp_path / "out", place, "model")
+    (tmp_path / "out/old.txt").write_text("of an earlier push")
+    sums = {name: sha256_of(tmp_path / "out" / name) for name in files_below(tmp_path / "out") if name != CHECKSUMS}
+    write_checksums(tmp_path / "out", sums)
+    push(tmp_path / "out", place, "model")
+    assert (pull(place, tmp_path / "with") / "old.txt").is_file()
+    write_vector(tmp_path / "vector", tmp_path / "again", "mit")
+    push(tmp_path / "again", place, "model")
+    folder = pull(place, tmp_path / "vectors")
+    assert Vector.load(folder).card == card and not (folder / "old.txt").exists()
+    assert pull(place, tmp_path / "vectors") == folder
+    (folder / "README.md").write_text("mine")
+    with pytest.raises(InputError, match="is there and differs"):
+        pull(place, tmp_path / "vectors")
     Vector(card.model_copy(update={"concept": "toxicity"}), vectors).save(tmp_path / "sensitive")
     with pytest.raises(RestrictedError):
         write_vector(tmp_path / "sensitive", tmp_path / "refused", None)

@@ -82,9 +82,7 @@ def submit(
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".submit-") as place:
         root, packed = Path(place, "bundle"), Path(place, "packed.zip")
-        export_run(
-            folder, artifacts, keys, root, licence=licence, command=command, with_report=False, on_part=on_part
-        )
+        export_run(folder, artifacts, keys, root, licence=licence, command=command, with_report=False, on_part=on_part)
         refused = refused_tables(root)
         if refused or SUITES.get(folder.config().suite).shows_texts:
             why = refused[0] if refused else f"the tables of {folder.config().suite} show texts"
