@@ -1,11 +1,11 @@
-"""Datasets of the Hugging Face hub as folders, and the tokens of a named tokenizer."""
+"""Repositories of the Hugging Face hub as folders, and folders as such; the tokens of a named tokenizer."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from poolbench.config import is_hub_id
-from poolbench.errors import ConfigError, CorpusError, shown
+from poolbench.errors import ConfigError, CorpusError, StoreError, shown
 from poolbench.texts import count_words
 from poolbench_corpora.near import TokenCounter
 
@@ -95,3 +95,25 @@ def _download(name: str, revision: str | None, patterns: list[str], kind: str) -
             f"{kind} {name} could not be downloaded ({cause}); the same command continues. Without a network, "
             "download it elsewhere and give its folder instead"
         ) from None
+
+
+def upload(folder: Path, place: str, kind: str) -> None:
+    """Write a folder into the repository `hf:OWNER/NAME` of the hub, which is made if it is not there.
+
+    Args:
+        kind: `dataset` or `model`.
+
+    Raises:
+        StoreError: It cannot be written; the message says what to do.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi
+
+    name, api = place.removeprefix(PREFIX), HfApi()
+    try:
+        api.create_repo(name, repo_type=kind, exist_ok=True)
+        api.upload_folder(repo_id=name, repo_type=kind, folder_path=folder, commit_message="Push of PoolBench")
+    except (HTTPError, OSError, ValueError) as error:
+        cause = str(error).strip().split("\n")[0][:300] or type(error).__name__
+        remedy = "write hf:OWNER/NAME, and set HF_TOKEN to a token that may write there"
+        raise StoreError(f"{shown(place)} could not be written on the hub ({cause}); {remedy}") from None

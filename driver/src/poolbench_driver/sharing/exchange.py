@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from poolbench.directions.vector_files import CARD_FILE
-from poolbench.errors import CorpusError, InputError, IntegrityError, NotFoundError, StoreError, shown
+from poolbench.errors import CorpusError, InputError, IntegrityError, NotFoundError
 from poolbench.storage import open_store
-from poolbench_corpora.folders.hub import PREFIX, source_folder
+from poolbench_corpora.folders.hub import PREFIX, source_folder, upload
 from poolbench_driver.dataset_folder import (
     CHECKSUMS,
     files_below,
@@ -61,7 +61,8 @@ def push(folder: Path, place: str, kind: str) -> str:
         StoreError: It cannot be written.
     """
     if place.startswith(PREFIX):
-        return _push_to_hub(folder, place, kind)
+        upload(folder, place, kind)
+        return place
     store = open_store(place)
     if not store.exists(CHECKSUMS) and next(store.list(), None) is not None:
         raise InputError(f"{place} holds other files; name a new folder, or one that was pushed to before")
@@ -72,21 +73,6 @@ def push(folder: Path, place: str, kind: str) -> str:
         store.put(name, (folder / name).read_bytes())
     for name in earlier.keys() - names:
         store.delete(name)
-    return place
-
-
-def _push_to_hub(folder: Path, place: str, kind: str) -> str:
-    from httpx2 import HTTPError
-    from huggingface_hub import HfApi
-
-    name, api = place.removeprefix(PREFIX), HfApi()
-    try:
-        api.create_repo(name, repo_type=kind, exist_ok=True)
-        api.upload_folder(repo_id=name, repo_type=kind, folder_path=folder, commit_message="Push of PoolBench")
-    except (HTTPError, OSError, ValueError) as error:
-        cause = str(error).strip().split("\n")[0][:300] or type(error).__name__
-        remedy = "write hf:OWNER/NAME, and set HF_TOKEN to a token that may write there"
-        raise StoreError(f"{shown(place)} could not be written on the hub ({cause}); {remedy}") from None
     return place
 
 
