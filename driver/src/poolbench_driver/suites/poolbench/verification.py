@@ -28,6 +28,7 @@ from poolbench_driver.contract.source import opaque
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
 from poolbench_driver.corpora.sources import passages_step
+from poolbench_driver.imports.imported_states import is_imported
 from poolbench_driver.stages.scope import wanted_scorers
 from poolbench_driver.suites.poolbench.d1 import concept_check_rows
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures
@@ -79,7 +80,9 @@ def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Che
     strategies, problems = config.strategies or (), list[str]()
     pairs = product(strategies, config.steering.directions)
     steered = set(product(config.concepts, (config.steering.entrant(*pair) for pair in pairs)))
-    layers = run.model.layers(config.layers) if run.model else {row["layer"] for row in rows} - {None}
+    layers = {row["layer"] for row in rows if row["metric"] == "d1.auroc"}
+    if run.model is not None and not is_imported(config.model):  # which has the layers that were imported
+        layers = set(run.model.layers(config.layers))
     for metric in ("d1.auroc", "d2.best_gain", "d3.robust_ld"):
         is_d1 = metric == "d1.auroc"
         columns = ("concept", "strategy", "layer") if is_d1 else ("concept", "strategy")
