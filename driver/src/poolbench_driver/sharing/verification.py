@@ -171,9 +171,7 @@ def _model(run: FinishedRun, rows: Sequence[Row]) -> Check:
     recorded = None if run.model is None else run.model.ref
     revisions = {row["model_revision"] for row in rows}
     if recorded is None or revisions != {recorded.revision} or recorded.id != run.config.model:
-        return Check.of(
-            "model", [f"the rows are of {', '.join(sorted(map(str, revisions)))}, the record of {recorded}"]
-        )
+        return Check.of("model", [f"the rows are of {sorted(map(str, revisions))}, the record of {recorded}"])
     try:
         ref = resolve_model(run.config.model, revision=run.config.model_revision)
     except PoolbenchError as error:
