@@ -1,5 +1,6 @@
 """A server that answers as the Hugging Face hub does, for tests of the real client."""
 
+import base64
 import hashlib
 import http.server
 import json
@@ -20,11 +21,12 @@ class Hub(http.server.ThreadingHTTPServer):
         repositories: Folders by name, those of datasets as `datasets/OWNER/NAME`.
         gated: Answer as for a repository whose licence nobody accepted.
         broken: A file whose answers end after half of it.
+        uploads: Folder that uploads are written into; None refuses them.
     """
 
-    def __init__(self, repositories: Mapping[str, Path]) -> None:
+    def __init__(self, repositories: Mapping[str, Path], uploads: Path | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.repositories, self.gated, self.broken = repositories, False, ""
+        self.repositories, self.gated, self.broken, self.uploads = dict(repositories), False, "", uploads
 
     @property
     def environment(self) -> dict[str, str]:
@@ -32,9 +34,9 @@ class Hub(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(repositories: Mapping[str, Path]) -> Iterator[Hub]:
+def serving(repositories: Mapping[str, Path], uploads: Path | None = None) -> Iterator[Hub]:
     """A hub in a thread of its own."""
-    with Hub(repositories) as server:
+    with Hub(repositories, uploads) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -67,6 +69,34 @@ class _Answer(Quiet, http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def do_POST(self) -> None:
+        """What an upload of small files asks for; the files of a commit are written into `uploads`."""
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        server, path = self.server, self.path.partition("?")[0]
+        if server.uploads is None or self.headers.get("Authorization") != "Bearer hf_write":
+            return self._send(401, b'{"error": "Invalid credentials"}')
+        answer: dict[str, object] = {}
+        if path == "/api/repos/create":
+            wanted = json.loads(body)
+            name = f"{wanted['organization']}/{wanted['name']}" if wanted.get("organization") else wanted["name"]
+            name = name if wanted.get("type", "model") == "model" else f"datasets/{name}"
+            server.repositories[name] = server.uploads
+            answer = {"url": f"http://127.0.0.1:{server.server_port}/{name}", "name": name, "id": name}
+        elif "/preupload/" in path:
+            files = json.loads(body)["files"]
+            answer = {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+        elif "/commit/" in path:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    file = server.uploads / line["value"]["path"]
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(base64.b64decode(line["value"]["content"]))
+            name = next(iter(server.repositories))
+            url = f"http://127.0.0.1:{server.server_port}/{name}/commit/{COMMIT}"
+            answer = {"success": True, "commitOid": COMMIT, "commitUrl": url}
+        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
     def _send_file(self, content: bytes, etag: str, *, broken: bool) -> None:
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}
@@ -82,7 +112,7 @@ class _Answer(Quiet, http.server.BaseHTTPRequestHandler):
         for field, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(field, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(body[: len(body) // 2] if cut else body)
         self.close_connection = cut
 

@@ -223,6 +223,12 @@ QUESTIONS = {
         r"290,859,141",
     ),
     "docs/read-a-board.md": (r"mean rank \(D1\)",),
+    "docs/sharing.md": (
+        r"d1: passed: \d+ figures are what their scores give",
+        r"rerun: passed: \d+ figures of 1 cells agree",
+        r"index\.html: \d+ lines; 1 of 1 bundles hold",
+        r"all files are as their checksums say",
+    ),
     "docs/queries.md": (
         r'"vectors":',
         r'"contribution":null',

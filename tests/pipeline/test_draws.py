@@ -59,6 +59,8 @@ KEEPS_GROUPS = {
     "poolbench_driver.suites.holmes.rates:winning_rates": "phenomena",
     "poolbench_driver.suites.holmes.recorded:ScoreTable.weights": "phenomena",
     "poolbench_driver.suites.poolbench.audit:_baseline": "groups, the resamples of D1",
+    "poolbench_driver.suites.poolbench.verification:_d1.counts": "groups, the resamples of D1",
+    "poolbench_driver.suites.poolbench.verification:_passages": "groups, the folds of D1",
     "poolbench_driver.suites.poolbench.search.figures:Samples.of": "documents of benign texts, paradigms of pairs",
     "poolbench_extractor.recovered:_Recovery._loss_recovered": "pairs of stories",
     "poolbench_prober.contrast.figures:Figures._samples": "subjects",

@@ -7,6 +7,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
     api         the same for Python: `run` and `load`
+    sharing     a run as a bundle: packed, signed, verified, on a board; pushed and pulled
     series      the runs of one command, one for each model
     job         a run in order: scope, plan, loop, tables, page; an outcome
     assemble    the tables of a run: a suite's rows, what all rows share, ranks

@@ -11,7 +11,15 @@ from typing import Any
 
 from poolbench.errors import InputError
 
-CARD, MANIFEST, CHECKSUMS = "README.md", "manifest.json", "SHA256SUMS"
+CARD, MANIFEST, CHECKSUMS, CROISSANT = "README.md", "manifest.json", "SHA256SUMS", "croissant.json"
+#: Fields of the records of a file by name: the type in Croissant, and what it says.
+RecordFields = Mapping[str, tuple[str, str]]
+_FORMATS = {".jsonl": "application/jsonlines", ".parquet": "application/x-parquet"}
+_TERMS = (
+    *("citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty", "fileSet", "format"),
+    *("includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
+)
 
 
 def sha256_of(file: Path) -> str:
@@ -102,9 +110,83 @@ def write_release(
     return manifest
 
 
-def hub_header(licence: str, configs: Sequence[tuple[str, str]] = (), **more: str) -> list[str]:
-    """Return the YAML lines of a card: licence, language, and the files of each configuration."""
+def croissant(
+    name: str, description: str, licences: Sequence[str], version: str, files: Mapping[str, tuple[str, RecordFields]]
+) -> str:
+    """Return the metadata of a dataset in Croissant 1.0, as JSON.
+
+    Args:
+        files: SHA-256 and fields of each JSONL or Parquet file, by its path.
+
+    Reference: MLCommons, Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html).
+    """
+    content = {
+        "@context": _context(),
+        "@type": "sc:Dataset",
+        "name": name,
+        "description": description,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "license": list(licences),
+        "version": version,
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": file,
+                "name": file,
+                "contentUrl": file,
+                "encodingFormat": _FORMATS[Path(file).suffix],
+                "sha256": digest,
+            }
+            for file, (digest, _) in files.items()
+        ],
+        "recordSet": [_record_set(file, fields) for file, (_, fields) in files.items()],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _record_set(file: str, fields: RecordFields) -> dict[str, Any]:
+    record_id = file.rpartition(".")[0]
+    return {
+        "@type": "cr:RecordSet",
+        "@id": record_id,
+        "name": record_id,
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{record_id}/{name}",
+                "name": name,
+                "description": description,
+                "dataType": kind,
+                "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
+            }
+            for name, (kind, description) in fields.items()
+        ],
+    }
+
+
+def _context() -> dict[str, Any]:
+    """Return the context that the specification gives for JSON-LD."""
+    return {
+        "@language": "en",
+        "@vocab": "https://schema.org/",
+        "cr": "http://mlcommons.org/croissant/",
+        "rai": "http://mlcommons.org/croissant/RAI/",
+        "dct": "http://purl.org/dc/terms/",
+        "sc": "https://schema.org/",
+        **{term: f"cr:{term}" for term in _TERMS},
+        "conformsTo": "dct:conformsTo",
+        "data": {"@id": "cr:data", "@type": "@json"},
+        "examples": {"@id": "cr:examples", "@type": "@json"},
+        "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    }
+
+
+def hub_header(
+    licence: str, configs: Sequence[tuple[str, str]] = (), tags: Sequence[str] = (), **more: str
+) -> list[str]:
+    """Return the YAML lines of a card: licence, language, tags, and the files of each configuration."""
     lines = [f"license: {licence}", "language: en", *(f"{name}: {value}" for name, value in more.items())]
+    lines += ["tags:", *(f"- {tag}" for tag in tags)] if tags else []
     if configs:
         lines.append("configs:")
     return lines + [line for name, file in configs for line in (f"- config_name: {name}", f"  data_files: {file}")]

@@ -9,10 +9,12 @@ import json
 import platform
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
@@ -22,8 +24,18 @@ from poolbench_driver.config import ReadingConfig, RunConfig
 from poolbench_driver.contract.evidence import EVIDENCE
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.corpora.sources import OWN
-from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
-from poolbench_driver.records import RunFolder
+from poolbench_driver.dataset_folder import (
+    CROISSANT,
+    RecordFields,
+    croissant,
+    hub_header,
+    render_card,
+    replacing,
+    require_same,
+    sha256_of,
+    write_release,
+)
+from poolbench_driver.records import RunFolder, is_published
 from poolbench_driver.records.folder import manifest_files
 
 
@@ -81,11 +93,13 @@ def export_run(
     *,
     licence: str,
     command: str,
+    with_report: bool = True,
     on_part: Callable[[int], object] = lambda parts: None,
 ) -> dict[str, Any]:
     """Write a run into `output` and return the manifest.
 
     Args:
+        with_report: Whether the page goes with it, which can be made again from the tables.
         keys: The artifacts that the run needs; who made them enters `environment.json`.
         on_part: Called with 1 after each of these keys.
 
@@ -94,7 +108,7 @@ def export_run(
         NotFoundError: The run has not ended.
         IntegrityError: A file of the run is not the one that its manifest names.
     """
-    files = _files(folder)
+    files = _files(folder, with_report)
     results = folder.read_table("results").slice(0, 1).to_pylist()
     model: dict[str, Any] = results[0] if results else {"model": folder.config().model, "model_revision": None}
     output = output.resolve()
@@ -106,12 +120,13 @@ def export_run(
             shutil.copyfile(folder.file(name), target)
         environment = {"run": _made_by(artifacts, keys, on_part), "exported_on": _installed()}
         (partial / ENVIRONMENT).write_text(json.dumps(environment, indent=1) + "\n", "utf-8")
+        (partial / CROISSANT).write_text(_croissant(partial, folder, files, licence), "utf-8")
         card = _card(folder, files, model, licence, command)
         facts = release_facts(KIND, folder, model["model"], model["model_revision"], licence, command)
         return write_release(partial, card, {**facts, "missing": []}, {})
 
 
-def _files(folder: RunFolder) -> list[str]:
+def _files(folder: RunFolder, with_report: bool) -> list[str]:
     """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
     try:
         listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
@@ -120,14 +135,37 @@ def _files(folder: RunFolder) -> list[str]:
     # The licence of texts that a run kept for its readers is not known here.
     listed.pop(f"{EVIDENCE}.parquet", None)
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
-    names = [name for name in listed if not name.startswith("report/")]
+    names = [name for name in listed if is_published(name)]
     for name in names:
         if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]:
             remedy = "the same `poolbench-driver run` command writes it again, from the object store"
             raise IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
-    if not all(folder.file(name).is_file() for name in _PAGE):
+    page = _PAGE if with_report else ()
+    if not all(folder.file(name).is_file() for name in page):
         raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
-    return [*names, *_PAGE, _MANIFEST]
+    return [*names, *page, _MANIFEST]
+
+
+#: Types of columns in Croissant by how those of Arrow begin; one of another type is left out.
+_TYPES = {"string": "sc:Text", "double": "sc:Float", "bool": "sc:Boolean", "int": "sc:Integer"}
+
+
+def _croissant(partial: Path, folder: RunFolder, files: Iterable[str], licence: str) -> str:
+    """Return the metadata of the tables of a run that have rows."""
+    described = dict[str, tuple[str, RecordFields]]()
+    for name in _tables(partial / folder.id, files):
+        file = partial / folder.id / name
+        types = {field.name: str(field.type).rstrip("0123456789") for field in pq.read_schema(file)}
+        fields = {column: (_TYPES[kind], column) for column, kind in types.items() if kind in _TYPES}
+        described[f"{folder.id}/{name}"] = sha256_of(file), fields
+    about = f"Figures and scores of the run {folder.id} of PoolBench."
+    return croissant(folder.id, about, [licence], f"1.0.0+{folder.config().config_hash()}", described)
+
+
+def _tables(folder: Path, files: Iterable[str]) -> list[str]:
+    """Return the tables among some files of a run that have rows."""
+    tables = [name for name in files if name.endswith(".parquet")]
+    return [name for name in tables if pq.read_metadata(folder / name).num_rows]
 
 
 def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int], object]) -> dict[str, Any]:
@@ -161,7 +199,7 @@ def _installed() -> dict[str, Any]:
     }
 
 
-def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licence: str, command: str) -> str:
+def _card(folder: RunFolder, files: Sequence[str], model: dict[str, Any], licence: str, command: str) -> str:
     config = folder.config()
     run_facts = {
         "run": folder.id,
@@ -171,7 +209,8 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
     }
     model_line = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
     reading = [
-        *("", "| file | what |", "|---|---|", f"| `{folder.id}/{_PAGE[0]}` | the report, one page |"),
+        *("", "| file | what |", "|---|---|"),
+        *([f"| `{folder.id}/{_PAGE[0]}` | the report, one page |"] if _PAGE[0] in files else []),
         *(f"| `{folder.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
         f"| `{folder.id}/config.resolved.yaml` | all settings: `poolbench-driver run` with it makes the run again |",
         f"| `{folder.id}/{_MANIFEST}` | facts of the run, and size and hash of its files |",
@@ -181,6 +220,8 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
     ]
     suite = SUITES.get(config.suite)
     lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[suite.shows_texts])
-    return render_card(
-        hub_header(licence), "PoolBench run", lead, origin(model_line, config, command, licence, run_facts), reading
+    configs = [(name.removesuffix(".parquet"), f"{folder.id}/{name}") for name in _tables(folder.path, files)]
+    header = hub_header(
+        licence, configs, ("poolbench", suite.id, "benchmark"), pretty_name=f"PoolBench run {folder.id}"
     )
+    return render_card(header, "PoolBench run", lead, origin(model_line, config, command, licence, run_facts), reading)

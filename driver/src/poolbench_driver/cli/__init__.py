@@ -29,6 +29,7 @@ from poolbench_driver.cli import (
     run,
     runs,
     settings_file,
+    sharing,
     show,
     status,
     steer,
@@ -76,10 +77,12 @@ def options(
 
 
 app.command(cls=run.RunCommand)(run.run)
+app.command(cls=sharing.LeaderboardCommand)(runs.leaderboard)
 for command in (
-    *(login.login, login.logout, runs.report, runs.leaderboard, status.status, runs.watch, runs.cancel),
+    *(login.login, login.logout, runs.report, status.status, runs.watch, runs.cancel),
     *(view.view, show.show, settings_file.init, runs.compare, runs.ranks, features.features, planning.plan_data),
     *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
+    *(sharing.submit, sharing.verify, sharing.push, sharing.pull),
     *(listing.ls, upkeep.model, upkeep.gc, upkeep.copy_store, upkeep.doctor),
 ):
     app.command()(command)

@@ -1,16 +1,23 @@
 """export: what may be published of a run; suites add what they write of theirs."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from poolbench.contracts.wire import Exit
 
+if TYPE_CHECKING:
+    from poolbench.storage import Artifacts
+    from poolbench_driver.records import RunFolder
+
+T = TypeVar("T")
 app = typer.Typer(
     help="Write what others may have of a run: never passages, vectors, texts or scorers of sensitive concepts.",
     no_args_is_help=True,
@@ -25,19 +32,25 @@ Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of 
 @app.command("run")
 def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, find_run
     from poolbench_driver.release import export_run
 
-    artifacts, folder = open_artifacts(), find_run(runs, run)
-    folder.recall_concepts()
-    keys = RunRecords(artifacts.store).keys(folder.id)
+    artifacts, folder, keys = in_store(run, runs)
     command = command_line("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
     manifest = with_progress(write, output, len(keys))
     return show_written(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
     )
+
+
+def in_store(run: str, runs: Path) -> tuple[Artifacts, RunFolder, frozenset[str]]:
+    """Return the object store, a run of it by its name, and the keys of the artifacts that the run needs."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, find_run
+
+    artifacts, folder = open_artifacts(), find_run(runs, run)
+    folder.recall_concepts()
+    return artifacts, folder, RunRecords(artifacts.store).keys(folder.id)
 
 
 def command_line(what: str, run: str, *, concepts: list[str] | None = None, licence: str | None = None) -> str:
@@ -48,8 +61,8 @@ def command_line(what: str, run: str, *, concepts: list[str] | None = None, lice
     return shlex.join(words)
 
 
-def with_progress(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> dict[str, Any]:
-    """Call `write` below a progress bar and return its manifest; after an interrupt, say that nothing changed."""
+def with_progress(write: Callable[..., T], output: Path, parts: int) -> T:
+    """Call `write` below a progress bar and return what it returns; after an interrupt, say that nothing changed."""
     try:
         with typer.progressbar(length=parts, label="exporting", file=sys.stderr) as bar:
             return write(on_part=bar.update)

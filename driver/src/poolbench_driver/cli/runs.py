@@ -59,7 +59,10 @@ def leaderboard(
         ),
     ] = False,
 ) -> None:
-    """Print the leaderboard and the other tables of runs as Markdown, or the board of a recorded table."""
+    """Print the leaderboard and the other tables of runs as Markdown, or the board of a recorded table.
+
+    `leaderboard build FOLDER... --output DIR` writes a board of bundles; `leaderboard build -h` has its options.
+    """
     from poolbench_driver.records import find_run
 
     if suite is not None and table is None:

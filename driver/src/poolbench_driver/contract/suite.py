@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
+    from poolbench_driver.contract.verification import Check, Say
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
 
@@ -135,6 +136,7 @@ class FinishedRun:
     id: str
     config: RunConfig
     tables: Mapping[str, pa.Table]  # by name, such as `results`
+    model: ModelInfo | None = None  # as the run's folder has it; read where a suite needs it
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,18 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     def units(self, tables: Mapping[str, pa.Table]) -> Units | None:
         """Return what the primary metric is a mean over, for the power of comparisons; None for the board's blocks."""
         return None
+
+    def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
+        """Yield what a run's scores of single items show of its figures, without a model; nothing where it has none."""
+        return iter(())
+
+    def behind(self, plan: Planned, block: str, entrant: str, layer: int) -> frozenset[str]:
+        """Return the keys of the artifacts that the figures of a cell of the board are made from.
+
+        Raises:
+            ConfigError: No cell of the suite is measured alone.
+        """
+        raise ConfigError(f"no cell of the suite {self.id} is measured alone; leave out --rerun")
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:
         """Return what does not hold in the tables of a run."""

@@ -1,13 +1,8 @@
-"""What makes a corpus folder a dataset: a card, Croissant metadata and checksums.
+"""What makes a corpus folder a dataset: a card, Croissant metadata and checksums."""
 
-Croissant is the metadata format of MLCommons (https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html).
-"""
-
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +22,9 @@ from poolbench_corpora.io import (
 )
 from poolbench_driver.dataset_folder import (
     CARD,
+    CROISSANT,
+    RecordFields,
+    croissant,
     hub_header,
     render_card,
     replacing,
@@ -35,9 +33,7 @@ from poolbench_driver.dataset_folder import (
     write_checksums,
 )
 
-CROISSANT = "croissant.json"
-#: Fields of a record: the type in Croissant, and what it says.
-FIELDS: Mapping[str, tuple[str, str]] = {
+FIELDS: RecordFields = {
     "id": ("sc:Text", "id of the passage, unique in its concept"),
     "text": ("sc:Text", "the passage"),
     "label": ("sc:Integer", "1 if it expresses the concept, 0 if not"),
@@ -49,11 +45,6 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "source": ("sc:Text", "where the text comes from"),
     "licence": ("sc:Text", "licence of the text"),
 }
-_TERMS = (
-    *("citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty", "fileSet", "format"),
-    *("includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
-    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
-)
 
 
 def export_folder(source: Path, output: Path, concepts: str | None) -> None:
@@ -97,75 +88,19 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
     licences = sorted({licence or "unknown" for licence in passages["licence"].to_pylist()})
     written = {
         CARD: _card(passages, manifest, licences),
-        CROISSANT: json.dumps(croissant(sums, manifest, licences), indent=1) + "\n",
+        CROISSANT: croissant(
+            "poolbench-corpus",
+            "Passages with and without concepts, to probe the hidden states of language models.",
+            licences,
+            f"1.0.0+{_plain(manifest.revision)}",
+            {name: (digest, FIELDS) for name, digest in sums.items()},
+        ),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
         sums[name] = sha256_of(folder / name)
     sums[MANIFEST_NAME] = sha256_of(folder / MANIFEST_NAME)
     write_checksums(folder, sums)
-
-
-def croissant(sums: Mapping[str, str], manifest: CorpusManifest, licences: Sequence[str]) -> dict[str, Any]:
-    """Return the Croissant 1.0 metadata of files, given the SHA-256 of each by its path."""
-    return {
-        "@context": _context(),
-        "@type": "sc:Dataset",
-        "name": "poolbench-corpus",
-        "description": "Passages with and without concepts, to probe the hidden states of language models.",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "license": list(licences),
-        "version": f"1.0.0+{_plain(manifest.revision)}",
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": name,
-                "name": name,
-                "contentUrl": name,
-                "encodingFormat": "application/jsonlines",
-                "sha256": digest,
-            }
-            for name, digest in sums.items()
-        ],
-        "recordSet": [_record_set(name) for name in sums],
-    }
-
-
-def _record_set(file: str) -> dict[str, Any]:
-    record_id = file.removesuffix(".jsonl")
-    return {
-        "@type": "cr:RecordSet",
-        "@id": record_id,
-        "name": record_id,
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{record_id}/{name}",
-                "name": name,
-                "description": description,
-                "dataType": kind,
-                "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
-            }
-            for name, (kind, description) in FIELDS.items()
-        ],
-    }
-
-
-def _context() -> dict[str, Any]:
-    """Return the context that the specification gives for JSON-LD."""
-    return {
-        "@language": "en",
-        "@vocab": "https://schema.org/",
-        "cr": "http://mlcommons.org/croissant/",
-        "rai": "http://mlcommons.org/croissant/RAI/",
-        "dct": "http://purl.org/dc/terms/",
-        "sc": "https://schema.org/",
-        **{term: f"cr:{term}" for term in _TERMS},
-        "conformsTo": "dct:conformsTo",
-        "data": {"@id": "cr:data", "@type": "@json"},
-        "examples": {"@id": "cr:examples", "@type": "@json"},
-        "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    }
 
 
 def _plain(revision: str) -> str:

@@ -3,4 +3,4 @@
 from poolbench_driver.records.folder import RunFolder, list_runs, now, run_id
 from poolbench_driver.records.progress import FirstFigures, Progress
 from poolbench_driver.records.record import Run, RunRecords, Runs
-from poolbench_driver.records.writer import Rhythm, RunWriter, fetch_run, find_run
+from poolbench_driver.records.writer import Rhythm, RunWriter, fetch_run, find_run, is_published

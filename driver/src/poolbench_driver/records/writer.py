@@ -32,7 +32,7 @@ _MANIFEST, _STATE = "manifest.json", "state.json"
 def write_files(store: ObjectStore, folder: RunFolder) -> None:
     """Write the files of a run's manifest into the store, and the manifest last."""
     for name in manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST)):
-        if _is_published(name):
+        if is_published(name):
             store.put(run_path(folder.id, f"{RUN_FILES}{name}"), folder.file(name).read_bytes())
     store.put(run_path(folder.id, f"{RUN_FILES}{_MANIFEST}"), folder.file(_MANIFEST).read_bytes())
 
@@ -73,7 +73,7 @@ def fetch_run(run: Run, store: ObjectStore, output: Path, *, renew: bool = False
     return _fetched(store, run.id, run.state, output)
 
 
-def _is_published(name: str) -> bool:
+def is_published(name: str) -> bool:
     """Return whether other machines need a file; they write the report themselves."""
     return "/" not in name and name.endswith((".parquet", ".yaml", ".json"))
 
@@ -96,7 +96,7 @@ def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Pat
     try:
         manifest = _get(store, run_id, _MANIFEST, state)
         for name, sha256 in manifest_files(manifest, run_path(run_id, f"{RUN_FILES}{_MANIFEST}")).items():
-            if _is_published(name):
+            if is_published(name):
                 data = _get(store, run_id, name, state)
                 if hashlib.sha256(data).hexdigest() != sha256:
                     path = run_path(run_id, f"{RUN_FILES}{name}")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
-    from poolbench_driver.contract.suite import Need
+    from poolbench_driver.contract.suite import FinishedRun, Need
+    from poolbench_driver.contract.verification import Check, Say
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.scope import Scope
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -124,6 +125,18 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.d1 import right_passages
 
         return right_passages(tables["passage_scores"])
+
+    def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
+        """Yield what the scores of passages and texts show of cells, corpus, D1, D2 and D3."""
+        from poolbench_driver.suites.poolbench.verification import verify
+
+        return verify(run, say)
+
+    def behind(self, plan: PoolBenchPlan, block: str, entrant: str, layer: int) -> frozenset[str]:
+        """Return the artifacts of a strategy on a concept at a layer."""
+        from poolbench_driver.suites.poolbench.verification import behind
+
+        return behind(plan, block, entrant, layer)
 
     def commands(self) -> typer.Typer:
         """Return `reproduce`, `find`, what `export` writes of concepts, and the probes of `vectors`."""

@@ -1,6 +1,6 @@
 """D3: does steering move its own concept and leave the neighbour alone?"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     opening_interval,
     with_direction_spread,
 )
-from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell, SteeredTexts
+from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
 EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"
@@ -45,8 +45,13 @@ class ScorerPair:
     relation: str
 
 
-def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
-    """Yield D3 of one (concept, strategy) against each neighbour; null for relations that name no neighbour."""
+def all_d3(
+    scorers: Mapping[str, GatedScorer], directions: Callable[[str, str], pa.Table], cell: SteeredCell
+) -> Iterator[Measure]:
+    """Yield D3 of one (concept, strategy) against each neighbour; null for relations that name no neighbour.
+
+    `directions` returns DIRECTIONS of a concept and a strategy, or raises CellError.
+    """
     concept, construction = cell.concept, cell.rules.direction
     for relation, name in RELATIONS.items():
         if getattr(concept.neighbours, name) is None:
@@ -55,21 +60,21 @@ def all_d3(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
             for measure in blank_d3(relation, error):
                 yield measure.with_fields(scorer=concept.id, direction=construction)
             yield Measure.failed(f"d3.rep_{relation}", error, direction=construction)
-    for pair in scorer_pairs(steered, concept):
+    for pair in scorer_pairs(scorers, concept):
         yield from d3_measures(cell.texts, pair, cell.rules)
         try:  # needs no texts
-            tables = [steered.directions(name, cell.strategy.id) for name in (concept.id, pair.neighbour.concept)]
+            tables = [directions(name, cell.strategy.id) for name in (concept.id, pair.neighbour.concept)]
             measure = d3_rep_measure(tables[0], tables[1], pair.relation, construction)
         except CellError as error:
             measure = Measure.failed(f"d3.rep_{pair.relation}", error)
         yield measure.with_fields(neighbour=pair.neighbour.concept, direction=construction)
 
 
-def scorer_pairs(steered: SteeredTexts, concept: Concept) -> Iterator[ScorerPair]:
+def scorer_pairs(scorers: Mapping[str, GatedScorer], concept: Concept) -> Iterator[ScorerPair]:
     """Yield a concept's scorer with that of each neighbour that it names."""
     for relation, name in RELATIONS.items():
         if (neighbour := getattr(concept.neighbours, name)) is not None:
-            yield ScorerPair(steered.scorers[concept.id], steered.scorers[neighbour], relation)
+            yield ScorerPair(scorers[concept.id], scorers[neighbour], relation)
 
 
 class Shifts:

@@ -1,6 +1,6 @@
 """The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -18,6 +18,7 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.failure import Failure
@@ -51,6 +52,26 @@ class SteeredCell(NamedTuple):
     texts: CellTexts | CellError
 
 
+def rules_of(config: ConceptsConfig) -> SteeringRules:
+    """Return how a run measures D2 and D3; the direction is that of each cell."""
+    return SteeringRules(
+        reference_strength=config.budget.reference_strength,
+        null_strengths=(0.0, *config.budget.null_strengths),
+        num_bootstrap=config.budget.num_bootstrap,
+        seed=config.seed,
+        is_lazy=config.steering.reading == "lazy" and config.steered_texts is None,
+    )
+
+
+def tables_of_scores(rows: Sequence[Row]) -> SteeredTables:
+    """Return texts, scores and likelihoods of rows of `text_scores`. Raise CellError `too_few` without rows."""
+    if not rows:
+        raise CellError(Status.TOO_FEW, "the run has no steered texts")
+    texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
+    table = pa.Table.from_pylist(list(texts.values()))
+    return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
+
+
 @dataclass(frozen=True)
 class SteeredTexts:
     """The results of a plan's steerer and scorers."""
@@ -62,14 +83,7 @@ class SteeredTexts:
     @cached_property
     def rules(self) -> SteeringRules:
         """Return how D2 and D3 are measured; the direction is that of each cell."""
-        config = self.plan.scope.config
-        return SteeringRules(
-            reference_strength=config.budget.reference_strength,
-            null_strengths=(0.0, *config.budget.null_strengths),
-            num_bootstrap=config.budget.num_bootstrap,
-            seed=config.seed,
-            is_lazy=self.plan.scope.is_lazy,
-        )
+        return rules_of(self.plan.scope.config)
 
     @cached_property
     def scorers(self) -> dict[str, GatedScorer]:

@@ -65,7 +65,7 @@ def _measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
     if "d2" in metrics:
         yield from d2_measures(cell.texts, steered.scorers[cell.concept.id], cell.rules)
     if "d3" in metrics:
-        yield from all_d3(steered, cell)
+        yield from all_d3(steered.scorers, steered.directions, cell)
 
 
 def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
@@ -74,7 +74,7 @@ def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Me
     if "d2" in metrics:
         yield from published_d2(cell.texts, steered.scorers[cell.concept.id], cell.rules)
     if "d3" in metrics:
-        for pair in scorer_pairs(steered, cell.concept):
+        for pair in scorer_pairs(steered.scorers, cell.concept):
             yield from published_d3(cell.texts, pair, cell.rules)
 
 

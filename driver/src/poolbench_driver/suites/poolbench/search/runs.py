@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from poolbench.concepts import refuse_sensitive
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError
-from poolbench.statistics.response import ResponseGrid, SteeredTables, single_grid
+from poolbench.statistics.response import ResponseGrid, single_grid
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import Assignment, ConceptsConfig
@@ -39,6 +37,7 @@ from poolbench_driver.suites.poolbench.search.robustness import Robustness
 from poolbench_driver.suites.poolbench.search.scored import rules_of
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
+from poolbench_driver.suites.poolbench.steered import tables_of_scores
 from poolbench_driver.vectors.card import CardMeasure, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 
@@ -260,19 +259,10 @@ def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGr
         if gain["value"] is None:
             raise CellError(gain["status"], gain["reason"] or "the run has no gain of it")
     steered, unsteered = (
-        _tables(folder.rows("text_scores", name=name, **of))
+        tables_of_scores(folder.rows("text_scores", name=name, **of))
         for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
     )
     return single_grid(steered, unsteered, concept, folder.config().seed)
-
-
-def _tables(rows: Sequence[Row]) -> SteeredTables:
-    """Return texts, scores and likelihoods of rows of `text_scores`."""
-    if not rows:
-        raise CellError(Status.TOO_FEW, "the run has no steered texts")
-    texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
-    table = pa.Table.from_pylist(list(texts.values()))
-    return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
 
 
 def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:

@@ -1,0 +1,86 @@
+"""What was checked of a run by one who was not there, stage by stage, and how figures are compared."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from poolbench.contracts import Row
+from poolbench.statuses import Status
+
+#: Differences up to this are those of rounding; the digest of results keeps as many decimals.
+ROUNDING = 1e-6
+#: Problems of a stage that a report names.
+MOST_PROBLEMS = 5
+_CELL = ("metric", "strategy", "concept", "layer", "neighbour", "direction")
+#: Takes a line on what is being checked.
+Say = Callable[[str], object]
+
+
+class State(StrEnum):
+    """How a stage ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNCHECKED = "cannot be checked"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One stage of a verification: what was compared with what, or why it failed or nothing could be compared."""
+
+    stage: str
+    state: State
+    note: str
+
+    @classmethod
+    def of(cls, stage: str, problems: Sequence[str], note: str = "") -> Self:
+        """Return a stage that failed with these problems, or passed without any."""
+        if not problems:
+            return cls(stage, State.PASSED, note)
+        more = f"; and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
+        return cls(stage, State.FAILED, "; ".join(problems[:MOST_PROBLEMS]) + more)
+
+
+def compared(stage: str, rows: Iterable[Row], again: Iterable[Row], metrics: Callable[[str], bool]) -> Check:
+    """Return whether result rows are what their scores give.
+
+    Args:
+        rows: The result rows of the stage's family of figures.
+        again: The same, computed again; a cell that is not among them must be null.
+        metrics: Whether figures of a metric can be computed again; others are counted.
+    """
+    by_cell = {tuple(map(row.get, _CELL)): row for row in again}
+    problems, others, count = list[str](), Counter[str](), 0
+    for row in rows:
+        if not metrics(row["metric"]):
+            others[".".join(row["metric"].split(".")[:2])] += 1
+            continue
+        count += 1
+        if row["status"] == Status.FAILED:  # a task of it failed, whatever scores there are
+            continue
+        ours = by_cell.get(tuple(map(row.get, _CELL)), {"value": None, "status": row["status"]})
+        if difference := differs(row, ours):
+            problems.append(f"{named(row)}: {difference}")
+    more = f"; {others.total()} more need more than scores ({', '.join(sorted(others))})" if others else ""
+    return Check.of(stage, problems, f"{count} figures are what their scores give{more}")
+
+
+def named(row: Mapping[str, Any]) -> str:
+    """Return the metric of a row and what it is a figure of."""
+    return ", ".join(str(row[name]) for name in _CELL[:5] if row[name] is not None)
+
+
+def differs(row: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Return how value, interval or status of a row differ from ours; "" if they do not."""
+    names = ("value", "ci_low", "ci_high") if None not in (row["value"], ours["value"]) else ("value", "status")
+    differing = (name for name in names if not is_close(row[name], ours[name]))
+    return next((f"{name} is {row[name]}, and computed again {ours[name]}" for name in differing), "")
+
+
+def is_close(first: Any, second: Any) -> bool:
+    """Return whether two values are the same, numbers but for rounding."""
+    if isinstance(first, float) and isinstance(second, float):
+        return first == second or abs(first - second) <= ROUNDING * max(1.0, abs(second))
+    return bool(first == second)

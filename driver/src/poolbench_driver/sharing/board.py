@@ -1,0 +1,90 @@
+"""A static board from bundles: the figures of those that hold, and what was checked of each."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from poolbench.errors import NotFoundError
+from poolbench_corpora.io import write_at_once
+from poolbench_driver.console.board import BoardView
+from poolbench_driver.console.source import RunSource
+from poolbench_driver.contract.page import Cell, Column, Line, Page, Part, Span, Table
+from poolbench_driver.contract.verification import Say, State
+from poolbench_driver.pages.html import html_of
+from poolbench_driver.pages.text import json_of
+from poolbench_driver.sharing.verification import Verdict, verify
+
+#: More lines than any board has.
+_ALL = "99999999"
+
+
+def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, say: Say = lambda line: None) -> Page:
+    """Verify bundles, and write a board of those that hold as `index.html` and `board.json`; return the page.
+
+    A bundle that does not hold is named with the reason, and has no line.
+
+    Args:
+        places: Bundles, or folders of bundles.
+
+    Raises:
+        NotFoundError: There is no bundle.
+    """
+    files = sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.zip")))
+    if not files:
+        raise NotFoundError(f"no bundle (*.zip) in {', '.join(map(str, places))}; `poolbench-driver submit` writes one")
+    verdicts = dict[str, Verdict]()
+    with tempfile.TemporaryDirectory(prefix="poolbench-board-") as temporary:
+        runs = Path(temporary, "runs")
+        runs.mkdir()
+        for number, file in enumerate(files, start=1):
+            say(f"verifying {file} ({number} of {len(files)})")
+            root = Path(temporary, str(number))
+            verdict = verify(file, signers=signers, place=root)
+            name = f"{verdict.run} {verdict.digest[:8]}" if verdict.run else file.name
+            if verdict.holds and name not in verdicts:
+                (root / verdict.run).rename(runs / name)
+            verdicts[name] = verdict
+        page = _page(BoardView(RunSource(runs)), verdicts)
+    output.mkdir(parents=True, exist_ok=True)
+    write_at_once(output / "board.json", json_of(page))
+    write_at_once(output / "index.html", html_of(page))
+    return page
+
+
+def _page(view: BoardView, verdicts: Mapping[str, Verdict]) -> Page:
+    """Return the board of the quantity that most runs measured, those of the others, and what was checked."""
+    page, parts = _static(view.page({"lines": _ALL}), verdicts), list[Part]()
+    quantities = next((field.choices for field in page.form.fields if field.name == "of"), ()) if page.form else ()
+    for place, label in quantities[1:]:
+        other = _static(view.page({"of": place, "lines": _ALL}), verdicts)
+        parts.append(Part(f"board-{place}", label, [other.board], note=other.answer.text))
+    lines = [Line.of(name, c.stage, c.state, c.note) for name, verdict in verdicts.items() for c in verdict.stages]
+    heads = [Column(head, is_text=True) for head in ("bundle", "stage", "state", "what was compared, or why not")]
+    note = "`poolbench-driver verify FILE` repeats this without a model; with `--rerun` it measures some cells again."
+    parts.append(Part("verification", "What was checked", [Table.of(heads, lines)], "Verification", note=note))
+    held = sum(verdict.holds for verdict in verdicts.values())
+    counted = f"{held} of {len(verdicts)} bundles hold; the figures of the others are not shown."
+    headline = page.answer.headline if held else [Span("No bundle holds.")]
+    answer = replace(page.answer, headline=headline, sentences=[*(page.answer.sentences if held else ()), counted])
+    return replace(page, title="Leaderboard", answer=answer, parts=parts, form=None)
+
+
+def _static(page: Page, verdicts: Mapping[str, Verdict]) -> Page:
+    """Return a page of the console without what needs a server, and with what was checked of each line."""
+
+    def with_state(line: Line) -> Line:
+        run = next(cell.text for cell in line.cells if cell.opens)
+        return replace(line, cells=[*(replace(cell, opens="") for cell in line.cells), _state(verdicts[run])])
+
+    columns = [*(replace(column, link="", order="") for column in page.board.columns), Column("verified", is_text=True)]
+    lines = [with_state(line) for line in page.board.lines]
+    return replace(page, board=replace(page.board, columns=columns, lines=lines))
+
+
+def _state(verdict: Verdict) -> Cell:
+    """Return in a few words what was checked of a bundle that holds, and in a note what was not."""
+    signature = next(check for check in verdict.stages if check.stage == "signature")
+    by = signature.note.partition(";")[0] if signature.state == State.PASSED else "not signed"
+    unchecked = [f"{check.stage}: {check.note}" for check in verdict.stages if check.state == State.UNCHECKED]
+    return Cell(f"from scores; {by}", note="; ".join(unchecked))

@@ -1,0 +1,208 @@
+"""Verify a bundle: what it says of itself, what its scores give again, and some cells measured again."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from poolbench.config import resolve_model
+from poolbench.contracts import Row
+from poolbench.contracts.results import cell_id, results_digest
+from poolbench.errors import InputError, PoolbenchError
+from poolbench_driver.assemble import rank_rows
+from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import FinishedRun
+from poolbench_driver.contract.verification import Check, Say, State, differs, is_close, named
+from poolbench_driver.dataset_folder import CHECKSUMS, MANIFEST, files_below, sha256_of
+from poolbench_driver.records import run_id
+from poolbench_driver.records.folder import manifest_files
+from poolbench_driver.sharing.bundle import SIGNATURE, Bundle, checksums, opened
+from poolbench_driver.sharing.signatures import check
+
+#: Measures cells of a bundle again, and returns the stage.
+Rerun = Callable[[Bundle, FinishedRun, Say], Check]
+#: Stages that need something that a machine may lack: a signature, the corpus, the model.
+_OPTIONAL = ("signature", "corpus", "model")
+#: What damaged or hostile tables raise where code of the pipeline reads them.
+_DAMAGE = (
+    PoolbenchError,
+    pa.ArrowException,
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification came to."""
+
+    bundle: str
+    digest: str
+    run: str
+    stages: Sequence[Check]
+
+    @property
+    def holds(self) -> bool:
+        """Return whether no stage failed, and all were checked but those that need what a machine may lack."""
+        unchecked = {check.stage for check in self.stages if check.state == State.UNCHECKED}
+        return unchecked <= {*_OPTIONAL} and all(check.state != State.FAILED for check in self.stages)
+
+
+def verify(
+    file: Path,
+    *,
+    signers: Path | None = None,
+    rerun: Rerun | None = None,
+    say: Say = lambda line: None,
+    on_check: Callable[[Check], object] = lambda check: None,
+    place: Path | None = None,
+) -> Verdict:
+    """Verify a bundle stage by stage and return the verdict.
+
+    Args:
+        file: The bundle. It is not trusted: what cannot be read is a stage that failed.
+        signers: Keys and their owners; with it, an unsigned bundle fails.
+        rerun: Measures some cells again.
+        say: Takes lines on progress.
+        on_check: Takes each stage as soon as it is checked.
+        place: Folder that the bundle is unpacked into and stays in.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigError: `signers` needs ssh-keygen, which is not installed.
+    """
+    checks, digest, run = list[Check](), "", ""
+    try:
+        with opened(file, place) as bundle:
+            digest, run = bundle.digest, bundle.folder.id
+            for stage in _stages(bundle, signers, rerun, say):
+                checks.append(stage)
+                on_check(stage)
+    except InputError as error:
+        checks.append(Check.of("container", [str(error)]))
+        on_check(checks[-1])
+    return Verdict(file.name, digest, run, checks)
+
+
+def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say) -> Iterator[Check]:
+    yield Check.of("container", [], f"{len(files_below(bundle.root))} files, and no texts")
+    yield _signature(bundle, signers)
+    stage = "digests"
+    try:
+        yield _digests(bundle)
+        stage = "configuration"
+        bundle.folder.recall_concepts()
+        run = replace(bundle.folder.finished(), model=bundle.folder.model())
+        rows = run.tables["results"].to_pylist()
+        yield _configuration(run, rows)
+        yield _model(run, rows)
+        stage = "scores"
+        for one in SUITES.get(run.config.suite).verify(run, say):
+            stage = one.stage
+            yield one
+        if stage == "scores":
+            yield Check("scores", State.UNCHECKED, f"runs of {run.config.suite} keep no scores that give their figures")
+        stage = "ranks"
+        yield _ranks(rows, run)
+    except _DAMAGE as error:
+        yield Check.of(stage, [f"it cannot be read on: {str(error) or type(error).__name__}"])
+        return
+    if rerun is not None:
+        try:
+            yield rerun(bundle, run, say)
+        except PoolbenchError as error:
+            yield Check("rerun", State.UNCHECKED, str(error))
+
+
+def _signature(bundle: Bundle, signers: Path | None) -> Check:
+    signature = bundle.root / SIGNATURE
+    if not signature.is_file():
+        state = State.UNCHECKED if signers is None else State.FAILED
+        return Check("signature", state, "the bundle is not signed")
+    try:
+        return Check.of("signature", [], check(bundle.root / CHECKSUMS, signature, signers))
+    except InputError as error:
+        return Check.of("signature", [str(error)])
+    except PoolbenchError as error:  # without ssh-keygen
+        if signers is not None:
+            raise
+        return Check("signature", State.UNCHECKED, str(error))
+
+
+def _digests(bundle: Bundle) -> Check:
+    """Compare the files with the checksums and the run's manifest, and the results with their digest."""
+    folder, manifest = bundle.folder, bundle.folder.file(MANIFEST).read_bytes()
+    names = [name for name in files_below(bundle.root) if name not in (CHECKSUMS, SIGNATURE)]
+    present = {name: sha256_of(bundle.root / name) for name in names}
+    sums = checksums((bundle.root / CHECKSUMS).read_bytes())
+    differing = {name for name in present.keys() | sums.keys() if present.get(name) != sums.get(name)}
+    problems = [f"{name} is not as {CHECKSUMS} says" for name in sorted(differing)]
+    listed = manifest_files(manifest, MANIFEST)
+    for name in (name.partition("/")[2] for name in names if "/" in name):
+        if name != MANIFEST and listed.get(name) != present[f"{folder.id}/{name}"]:
+            problems.append(f"{name} is not as the manifest of the run says")
+    if json.loads(manifest).get("results_digest") != results_digest(folder.read_table("results")):
+        problems.append("results.parquet has another digest than the manifest of the run")
+    return Check.of("digests", problems, f"{len(names)} files are as their checksums say, the results as their digest")
+
+
+def _configuration(run: FinishedRun, rows: Sequence[Row]) -> Check:
+    """Compare what all rows say with the settings, and each row's id with the row."""
+    config = run.config
+    problems = [] if run.id == run_id(config) else [f"the run is {run.id}, and its settings are of {run_id(config)}"]
+    expected = {"suite": config.suite, "budget": config.budget.name, "model": config.model}
+    for name, value in {**expected, "config_hash": config.config_hash(), "run_id": run.id}.items():
+        if others := {str(row[name]) for row in rows} - {value}:
+            problems.append(f"{name} is {', '.join(sorted(others))} in some rows, and {value} in the settings")
+    problems += [f"{named(row)}: its id is that of another cell" for row in rows if row["cell_id"] != cell_id(row)]
+    if len({row["cell_id"] for row in rows}) < len(rows):
+        problems.append("two rows are of the same cell")
+    return Check.of("configuration", problems, f"{len(rows)} rows are of the settings {config.config_hash()}")
+
+
+def _model(run: FinishedRun, rows: Sequence[Row]) -> Check:
+    """Compare the revision of the model in the rows with the run's record of it, and with the model of this machine."""
+    recorded = None if run.model is None else run.model.ref
+    revisions = {row["model_revision"] for row in rows}
+    if recorded is None or revisions != {recorded.revision} or recorded.id != run.config.model:
+        return Check.of("model", [f"the rows are of {sorted(map(str, revisions))}, the record of {recorded}"])
+    try:
+        ref = resolve_model(run.config.model, revision=run.config.model_revision)
+    except PoolbenchError as error:
+        return Check("model", State.UNCHECKED, f"this machine does not have {run.config.model} ({error})")
+    where = f"{ref.id} at {recorded.revision}"
+    if not ref.is_local:
+        return Check("model", State.UNCHECKED, f"{where} is on the hub; --rerun measures with it")
+    problems = [] if ref.revision == recorded.revision else [f"{where} has the revision {ref.revision} here"]
+    return Check.of("model", problems, f"{where} is the model of this machine too")
+
+
+def _ranks(rows: Sequence[Row], run: FinishedRun) -> Check:
+    """Rank the figures again, and compare ranks, boards and pairs."""
+    spec, problems = SUITES.get(run.config.suite).board, list[str]()
+    ranks, boards, pairs = rank_rows([row for row in rows if row["metric"] != "rank.mean"], spec)
+    stored, again = (
+        {(row[spec.entrant], row["params"]): row for row in part if row["metric"] == "rank.mean"}
+        for part in (rows, ranks)
+    )
+    for entrant, params in sorted(stored.keys() | again.keys()):
+        pair = stored.get((entrant, params)), again.get((entrant, params))
+        if pair[0] is None or pair[1] is None or (difference := differs(pair[0], pair[1])):
+            problems.append(f"rank of {entrant}, {params}: {'one is lacking' if None in pair else difference}")
+    for name, computed in (("boards", boards), ("pairwise", pairs)):
+        if not _alike(run.tables[name].to_pylist(), computed):
+            problems.append(f"{name}.parquet is not what the figures give")
+    return Check.of("ranks", problems, f"{len(stored)} ranks are what the figures give")
+
+
+def _alike(first: Sequence[Row], second: Sequence[Row]) -> bool:
+    """Return whether rows are the same but for rounding; a column that is lacking is null."""
+    if len(first) != len(second):
+        return False
+    return all(is_close(a.get(name), b.get(name)) for a, b in zip(first, second, strict=True) for name in {*a, *b})

@@ -1,0 +1,222 @@
+"""What the scores of passages and texts of a run show of its figures, without a model: D1, D2 and D3 computed again."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.concepts import CONCEPTS, Concept
+from poolbench.contracts import Row
+from poolbench.contracts.measures import GatedScorer, Measure
+from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.errors import CellError, PoolbenchError
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.statistics.auroc import auroc, auroc_resamples
+from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
+from poolbench.statistics.folds import MIN_GROUPS, connected_groups, grouped_folds
+from poolbench.statuses import Status
+from poolbench.steps.prober import ProbeParams
+from poolbench.steps.roles import Cell
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.source import opaque
+from poolbench_driver.contract.suite import FinishedRun
+from poolbench_driver.contract.verification import Check, Say, State, compared
+from poolbench_driver.corpora.sources import passages_step
+from poolbench_driver.imports.imported_states import is_imported
+from poolbench_driver.stages.scope import wanted_scorers
+from poolbench_driver.suites.poolbench.d1 import concept_check_rows
+from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures
+from poolbench_driver.suites.poolbench.d3 import all_d3
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.poolbench.steered import UNUSABLE, CellTexts, SteeredCell, rules_of, tables_of_scores
+
+#: Figures that the scores of passages give.
+_OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
+#: Label, group and fold of passages by id.
+Passages = dict[str, tuple[int, str, int]]
+#: Passages and their scores by concept, split, strategy and layer.
+Scored = dict[tuple[str, str, str, int], tuple[Passages, list[float | None]]]
+
+
+def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
+    """Yield the stages of a run: cells, corpus, scores, D1, D2 and D3."""
+    config = run.config
+    assert isinstance(config, ConceptsConfig)
+    rows, scored = run.tables["results"].to_pylist(), Scored()
+    for row in run.tables["passage_scores"].to_pylist():
+        cell = scored.setdefault((row["concept"], row["split"], row["strategy"], row["layer"]), ({}, []))
+        cell[0][row["passage_id"]] = row["label"], row["group"], row["fold"]
+        cell[1].append(row["score"])
+    yield _cells(run, config, rows)
+    passages = defaultdict[tuple[str, str], Passages](dict)
+    for (concept, split, *_), (of_cell, _) in scored.items():
+        passages[concept, split] |= of_cell
+    yield _corpus(config, passages, say)
+    yield _scores(run, scored, passages, rows)
+    families = defaultdict[str, list[Row]](list)
+    for row in rows:
+        families[row["metric"].partition(".")[0]].append(row)
+    again = [*_d1(config, scored, passages, say), *concept_check_rows(families["d1"])]
+    yield compared("d1", families["d1"], again, lambda metric: metric in _OF_PASSAGES)
+    again = list(_steered(run, config, rows, say)) if {"d2", "d3"} & set(config.metrics) else []
+    for family in ("d2", "d3"):
+        if family in config.metrics:
+            yield compared(family, families[family], again, _is_of_texts)
+
+
+def _is_of_texts(metric: str) -> bool:
+    """Return whether the scores of texts give a figure; the cosine of two directions needs these."""
+    return metric in D2_METRICS or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
+
+
+def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Check:
+    """Compare the cells that the configuration asks for with those that have a row."""
+    strategies, problems = config.strategies or (), list[str]()
+    pairs = product(strategies, config.steering.directions)
+    steered = set(product(config.concepts, (config.steering.entrant(*pair) for pair in pairs)))
+    layers = {row["layer"] for row in rows if row["metric"] == "d1.auroc"}
+    if run.model is not None and not is_imported(config.model):  # which has the layers that were imported
+        layers = set(run.model.layers(config.layers))
+    for metric in ("d1.auroc", "d2.best_gain", "d3.robust_ld"):
+        is_d1 = metric == "d1.auroc"
+        columns = ("concept", "strategy", "layer") if is_d1 else ("concept", "strategy")
+        expected = set(product(config.concepts, strategies, layers)) if is_d1 else steered
+        counts = Counter(tuple(row[name] for name in columns) for row in rows if row["metric"] == metric)
+        if metric.partition(".")[0] in config.metrics:
+            wrong = {cell for cell, count in counts.items() if count > 1} | (expected ^ counts.keys())
+            problems += [f"{', '.join(map(str, cell))} has {counts[cell]} rows of {metric}" for cell in sorted(wrong)]
+    return Check.of("cells", problems, "each concept, strategy and layer of the settings has its rows, and no other")
+
+
+def _corpus(config: ConceptsConfig, passages: dict[tuple[str, str], Passages], say: Say) -> Check:
+    """Compare the passages that have scores with those of the corpus, where this machine has it."""
+    problems, count = list[str](), 0
+    for (name, split), scored in passages.items():
+        say(f"corpus: {name}, {split}")
+        try:
+            expected = _passages(config, CONCEPTS.get(name), split)
+        except (PoolbenchError, OSError) as error:
+            return Check("corpus", State.UNCHECKED, f"the passages are not on this machine ({name}: {error})")
+        count += len(expected)
+        problems += [
+            f"passage {passage} of {name} is not one of the corpus, or has another label, group or fold there"
+            for passage, facts in scored.items()
+            if expected.get(passage) != facts
+        ]
+        if len(scored) < len(expected):
+            problems.append(f"{len(expected) - len(scored)} {split} passages of {name} have no score")
+    return Check.of("corpus", problems, f"{count} passages have the labels, groups and folds of the corpus here")
+
+
+def _passages(config: ConceptsConfig, concept: Concept, split: str) -> Passages:
+    """Return label, group and fold of the passages of a split, by the id that tables of a run have."""
+    step = passages_step(config, concept, split)
+    table = step.build()
+    assert isinstance(table, pa.Table)
+    ids, labels = table["passage_id"].to_pylist(), np.array(table["label"].to_pylist())
+    groups = connected_groups(table["pair_id"].to_pylist(), table["doc_id"].to_pylist())
+    folds = np.full(len(ids), -1)
+    if split == "train":
+        number = ProbeParams(concept=concept.id, seed=config.seed).folds
+        folds = grouped_folds(groups, labels, number, config.seed, min_groups=MIN_GROUPS)
+    if concept.sensitive:
+        ids = [opaque(step.key, passage) for passage in ids]
+    return dict(zip(ids, zip(labels.tolist(), map(str, groups.tolist()), folds.tolist(), strict=True), strict=True))
+
+
+def _scores(run: FinishedRun, scored: Scored, passages: dict[tuple[str, str], Passages], rows: Sequence[Row]) -> Check:
+    """Check scores by themselves: the same passages everywhere, but for those that a cell says it leaves out."""
+    details = {row["cell_id"]: json.loads(row["details"]) for row in run.tables["details"].to_pylist()}
+    left_out = {
+        (row["concept"], "train", row["strategy"], row["layer"]): details.get(row["cell_id"], {}).get("left_out", 0)
+        for row in rows
+        if row["metric"] == "d1.auroc"
+    }
+    problems = list[str]()
+    for at, (of_cell, scores) in scored.items():
+        whole = passages[at[:2]]
+        if any(whole[passage] != facts for passage, facts in of_cell.items()) or len(of_cell) != len(scores):
+            problems.append(f"{', '.join(map(str, at))}: passages are not those of the other strategies")
+        lacking = len(whole) - len(of_cell)
+        if lacking > left_out.get(at, lacking):
+            problems.append(f"{', '.join(map(str, at))}: {lacking} passages that others have are lacking")
+    text_scores = run.tables["text_scores"]
+    if text_scores.num_rows:
+        low, high = pc.min_max(text_scores["score"]).as_py().values()
+        problems += [] if 0 <= low <= high <= 1 else [f"scores of texts lie between {low:g} and {high:g}"]
+    count = sum(len(scores) for _, scores in scored.values()) + text_scores.num_rows
+    return Check.of("scores", problems, f"{count} scores of passages and texts agree with one another")
+
+
+def _d1(config: ConceptsConfig, scored: Scored, passages: dict[tuple[str, str], Passages], say: Say) -> Iterator[Row]:
+    """Yield the AUROCs of passages, within folds on the train split, with their intervals over groups."""
+
+    @cache
+    def counts(concept: str, split: str) -> np.ndarray:
+        num_groups = 1 + max(int(group) for _, group, _ in passages[concept, split].values())
+        return bootstrap_counts(num_groups, config.budget.num_bootstrap, config.seed).astype(np.float32)
+
+    for (concept, split, strategy, layer), (of_cell, scores) in scored.items():
+        say(f"d1: {concept}, {strategy}, layer {layer}")
+        metric, values = ("d1.auroc" if split == "train" else "d1.auroc_test"), np.array(scores, dtype=float)
+        labels, groups, folds = (np.array(column, dtype=int) for column in zip(*of_cell.values(), strict=True))
+        if np.isnan(values).any() or len(set(labels)) < 2:
+            status = Status.NOT_CONVERGED if np.isnan(values).any() else Status.ONE_CLASS
+            measure = Measure.null(metric, status, "some passages have no score, or all have one label")
+        else:
+            samples = auroc_resamples(labels, values, counts(concept, split)[:, groups], folds, groups)
+            measure = Measure.of(metric, auroc(labels, values, folds), percentile_interval(samples))
+        yield measure.to_row() | {"concept": concept, "strategy": strategy, "layer": layer}
+
+
+def _steered(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row], say: Say) -> Iterator[Row]:
+    """Yield D2 and D3 of each concept and entrant whose texts have scores."""
+    d1_status = {(r["concept"], r["strategy"], r["layer"]): r["status"] for r in rows if r["metric"] == "d1.auroc"}
+    layers = {r["layer"] for r in rows if r["metric"] in ("d2.best_gain", "d3.robust_ld")}
+    names = {name for concept in config.concepts for name in wanted_scorers(config, CONCEPTS.get(concept))}
+    scorers = {
+        name: GatedScorer.from_gate(
+            name, [r for r in rows if r["scorer"] == name and r["metric"].startswith("scorer.")]
+        )
+        for name in names
+    }
+    texts, rules = defaultdict[tuple[str | None, str], list[Row]](list), rules_of(config)
+    for row in run.tables["text_scores"].to_pylist():
+        texts[row["concept"], row["name"]].append(row)
+    for (name, strategy, direction), layer in product(
+        product(config.concepts, config.strategies or (), config.steering.directions), layers
+    ):
+        entrant = config.steering.entrant(strategy, direction)
+        say(f"d2, d3: {name}, {entrant}")
+        parts = [texts[key] for key in ((name, entrant), (None, UNSTEERED), (name, NULLS))]
+        if not (parts[0] and parts[1]) or d1_status.get((name, strategy, layer)) in UNUSABLE:
+            continue
+        cell_texts = CellTexts(*(tables_of_scores(part) for part in parts if part))
+        along = replace(rules, direction=direction)
+        cell = SteeredCell(CONCEPTS.get(name), STRATEGIES.get(strategy), entrant, along, cell_texts)
+        d3 = all_d3(scorers, _no_direction, cell) if "d3" in config.metrics else ()
+        for measure in (*d2_measures(cell_texts, scorers[name], along), *d3):
+            yield measure.to_row() | {"concept": name, "strategy": entrant, "layer": layer}
+
+
+def _no_direction(concept: str, strategy: str) -> pa.Table:
+    raise CellError(Status.NOT_IMPLEMENTED, f"the direction of {concept} by {strategy} is not among the scores")
+
+
+def behind(plan: PoolBenchPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
+    """Return the keys of the measures and scores of a cell, and at the steering layer of its texts and scorers."""
+    probes, at = plan.probes.concepts[concept], Cell(entrant.partition(":")[0], layer)
+    keys = {probes.measures[at], probes.scores[at]}
+    if plan.steering is not None and layer == plan.scope.steering_layer:
+        stages = plan.steering
+        texts, scores = stages.texts.concepts[concept].texts, stages.scores.concepts[concept]
+        keys |= {key for name in (entrant, NULLS) for key in (scores[name], *texts[name])}
+        keys |= {stages.scores.unsteered, *stages.unsteered.texts}
+        keys |= {stages.scorers.concepts[name].gate for name in plan.scope.scorers_of(CONCEPTS.get(concept))}
+    return frozenset(keys)
