@@ -59,29 +59,20 @@ class Embeddings(Rows):
         return Rows(self.arrow.drop_columns("vector"))._view()
 
 
-@dataclass(frozen=True, repr=False)
 class Explained(Shown):
-    """What each token of a text adds to its vector."""
+    """What each token of a text adds to its vector.
 
-    text: str
-    answer: dict[str, Any]
-    """As `POST /extractor/explain` answers."""
+    Attributes:
+        answer: As `POST /extractor/explain` answers.
+        entry: The entry of the text in it, with status and reason.
+        tokens: Text, start, end, weight, and the contribution to the projection or None, of each token.
+        projection: That of the vector on the direction, the sum of the contributions; None without a direction.
+    """
 
-    @property
-    def entry(self) -> dict[str, Any]:
-        """Return the entry of the text: tokens, projection, status and reason."""
-        return dict(self.answer["texts"][0])
-
-    @property
-    def tokens(self) -> list[dict[str, Any]]:
-        """Return the tokens: text, start, end, weight, and the contribution to the projection or None."""
-        return list(self.entry["tokens"])
-
-    @property
-    def projection(self) -> float | None:
-        """Return the projection of the vector on the direction, the sum of the contributions; None without one."""
-        value = self.entry["projection"]
-        return None if value is None else float(value)
+    def __init__(self, text: str, answer: dict[str, Any]) -> None:
+        self.text, self.answer, self.entry = text, answer, dict(answer["texts"][0])
+        self.tokens: list[dict[str, Any]] = self.entry["tokens"]
+        self.projection: float | None = self.entry["projection"]
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
         from poolbench_driver.pages.tokens import explained_blocks

@@ -110,9 +110,7 @@ class Cluster:
             max_failures: Failed tasks after which the run stops; None for no limit.
             settings: Any settings: `suite`, `preset` (default: demo), `model`, `concepts`, `layers` and so on.
 
-        Raises:
-            ConfigError: A setting is wrong, or the queue and the store of the cluster are not known here.
-            PoolbenchError: The cluster is not there, or unfit.
+        Raise ConfigError for a wrong setting, or where the queue and the store of the cluster are not known.
         """
         from poolbench_driver.api.driving import configured, start
         from poolbench_driver.cluster.session import open_session
@@ -136,9 +134,7 @@ class Cluster:
             idf_texts: Texts that document frequencies come from (L5); by default the texts themselves.
             progress: Takes the number of texts that each answer has covered.
 
-        Raises:
-            ConfigError: The strategy, one of its parameters, or another name is unknown.
-            InputError: No text could be embedded.
+        Raise ConfigError for an unknown name, and InputError if no text could be embedded.
         """
         from poolbench.pooling.registry import STRATEGIES
         from poolbench_driver.adhoc.embedding import Embedder
@@ -162,11 +158,8 @@ class Cluster:
     ) -> Explained:  # fmt: skip
         """Return what each token of a text adds to its vector: its weight, and its part of a projection.
 
-        Args:
-            direction: A file, a vector of a run, a direction, or numbers [width]: how far each token reaches along it.
-
-        Raises:
-            InputError: The direction cannot be read, or has another width.
+        The projection is on a `direction`: a file, a vector of a run, a direction, or numbers [width]. Raise InputError
+        for one that cannot be read, or has another width.
         """
         from poolbench.pooling.registry import STRATEGIES
         from poolbench_driver.adhoc.embedding import Embedder, Reference
@@ -194,8 +187,7 @@ class Cluster:
             splits: train, dev or test [n]; drawn without them.
             words: Word types [n]: control labels for each.
 
-        Raises:
-            InputError: Lengths or types do not fit.
+        Raise InputError where lengths or types do not fit.
         """
         from poolbench_driver.adhoc.arrays import labels_in, names_in
 
@@ -224,8 +216,7 @@ class Cluster:
             method: Construction: C1, C2, C3, C4, LDA or C1_centred.
             seed: Of random pairs (C4).
 
-        Raises:
-            InputError: The classes were embedded in different ways, or lengths do not fit.
+        Raise InputError if the classes were embedded in different ways, or lengths do not fit.
         """
         import numpy as np
 
@@ -263,9 +254,7 @@ class Cluster:
             scorers: Concept, `concept@base`, or id or key of `ls scorers`; several score at once.
             progress: Takes the number of texts that each answer has covered.
 
-        Raises:
-            InputError: A text is empty, or no scorer is named.
-            PoolbenchError: There is no such scorer.
+        Raise InputError for an empty text, and PoolbenchError for a scorer that does not exist.
         """
         lines, names = text_lines(texts), list(dict.fromkeys([scorers] if isinstance(scorers, str) else scorers))
         if not names:
@@ -310,10 +299,8 @@ class Cluster:
             stop: A text ends at one of these.
             stream: Whether iterating yields pieces while texts are generated; else all texts are complete.
 
-        Raises:
-            InputError: Two directions are named, or a direction without its strength.
-            NotFoundError: No run has the direction.
-            RestrictedError: The concept is sensitive.
+        Raise InputError for two directions, or one without a strength, NotFoundError if no run has it, and
+        RestrictedError for a sensitive concept.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         num_along = (concept is not None) + (sae is not None) + (vector is not None)

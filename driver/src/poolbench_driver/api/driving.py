@@ -31,12 +31,9 @@ _STOP_S = 5.0
 
 
 def run(
-    config: RunConfig | Mapping[str, Any] | Path | str,
-    *,
-    output: Path | str = "runs",
-    display: str = "none",
+    config: RunConfig | Mapping[str, Any] | Path | str, *, output: Path | str = "runs", display: str = "none",
     max_failures: int | None = None,
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     """Measure a configuration on the cluster, as the command `run` does; the same call continues an interrupted run.
 
     Args:

@@ -156,13 +156,7 @@ class Run(RunFolder):
     ) -> Vector:
         """Return the best direction of a concept as a steering vector with its card, for `Cluster.steer`.
 
-        Args:
-            construction: Such as `C1`; by default the one that the run steered along.
-
-        Raises:
-            NotFoundError: The run has no such direction.
-            RestrictedError: The concept is sensitive.
-            ConfigError: The object store of the cluster is not known here.
+        As `vector_of_run`. Raise ConfigError if the object store of the cluster is not known here.
         """
         from poolbench_driver.cluster.session import open_artifacts
         from poolbench_driver.vectors.of_run import vector_of_run
@@ -231,13 +225,9 @@ class Comparison(Shown):
 
 
 def compare(
-    first: RunFolder,
-    second: RunFolder,
-    *,
-    across: Iterable[str] = (),
-    metrics: Sequence[str] | None = None,
+    first: RunFolder, second: RunFolder, *, across: Iterable[str] = (), metrics: Sequence[str] | None = None,
     seed: int = 0,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Return what changed between two runs; differences are second minus first.
 
     Args:
@@ -262,16 +252,9 @@ def compare(
 
 @dataclass(frozen=True, repr=False)
 class Ranks(Shown):
-    """Ranks over runs on one metric: overall, by family, concept family and model."""
+    """Ranks over runs on one metric (`view.standings`): overall, by family, concept family and model."""
 
     view: RanksView
-
-    @property
-    def standings(self) -> Rows:
-        """Return one row per strategy, the best first: rank, groups that tie, winning rate."""
-        import pyarrow as pa
-
-        return Rows(pa.Table.from_pylist(self.view.standings))
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
         from poolbench_driver.pages.boards.rank_parts import rank_parts

@@ -65,14 +65,9 @@ class SteeredTexts(Shown):
     """
 
     def __init__(
-        self,
-        services: Services,
-        body: dict[str, Any],
-        along: Steering | None,
-        strengths: Sequence[float | None],
-        *,
+        self, services: Services, body: dict[str, Any], along: Steering | None, strengths: Sequence[float | None], *,
         stream: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take a request (`body`, without steering) at each strength; the unsteered texts are those at 0."""
         self.prompts: list[str] = body["prompt"]
         self.strengths = strengths
@@ -255,14 +250,9 @@ def along_concept(
 
 
 def along_features(
-    model: str,
-    sae: str,
-    subject: str | None,
-    features: Sequence[int] | None,
-    layer: int | None,
-    run: str | None,
+    model: str, sae: str, subject: str | None, features: Sequence[int] | None, layer: int | None, run: str | None,
     positions: str | int,
-) -> Steering:
+) -> Steering:  # fmt: skip
     """Return how to steer by features of an autoencoder.
 
     The direction is the sum of their decoder rows, of unit norm: for a subject weighed by the difference of their means
