@@ -23,7 +23,6 @@ from poolbench_driver.api.steered import (
     vectors_of,
 )
 from poolbench_driver.cluster.services import GIVEN, Services, SlowServiceError
-from poolbench_driver.cluster.session import STATUS_TIMEOUT_S
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ def connect(address: str | None = None, token: str | None = None) -> Cluster:
         ConfigError: Nothing names a cluster, or no token belongs to the address.
         EndpointError: The services do not answer, or refuse the token.
     """
+    from poolbench_driver.cluster.session import STATUS_TIMEOUT_S
+
     cluster = Cluster(_settings(address, token))
     with suppress(SlowServiceError):  # it is busy, and answers later
         cluster.services.health("pooler", timeout_s=STATUS_TIMEOUT_S)
