@@ -405,7 +405,7 @@ def test_the_direction_of_a_subject_is_c5_of_its_stories(driver, steerer, autoen
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--subject", "winter"], "subject and features need sae"),
+        (["--subject", "winter"], "belongs to --concept or --sae"),
         (["--sae", "mine"], "takes a subject or numbers of features, one of them"),
         (["--sae", "mine", "--subject", "a", "--features", "1"], "one of them"),
         (["--sae", "mine", "--features", "1,8"], "give numbers from 0 to 7, each once"),

@@ -356,7 +356,7 @@ def test_python_compares_and_ranks_as_the_commands_do(runs: Path) -> None:
     where = ("--output", str(runs))
     one = load("one", output=runs)
     comparison = one.compare("two")
-    assert comparison.to_dict() == json.loads(invoked("one", "two", *where, "--json").stdout)
+    assert json.loads(json.dumps(comparison.to_dict())) == json.loads(invoked("one", "two", *where, "--json").stdout)
     assert one.compare(load("two", output=runs), metrics=["d1.auroc"]).changes.values
     html = comparison._repr_html_()
     assert "16 changed in value" in html and "<script" not in html and "Mean ranks" in str(comparison)
@@ -366,7 +366,7 @@ def test_python_compares_and_ranks_as_the_commands_do(runs: Path) -> None:
     with pytest.raises(NotFoundError, match="no run 'three'"):
         one.compare("three")
     ranked = ranks("one", output=runs)
-    assert ranked.view.to_json() == json.loads(invoked("one", *where, "--json", command="ranks").stdout)
+    assert json.loads(json.dumps(ranked.view.to_json())) == json.loads(invoked("one", *where, "--json", command="ranks").stdout)
     assert ranked.view.standings and "P1_last_token" in ranked._repr_html_()
     with pytest.raises(UnknownNameError, match="ranked metric"):
         ranks("one", output=runs, metric="d9")

@@ -184,7 +184,7 @@ def test_python_reads_scores_with_texts_and_sensitive_concepts_without(made: Any
     with pytest.raises(NotFoundError, match="has no table 'words'; it has"):
         run.table("words")
     shown = run.behind(row_of(folder, "d1.auroc")["cell_id"])
-    assert "&lt;script&gt;" in shown._repr_html_() and "<script" not in shown._repr_html_()
+    assert "&lt;scri" in shown._repr_html_() and "<script" not in shown._repr_html_()
     assert "Passages by the probe" in str(shown)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from poolbench.errors import ConfigError, InputError
+from poolbench.model_folders.folders import list_folder
 from poolbench.settings import ClusterSettings
 from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.api.answers import Direction, Embeddings, Explained, Probed, Scores, text_lines
@@ -315,8 +316,8 @@ class Cluster:
             raise InputError("strategy and run belong to a concept, run also to an autoencoder")
         if strength is not None and not num_along:
             raise InputError("a strength belongs to a concept, an autoencoder or a vector")
-        model = _obtained(model)
-        body: dict[str, Any] = {"prompt": texts, "model": model, "max_tokens": max_tokens, "temperature": temperature}
+        served = list_folder(model)
+        body: dict[str, Any] = {"prompt": texts, "model": served, "max_tokens": max_tokens, "temperature": temperature}
         body |= {"top_p": top_p, "seed": seed, "stop": [stop] if isinstance(stop, str) else list(stop or ()) or None}
         body |= {} if read is None else {"reading": {"concept": read}}
         body |= {"steering": {"edits": [dict(edit) for edit in edits], "positions": positions}} if edits else {}
@@ -328,11 +329,12 @@ class Cluster:
             strengths = [*([] if isinstance(strength, int | float) else [0.0]), *steered]
             if concept is not None:
                 names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
-                along = along_concept(self.services, model, names, positions, steered)
+                along = along_concept(self.services, _obtained(model), names, positions, steered)
             elif sae is not None:
-                along = along_features(model, sae, subject, features, layer, run, positions)
+                along = along_features(served, sae, subject, features, layer, run, positions)
             elif vector is not None:
-                along = along_vector(vector, layer, unit, positions, model)
+                along = along_vector(vector, layer, unit, positions, served)
+        _obtained(model)
         result = SteeredTexts(self.services, body, along, strengths, stream=stream and len(strengths) == 1)
         if not stream:
             with _said(f"{len(texts) * len(strengths)} texts: waiting for the steerer"):
@@ -352,7 +354,6 @@ def _said(message: str, progress: Progress | None = None) -> Iterator[Progress]:
 
 def _obtained(model: str) -> str:
     """Return how services name a model, which is made on this machine if it is one that is."""
-    from poolbench.model_folders.folders import list_folder
     from poolbench_driver.models import obtain
 
     obtain(model)

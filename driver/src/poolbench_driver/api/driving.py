@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import sys
 import threading
 import time
@@ -28,6 +29,8 @@ from poolbench_driver.series import prepare_all
 
 #: How long the end of this process waits for each run to record that it was interrupted.
 _STOP_S = 5.0
+#: Time between two looks of what waits: an interruption that another thread gets is noticed then.
+_LOOK_S = 0.2
 
 
 def run(
@@ -189,8 +192,10 @@ class RunHandle:
             TimeoutError: The run has not ended in this time.
             PoolbenchError: What stopped the run. Failed tasks do not: see `outcome.failures`.
         """
-        if not self._ended.wait(timeout_s):
-            raise TimeoutError(f"run {self.id} has not ended after {timeout_s:g} s; it goes on")
+        ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ended.wait(max(0.0, min(_LOOK_S, ends_s - time.monotonic()))):
+            if timeout_s is not None and time.monotonic() >= ends_s:
+                raise TimeoutError(f"run {self.id} has not ended after {timeout_s:g} s; it goes on")
         if self._error is not None:
             raise self._error
         return self.run
@@ -201,7 +206,7 @@ class RunHandle:
         while True:
             with self._events.changed:
                 while place == len(self._events.entries) and self.running:
-                    self._events.changed.wait()
+                    self._events.changed.wait(_LOOK_S)
                 new = self._events.entries[place:]
             if not new:
                 return

@@ -166,7 +166,8 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
 
 def show(texts: Sequence[str], pieces: Iterable[Piece], output: TextIO, notes: Console) -> None:
     """Write texts in the order of their prompts while they grow, each followed by its receipt."""
-    written, waiting, ends = 0, [""] * len(texts), dict[int, Piece]()
+    written, waiting = 0, [""] * len(texts)
+    ends: dict[int, Piece] = {}
     scores: list[list[float]] = [[] for _ in texts]
     output.write(texts[0])
     for piece in pieces:
