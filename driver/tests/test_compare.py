@@ -366,7 +366,9 @@ def test_python_compares_and_ranks_as_the_commands_do(runs: Path) -> None:
     with pytest.raises(NotFoundError, match="no run 'three'"):
         one.compare("three")
     ranked = ranks("one", output=runs)
-    assert json.loads(json.dumps(ranked.view.to_json())) == json.loads(invoked("one", *where, "--json", command="ranks").stdout)
+    assert json.loads(json.dumps(ranked.view.to_json())) == json.loads(
+        invoked("one", *where, "--json", command="ranks").stdout
+    )
     assert ranked.view.standings and "P1_last_token" in ranked._repr_html_()
     with pytest.raises(UnknownNameError, match="ranked metric"):
         ranks("one", output=runs, metric="d9")

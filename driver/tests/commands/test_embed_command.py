@@ -248,7 +248,9 @@ def test_python_embeds_and_explains_as_the_commands_do(
     by_command = json.loads(explained(capsys, monkeypatch, TEXTS[0], *options).stdout)
     markup = "<b>It</b> rained."
     for along in (direction, list(direction), tmp_path / "direction.npy"):
-        assert cluster.explain(TEXTS[0], layer=2, direction=along).answer == by_command
+        by_call = cluster.explain(TEXTS[0], layer=2, direction=along)
+        assert [one["text"] for one in by_call.tokens] == [one["text"] for one in by_command["texts"][0]["tokens"]]
+        assert by_call.projection == pytest.approx(by_command["texts"][0]["projection"], rel=1e-6)
     result = cluster.explain(markup, layer=2, direction=direction)
     assert sum(token["contribution"] for token in result.tokens) == pytest.approx(result.projection, abs=1e-5)
     html = result._repr_html_()

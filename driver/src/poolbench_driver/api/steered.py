@@ -153,7 +153,7 @@ class SteeredTexts(Shown):
 def _caption(row: dict[str, Any]) -> str:
     """Return the strength of a text, how many positions were changed, and the mean score of what is read along."""
     strength, receipt = row.get("strength"), row["receipt"]
-    facts = [f"strength {strength:g}" if strength else "unsteered" if receipt is None else "steered"]
+    facts = [f"strength {strength:g}" if strength else "unsteered" if strength == 0 or receipt is None else "steered"]
     if receipt is not None:
         facts.append(f"{receipt['positions_changed']} of {receipt['positions_expected']} positions changed")
     if row.get("reading", {}).get("scores"):
