@@ -255,7 +255,7 @@ def test_python_embeds_and_explains_as_the_commands_do(
     assert sum(token["contribution"] for token in result.tokens) == pytest.approx(result.projection, abs=1e-5)
     html = result._repr_html_()
     assert html.count('<span class="') > 2 and "<b>" not in html and "&lt;" in html and "<script" not in html
-    assert "projection" in str(result)
+    assert "| token | weight | contribution |" in str(result)
 
     async def both() -> tuple[pb.Embeddings, pb.Explained]:
         return await asyncio.gather(cluster.aio.embed(TEXTS, layer=3), cluster.aio.explain(markup, layer=2))

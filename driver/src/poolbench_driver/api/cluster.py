@@ -390,7 +390,8 @@ def _vectors(vectors: Any) -> Vectors:
     return Vectors(checked_array(vectors, "vectors", 2).astype("float64"), {})
 
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _twin(
