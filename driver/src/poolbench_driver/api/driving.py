@@ -93,13 +93,13 @@ def start(
     Raise PoolbenchError where the command would.
     """
     SUITES.get(config.suite).check(config)
-    shown = open_display(display)
+    progress = open_display(display)
     with _starting:
         (job,) = prepare_all([config], session)
         folder = new_folder(job, output)
         handle = _live.get(folder.path.resolve())
         if handle is None or not handle.running:
-            handle = _live[folder.path.resolve()] = RunHandle(job, folder, shown, max_failures)
+            handle = _live[folder.path.resolve()] = RunHandle(job, folder, progress, max_failures)
         return handle
 
 
