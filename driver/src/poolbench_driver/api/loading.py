@@ -11,6 +11,7 @@ from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench.statuses import RunState
 from poolbench_driver.api.shown import Board, Chart, Rows, Shown, View, part_of
 from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
     from poolbench.contracts import Row
@@ -72,7 +73,8 @@ class Run(RunFolder):
         self.table("results")
         written_ns = self.file("results.parquet").stat().st_mtime_ns
         if self._page is None or self._page[0] != written_ns:
-            self._page = written_ns, page_of(self)
+            with waiting(f"reading what run {self.id} says"):
+                self._page = written_ns, page_of(self)
         return self._page[1]
 
     @property
@@ -220,7 +222,7 @@ class Comparison(Shown):
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
         from poolbench_driver.comparison import changes_page
 
-        page = changes_page([self.first, self.second], self.changes)
+        page = changes_page([self.first, self.second], self.changes, everything=False)
         return page.answer, [part_of(*([page.board] if page.board.columns else [])), *page.parts]
 
 

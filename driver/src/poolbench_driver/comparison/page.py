@@ -13,9 +13,9 @@ from poolbench_driver.records import RunFolder
 _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells", "concepts", "value", "num_strategies")
 
 
-def changes_page(folders: Sequence[RunFolder], changes: RunChanges) -> Page:
-    """Return the changes from the first of two runs to the second, with the texts that both kept."""
-    tables = as_tables(changes, everything=True)
+def changes_page(folders: Sequence[RunFolder], changes: RunChanges, *, everything: bool = True) -> Page:
+    """Return the changes from the first of two runs to the second, as `as_tables`, with the texts that both kept."""
+    tables = as_tables(changes, everything=everything)
     sentence = as_sentence(changes, *(folder.id for folder in folders))
     parts = [
         Part(f"part{place}", title.capitalize(), [_table(columns, rows)])

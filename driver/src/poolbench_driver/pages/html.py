@@ -116,6 +116,7 @@ def _notebook_css() -> str:
 [data-jp-theme-light="true"] {at}, .vscode-light {at} {{ {light} }}
 [data-jp-theme-light="false"] {at}, .vscode-dark {at} {{ {dark} }}
 {at}{at} {{ {rules}
+figure {{ max-width: 36rem; }}
 {_shades()} }}"""
 
 
