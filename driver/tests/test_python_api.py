@@ -4,6 +4,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, ConfigError, EndpointError, InputError, NotFoundError, UnknownNameError
 from poolbench.settings import ClusterSettings
 from poolbench.worker.taskio import TaskIO
+from poolbench_driver.api import driving
 from poolbench_driver.api.cluster import AsyncCluster, Cluster
 from poolbench_driver.api.driving import RunHandle, _live, _stop_all, configured
 from poolbench_driver.contract.load import load_run_config
@@ -125,6 +128,28 @@ def test_an_interrupted_cell_stops_waiting_and_the_run_goes_on(bench: Bench, han
     assert (run.state, handle.state, handle.running) == ("done", "done", False)
     assert handle.outcome is not None and handle.outcome.done
     assert len(run.results) == len(handle.outcome.tables["results"]) and run.answer.text in handle.outcome.answer
+
+
+@pytest.mark.slow
+def test_two_cells_that_start_one_run_wait_for_the_same(
+    bench: Bench, complete: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is made by hand, so that no corpus has to be there."""
+    artifacts, _ = complete
+    (cells,) = artifacts.plan.probes.concepts.values()
+    artifacts.artifacts.delete(next(iter(cells.measures.values())))
+    job = job_of(bench, artifacts.plan)
+    monkeypatch.setattr(driving, "prepare_all", lambda configs, session: [job])
+    monkeypatch.setattr(driving, "check_session", lambda session: [])
+    with ThreadPoolExecutor(2) as cells_of_a_notebook:
+        start = partial(driving.start, job.config, job.session, bench.root / "runs", "none")
+        first, second = (future.result() for future in [cells_of_a_notebook.submit(start) for _ in range(2)])
+    assert first is second and first.running
+    bench.consume()
+    assert first.wait(PATIENCE_S).state == "done"
+    again = start()
+    assert again is not first and again.wait(PATIENCE_S).id == first.id
+    assert all(event.get("reused") for event in again.events() if event["event"] == "done")
 
 
 @pytest.mark.slow
