@@ -313,7 +313,7 @@ def test_python_steers_along_vectors_of_its_own(cluster, measured, tmp_path):
     _, seen = measured
     np.save(tmp_path / "v.npy", np.array([0.5, -1.0]))
     for vector in ([0.5, -1.0], np.array([0.5, -1.0]), tmp_path / "v.npy", str(tmp_path / "v.npy")):
-        cluster.steer(["a", "b"], vector=vector, layer=2, strength=0.3, positions="all")
+        cluster.steer(["a", "b"], vector=vector, layer=2, strength=np.float64(0.3), positions="all")
     edit = {"vector": [0.5, -1.0], "layer": 2, "strength": 0.3, "operation": "add"}
     assert [body["steering"] for body in seen] == [{"edits": [edit], "positions": "all"}] * 4
     cluster.steer(["a", "b"], edits=[edit | {"operation": "clamp"}], stop="END")

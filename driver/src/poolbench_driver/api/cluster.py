@@ -280,7 +280,7 @@ class Cluster:
         layer: int | None = None, run: str | None = None, strength: float | Sequence[float] | None = None,
         vector: AnyVector | None = None, unit: str | None = None, edits: Sequence[Mapping[str, Any]] = (),
         sae: str | None = None, subject: str | None = None, features: Sequence[int] | None = None,
-        read: str | None = None, positions: str | int = "generated", model: str = "demo", max_tokens: int = 40,
+        read: str | None = None, positions: str | int | None = None, model: str = "demo", max_tokens: int = 40,
         temperature: float = 0.0, top_p: float = 1.0, seed: int = 0, stop: str | Sequence[str] | None = None,
         stream: bool = False,
     ) -> SteeredTexts:  # fmt: skip
@@ -296,7 +296,7 @@ class Cluster:
             edits: Steer by edits as the steerer's README has them.
             sae: Steer by `features` of an autoencoder, or by those of a `subject` in the latest run.
             read: Read the direction of this concept along: each token of a text has a score.
-            positions: generated, all, prompt, or the first position.
+            positions: generated, all, prompt, or the first position; by default those of the card, or generated.
             temperature: 0 is greedy.
             stop: A text ends at one of these.
             stream: Whether iterating yields pieces while texts are generated; else all texts are complete.
@@ -316,17 +316,17 @@ class Cluster:
             raise InputError("strategy and run belong to a concept, run also to an autoencoder")
         if strength is not None and not num_along:
             raise InputError("a strength belongs to a concept, an autoencoder or a vector")
-        served = list_folder(model)
+        served, card = list_folder(model), getattr(vector, "card", None)
+        positions = positions if positions is not None else card.apply.positions if card else "generated"
         body: dict[str, Any] = {"prompt": texts, "model": served, "max_tokens": max_tokens, "temperature": temperature}
         body |= {"top_p": top_p, "seed": seed, "stop": [stop] if isinstance(stop, str) else list(stop or ()) or None}
         body |= {} if read is None else {"reading": {"concept": read}}
         body |= {"steering": {"edits": [dict(edit) for edit in edits], "positions": positions}} if edits else {}
         along, strengths = None, list[float | None]([None])
         if num_along:
-            if strength is None and (card := getattr(vector, "card", None)) is not None:
-                strength = card.strength.recommended
+            strength = card.strength.recommended if strength is None and card else strength
             steered = strengths_of(strength)
-            strengths = [*([] if isinstance(strength, int | float) else [0.0]), *steered]
+            strengths = [*([0.0] if isinstance(strength, Iterable) else []), *steered]
             if concept is not None:
                 names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
                 along = along_concept(self.services, _obtained(model), names, positions, steered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isfinite
@@ -165,8 +165,7 @@ def strengths_of(strength: float | Sequence[float] | None) -> list[float]:
     """Return strengths without 0: the unsteered text is shown beside several anyway. Raise InputError for none."""
     if strength is None:
         raise InputError("a direction needs a strength, in residual norms of the layer: .2, or several such as .1, .2")
-    entries = [strength] if isinstance(strength, int | float) else list(strength)
-    strengths = [float(entry) for entry in entries if entry]
+    strengths = [float(size) for size in (strength if isinstance(strength, Iterable) else [strength]) if size]
     if not strengths or not all(map(isfinite, strengths)):
         raise InputError(f"strength {strength!r}: give a number other than 0, or several")
     return strengths
