@@ -1,5 +1,6 @@
 """`steer` against a small HTTP server that answers as the steerer does."""
 
+import asyncio
 import io
 import json
 import os
@@ -21,8 +22,9 @@ from tests.servers.quiet import Quiet
 
 from poolbench.directions.registry import DirectionContext, compute_direction
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.errors import InputError
-from poolbench_driver import waiting
+from poolbench.errors import ConfigError, InputError, NotFoundError
+from poolbench_driver import Piece, waiting
+from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.features import FEATURES_SCHEMA
@@ -39,6 +41,10 @@ def chunk(index: int, text: str, finish: str | None = None, receipt: Any = None)
 EVENTS = [
     chunk(1, " two"), chunk(0, " o"), chunk(1, "!", "stop"), chunk(0, "ne"), chunk(0, ".", "length", RECEIPT)
 ]  # fmt: skip
+
+
+def pieces_of(events: list[dict[str, Any]]) -> list[Piece]:
+    return [Piece.of(choice) for event in events for choice in event["choices"]]
 
 
 class Steerer(Quiet, BaseHTTPRequestHandler):
@@ -113,7 +119,7 @@ def test_scores_of_a_concept_are_shown_under_each_text():
     events[0]["choices"][0]["reading"] = {"scores": [1.25, -3.0]}
     events[1]["choices"][0]["reading"] = {"scores": [0.5], "layer": 3, "direction": direction}
     output, notes = io.StringIO(), io.StringIO()
-    show(["First"], events, output, Console(file=notes, width=200))
+    show(["First"], pieces_of(events), output, Console(file=notes, width=200))
     assert output.getvalue() == "First one.\n"
     assert "contrast by A1_mean at layer 3, by token: 1.25 -3.00 0.50" in notes.getvalue()
 
@@ -184,7 +190,7 @@ def test_a_text_of_several_waits_for_those_before_it():
     seen = []
     for number in range(1, len(EVENTS) + 1):
         output = io.StringIO()
-        show(["A", "B"], EVENTS[:number], output, notes)
+        show(["A", "B"], pieces_of(EVENTS[:number]), output, notes)
         seen.append(output.getvalue())
     assert seen == ["A", "A o", "A o", "A one", "A one.\nB two!\n"]
 
@@ -249,14 +255,15 @@ def test_several_strengths_stand_below_the_unsteered_text(driver, measured):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--concept", "contrast"], "--concept needs --strength"),
+        (["--concept", "contrast"], "a direction needs a strength"),
         (["--concept", "contrast", "--strength", "0"], "give a number other than 0"),
         (["--concept", "contrast", "--strength", "much"], "'much': give a number"),
         (["--concept", "contrast", "--strength", ".1", "--edit", f"{KEY}:1:1"], "--concept takes --strength"),
         (["--concept", "hedging", "--strength", ".1"], "there are those of contrast"),
         (["--concept", "contrast", "--strength", ".1", "--layer", "9"], "there are A1_mean at layer 3"),
         (["--concept", "contrast", "--strength", ".1", "--unit", "residual_norm"], "--concept takes --strength"),
-        (["--strength", ".1"], "belong to --concept"),
+        (["--strength", ".1"], "belongs to --concept or --sae"),
+        (["--strategy", "A1_mean"], "strategy and run belong to a concept"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(driver, measured, options, said):
@@ -271,6 +278,71 @@ def test_directions_are_listed(driver, measured):
     (row,) = json.loads(driver(environment, "ls", "directions", "--json").stdout)
     of = {"model": "demo", "concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
     assert row == of | {"d1": 0.9, "gain": 0.3, "fluent up to": 0.5}
+
+
+@pytest.fixture
+def cluster(measured, monkeypatch):
+    """The cluster of `measured` as Python code reaches it."""
+    environment, _ = measured
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return Cluster()
+
+
+def test_python_steers_by_name_and_texts_stream(cluster, measured):
+    _, seen = measured
+    streamed = cluster.steer(["First", "Second"], concept="contrast", strength=0.6, stream=True)
+    assert seen == [] and streamed.direction["run"] == "run-1" and "fluent up to 0.5" in streamed.notes[1]
+    pieces = list(streamed)
+    assert [(piece.prompt, piece.text) for piece in pieces] == [(1, " two"), (0, " o"), (1, "!"), (0, "ne"), (0, ".")]
+    assert streamed.texts == [" one.", " two!"] and pieces[-1].receipt == RECEIPT
+    assert [row["receipt"] for row in streamed.to_pylist()] == [RECEIPT, None] and len(seen) == 1
+    html = streamed._repr_html_()
+    assert "strength 0.6, 3 of 3 positions changed" in html and "<mark> one.</mark>" in html
+    several = cluster.steer(["a<b>", "b"], concept="contrast", strength=[0.1, 0.3])
+    assert [(row["prompt"], row["strength"]) for row in several.to_pylist()] == [
+        (prompt, strength) for prompt in ("a<b>", "b") for strength in (0, 0.1, 0.3)
+    ]
+    assert "unsteered" in several._repr_html_() and "a&lt;b&gt;" in several._repr_html_()
+    assert several.rows.columns == ["strength", "prompt", "text", "finish_reason", "receipt"]
+    with pytest.raises(InputError, match=r"strength \[0\]: give a number other than 0"):
+        cluster.steer("a", concept="contrast", strength=[0])
+
+
+def test_python_steers_along_vectors_of_its_own(cluster, measured, tmp_path):
+    _, seen = measured
+    np.save(tmp_path / "v.npy", np.array([0.5, -1.0]))
+    for vector in ([0.5, -1.0], np.array([0.5, -1.0]), tmp_path / "v.npy", str(tmp_path / "v.npy")):
+        cluster.steer(["a", "b"], vector=vector, layer=2, strength=np.float64(0.3), positions="all")
+    edit = {"vector": [0.5, -1.0], "layer": 2, "strength": 0.3, "operation": "add"}
+    assert [body["steering"] for body in seen] == [{"edits": [edit], "positions": "all"}] * 4
+    cluster.steer(["a", "b"], edits=[edit | {"operation": "clamp"}], stop="END")
+    assert seen[-1]["steering"]["edits"][0]["operation"] == "clamp" and seen[-1]["stop"] == ["END"]
+    assert "steering" not in cluster.steer(["a", "b"]).to_dict() and "steering" not in seen[-1]
+
+
+def test_texts_are_awaited_or_stream_asynchronously(cluster):
+    async def steer():
+        streamed = await cluster.aio.steer(["First", "Second"], stream=True)
+        pieces = [piece.text async for piece in streamed]
+        whole = await cluster.aio.steer(["a", "b"], concept="contrast", strength=0.1)
+        return pieces, whole.texts
+
+    pieces, texts = asyncio.run(steer())
+    assert pieces == [" two", " o", "!", "ne", "."] and texts == [" text 0", " text 1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"concept": "hedging", "strength": 0.1}, NotFoundError, "there are those of contrast"),
+        ({"concept": "contrast", "strength": 0.1, "model": "dmeo"}, ConfigError, "did you mean demo"),
+    ],
+)
+def test_python_refuses_names_that_mean_nothing(cluster, measured, options, error, message):
+    with pytest.raises(error, match=message):
+        cluster.steer("a", **options)
+    assert measured[1] == []
 
 
 @pytest.fixture
@@ -333,14 +405,14 @@ def test_the_direction_of_a_subject_is_c5_of_its_stories(driver, steerer, autoen
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--subject", "winter"], "--subject and --features need --sae"),
-        (["--sae", "mine"], "--sae takes --subject NAME or --features NUMBERS, one of them"),
+        (["--subject", "winter"], "belongs to --concept or --sae"),
+        (["--sae", "mine"], "takes a subject or numbers of features, one of them"),
         (["--sae", "mine", "--subject", "a", "--features", "1"], "one of them"),
-        (["--sae", "mine", "--features", "1,8"], "give numbers from 0 to 7 with commas, each once"),
-        (["--sae", "mine", "--features", "1,,2"], "give numbers from 0 to 7"),
-        (["--sae", "mine", "--features", "1", "--run", "x"], "--features reads no run"),
+        (["--sae", "mine", "--features", "1,8"], "give numbers from 0 to 7, each once"),
+        (["--sae", "mine", "--features", "1,,2"], "give numbers with commas"),
+        (["--sae", "mine", "--features", "1", "--run", "x"], "features read none"),
         (["--sae", "mine", "--features", "1", "--concept", "hedging"], "are two directions"),
-        (["--sae", "none", "--features", "1"], "--sae none: there is no such path"),
+        (["--sae", "none", "--features", "1"], "sae none: there is no such path"),
         (["--sae", "demo", "--features", "1"], "several autoencoders; name one of"),
         (["--sae", "mine", "--subject", "wintr"], "did you mean winter"),
         (["--sae", "mine", "--subject", "winter", "--run", "none"], "no run 'none'"),

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics.paired import paired_permutation_test
+from poolbench_driver import load, ranks
 from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.contract.load import load_run_config
@@ -349,3 +350,25 @@ def test_ranks_refuse_what_is_not_one_benchmark(runs: Path) -> None:
     RunFolder(runs / "two").write_table("results", result_table(run_of(dataset_revision="d2")))
     with pytest.raises(ConfigError, match="dataset_revision d1 against d2"):
         invoked("one", "two", *where, command="ranks")
+
+
+def test_python_compares_and_ranks_as_the_commands_do(runs: Path) -> None:
+    where = ("--output", str(runs))
+    one = load("one", output=runs)
+    comparison = one.compare("two")
+    assert json.loads(json.dumps(comparison.to_dict())) == json.loads(invoked("one", "two", *where, "--json").stdout)
+    assert one.compare(load("two", output=runs), metrics=["d1.auroc"]).changes.values
+    html = comparison._repr_html_()
+    assert "16 changed in value" in html and "<script" not in html and "Mean ranks" in str(comparison)
+    assert one.compare(one)._repr_html_()
+    with pytest.raises(UnknownNameError, match=r"did you mean d1\.auroc"):
+        one.compare("two", metrics=["d1.aurok"])
+    with pytest.raises(NotFoundError, match="no run 'three'"):
+        one.compare("three")
+    ranked = ranks("one", output=runs)
+    assert json.loads(json.dumps(ranked.view.to_json())) == json.loads(
+        invoked("one", *where, "--json", command="ranks").stdout
+    )
+    assert ranked.view.standings and "P1_last_token" in ranked._repr_html_()
+    with pytest.raises(UnknownNameError, match="ranked metric"):
+        ranks("one", output=runs, metric="d9")

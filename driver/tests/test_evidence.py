@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,10 @@ from driver.tests.page_reader import cells_of, opened, tables_of, texts_of
 from tests.servers.services import TOKEN, serving
 
 from poolbench.contracts.tables import PASSAGES, PROBE_SCORES, directions_schema, table_from_rows, vector_matrix
-from poolbench.errors import NotFoundError, UnknownNameError
+from poolbench.errors import InputError, NotFoundError, UnknownNameError
 from poolbench.settings import ClusterSettings
 from poolbench.worker.service import load_service
+from poolbench_driver import Run
 from poolbench_driver.adhoc.embedding import Embedder
 from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.assemble import assemble
@@ -165,6 +167,42 @@ def test_without_kept_texts_the_store_has_them_or_ids_stand_in_their_place(made:
     keep_texts(made.plan, made.artifacts, folder.tables, folder)
     assert keep_texts(none, made.artifacts, folder.tables, folder) == []
     assert not folder.file("evidence.parquet").exists()
+
+
+def test_python_reads_scores_with_texts_and_sensitive_concepts_without(made: Any, folder: RunFolder) -> None:
+    keep_texts(made.plan, made.artifacts, folder.tables, folder)
+    run = Run(folder.path)
+    texts = {row["passage_id"]: row["text"] for row in run.passages(concept="contrast", strategy="A1_mean")}
+    assert texts == {"p1": LONG, "p2": MARKUP, "p3": None, "p4": None, "p5": None}
+    assert set(run.passages(concept="toxicity").arrow["text"].to_pylist()) == {None}
+    steered = run.texts(concept="contrast", name="A1_mean").to_pylist()
+    assert {row["text"] is None for row in steered} == {True, False} and "prompt" in steered[0]
+    assert any(row["text"] for row in run.texts(name="unsteered"))
+    assert {row["text"] for row in run.texts(concept="toxicity")} == {None}
+    with pytest.raises(UnknownNameError, match="did you mean contrast"):
+        run.passages(concept="contrats")
+    with pytest.raises(NotFoundError, match="has no table 'words'; it has"):
+        run.table("words")
+    shown = run.behind(row_of(folder, "d1.auroc")["cell_id"])
+    assert "&lt;scri" in shown._repr_html_() and "<script" not in shown._repr_html_()
+    assert "Passages by the probe" in str(shown)
+
+
+def test_python_shows_answer_board_and_picture_of_a_run(folder: RunFolder, tmp_path: Path) -> None:
+    run = Run(folder.path)
+    assert run.page is run.page and run.answer.text == run.page.answer.text
+    names = [line.cells[0].text for line in run.page.board.lines]
+    assert run.board.arrow.column(0).to_pylist() == names
+    for shown in (run, run.answer, run.board, run.picture):
+        html = shown._repr_html_()
+        assert html.startswith('<div class="poolbench">') and "<script" not in html and "data-opens" not in html
+    assert run.picture is not None and "<svg" in run.picture._repr_html_()
+    starts = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
+    for form, start in starts.items():
+        assert run.picture.save(tmp_path / f"picture.{form}").read_bytes().startswith(start)
+    for wrong in ("picture.jpg", "nowhere/picture.svg"):
+        with pytest.raises(InputError, match="picture"):
+            run.picture.save(tmp_path / wrong)
 
 
 def test_all_that_a_page_opens_is_there(folder: RunFolder) -> None:

@@ -130,7 +130,7 @@ def test_status_and_dead_letters_are_read_over_http(logged_in: Client) -> None:
     assert json.loads(logged_in("dead-letters", "ls", "--service", "scorer", "--json").stdout) == []
     shown = json.loads(logged_in("dead-letters", "show", letter["id"][:6], "--json").stdout)
     assert shown["task"]["outputs"] == {"measures": "k"}
-    refused(logged_in("dead-letters", "retry", "--all"), 2, "this command needs the queue and the object store")
+    refused(logged_in("dead-letters", "retry", "--all"), 2, "this needs the queue and the object store")
 
 
 def test_runs_are_listed_watched_and_cancelled_over_http(logged_in: Client, store: ObjectStore) -> None:

@@ -167,7 +167,7 @@ SOURCE_HEAD = "| the source's figure or table | our command | needs |"
 
 @pytest.mark.parametrize("page", sorted((REPOSITORY / "docs/suites").glob("*.md")), ids=lambda page: page.stem)
 def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path) -> None:
-    """Commands that need nothing are typed on the page, so that `make test-release` runs them; the others say what they need."""
+    """What needs nothing is typed on the page, so that `make test-release` runs it; other commands say what they need."""
     text = page.read_text("utf-8")
     begin = text.index("\n## ")
     assert text[begin:].startswith("\n## The source\n") and SOURCE_HEAD in text, f"{page.name} has no such table"
@@ -240,6 +240,14 @@ QUESTIONS = {
         r'"direction":\[',
     ),
     "docs/embedding.md": (r"\(1, 256\)",),
+    "docs/python.md": (
+        r"To separate",
+        r"done 0",
+        r"the same figures in \d+ common cells",
+        r"\(2, 256\) demo",
+        r"unsteered",
+        r"strength 0\.5, \d+ of \d+ positions changed",
+    ),
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
         r"\| epochs +\| sentences +\| fine-tune",
@@ -335,6 +343,7 @@ def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
                 for page, expected in QUESTIONS.items():
                     _ask(page, expected, tmp_path / Path(page).stem, environment)
                 _check_vector(tmp_path / "own-vector", environment)
+                _check_notebooks(tmp_path / "python", environment)
     finally:
         _run("make cluster-down", environment)
     _check_screens(REPOSITORY / "runs")
@@ -402,6 +411,34 @@ def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str
     assert done.returncode == 0 and '{"error"' not in done.stdout, f"{page}: {done.stdout[-3000:]}"
     missing = [each for each in expected if not re.search(each, done.stdout)]
     assert not missing, f"{page} does not print {missing}: {done.stdout}"
+
+
+#: Runs the cells of a notebook as IPython does, without Jupyter: what a cell ends with is drawn.
+CELLS = """
+import ast, json, sys
+cells = [cell for cell in json.load(open(sys.argv[1]))["cells"] if cell["cell_type"] == "code"]
+for cell in cells:
+    *body, last = ast.parse("".join(cell["source"])).body
+    is_shown = isinstance(last, ast.Expr)
+    exec(compile(ast.Module(body + ([] if is_shown else [last]), []), "cell", "exec"))
+    value = eval(compile(ast.Expression(last.value), "cell", "eval")) if is_shown else None
+    print("cell", type(value).__name__, len(value._repr_html_()) if hasattr(value, "_repr_html_") else value)
+"""
+NOTEBOOKS = sorted((REPOSITORY / "docs/examples").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_notebooks_hold_no_outputs(notebook: Path) -> None:
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code and not [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None]
+
+
+def _check_notebooks(folder: Path, environment: dict[str, str]) -> None:
+    """Run each notebook in a process of its own, beside the runs and the state folder of a page."""
+    for notebook in NOTEBOOKS:
+        done = _run(f".venv/bin/python -c {shlex.quote(CELLS)} {notebook}", environment, folder)
+        assert done.returncode == 0 and "cell Explained" in done.stdout, f"{notebook.name}: {done.stdout[-3000:]}"
 
 
 def _run(command: str, environment: dict[str, str], folder: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:

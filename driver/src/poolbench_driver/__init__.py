@@ -1,12 +1,12 @@
 """poolbench-driver: plan, run and report suites on a cluster.
 
-`run` measures a configuration and `load` reads a run; both are what the commands do.
+`connect` reaches a cluster, `load` reads a run, and `run` measures a configuration; the commands call the same.
 
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
     suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
-    api         the same for Python: `run` and `load`
+    api         what Python code and the commands call: a cluster, runs, and requests to one service
     sharing     a run as a bundle: packed, signed, verified, on a board; pushed and pulled
     series      the runs of one command, one for each model
     job         a run in order: scope, plan, loop, tables, page; an outcome
@@ -30,18 +30,39 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     dataset_folder  folders that are written completely or not at all
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poolbench_driver.api import load, run
+    from poolbench_driver.api.answers import Direction, Embeddings, Explained, Probed, Scores
+    from poolbench_driver.api.cluster import AsyncCluster, Cluster, connect
+    from poolbench_driver.api.driving import RunHandle, run
+    from poolbench_driver.api.loading import Comparison, Ranks, Run, load, ranks
+    from poolbench_driver.api.shown import Board, Chart, Rows, View
+    from poolbench_driver.api.steered import Piece, SteeredTexts
 
-__all__ = ["load", "run"]
+__all__ = [
+    "AsyncCluster", "Board", "Chart", "Cluster", "Comparison", "Direction", "Embeddings", "Explained", "Piece",
+    "Probed", "Ranks", "Rows", "Run", "RunHandle", "Scores", "SteeredTexts", "View", "connect", "load", "ranks", "run",
+]  # fmt: skip
+#: Public names by the module of `api` that has them.
+_PLACES = {
+    "answers": ("Direction", "Embeddings", "Explained", "Probed", "Scores"),
+    "cluster": ("AsyncCluster", "Cluster", "connect"),
+    "driving": ("RunHandle", "run"),
+    "loading": ("Comparison", "Ranks", "Run", "load", "ranks"),
+    "shown": ("Board", "Chart", "Rows", "View"),
+    "steered": ("Piece", "SteeredTexts"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public functions when they are first asked for, so that commands start fast."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from poolbench_driver import api
+    """Import public names when they are first used, so that commands start fast."""
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"poolbench_driver.api.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    return getattr(api, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Timer, current_thread, main_thread
 
 #: After so long without a terminal, a line says what is waited for.
 _QUIET_S = 2.0
@@ -40,7 +40,13 @@ def about(seconds: float) -> str:
 
 @contextmanager
 def waiting(message: str) -> Iterator[None]:
-    """Say on stderr what the block waits for: on a terminal while it does, elsewhere once, if it takes longer."""
+    """Say on stderr what the block waits for: on a terminal while it does, elsewhere once, if it takes longer.
+
+    Threads beside the main one say nothing: several may wait at once.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
     from rich.console import Console
 
     console = Console(stderr=True)

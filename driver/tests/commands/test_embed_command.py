@@ -1,5 +1,6 @@
 """The command ``embed`` against the real extractor and pooler behind HTTP, in a thread, without Ray."""
 
+import asyncio
 import json
 import os
 import re
@@ -19,9 +20,11 @@ from tests.pages import REPOSITORY
 from tests.servers.services import TOKEN, cluster_environment, serving
 from tests.waiting import PATIENCE_S
 
+import poolbench_driver as pb
 from poolbench.contracts.tables import vector_matrix
 from poolbench.worker.service import load_service
 from poolbench_driver.cli import main
+from poolbench_driver.cluster.services import TokenRefusedError
 
 TEXTS = [
     "It rained, although the sun shone.",
@@ -225,3 +228,45 @@ def test_what_cannot_be_explained_is_one_line(
     assert wrong.returncode == 2 and "direction has 3 numbers; the model's states have 256" in wrong.stderr
     empty = explained(capsys, monkeypatch, "")
     assert empty.returncode == 1 and "no real token" in empty.stderr
+
+
+def test_python_embeds_and_explains_as_the_commands_do(
+    embed: Driver, address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert embed("v.npy", "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3").returncode == 0
+    cluster = pb.connect()
+    vectors = cluster.embed([*TEXTS, ""], strategy="W2_last_k", params={"k": 2}, layer=3)
+    np.testing.assert_array_equal(np.asarray(vectors)[:-1], np.load(tmp_path / "v.npy"))
+    assert np.isnan(vectors.vectors[-1]).all() and [row["line"] for row in vectors.failed] == [5]
+    assert (vectors.notes["model"], vectors.notes["layer"]) == ("demo", "3") and "vector" not in vectors._repr_html_()
+    keywords = cluster.embed(TEXTS, strategy="L5_keyword", idf_texts=["the rain", "the sun"])
+    assert keywords.notes["idf_source"] == "2 texts of idf_texts"
+
+    direction = np.random.default_rng(0).normal(size=256)
+    np.save(tmp_path / "direction.npy", direction)
+    options = ("--layer", "2", "--direction", "direction.npy", "--json")
+    by_command = json.loads(explained(capsys, monkeypatch, TEXTS[0], *options).stdout)
+    markup = "<b>It</b> rained."
+    for along in (direction, list(direction), tmp_path / "direction.npy"):
+        by_call = cluster.explain(TEXTS[0], layer=2, direction=along)
+        assert [one["text"] for one in by_call.tokens] == [one["text"] for one in by_command["texts"][0]["tokens"]]
+        assert by_call.projection == pytest.approx(by_command["texts"][0]["projection"], rel=1e-6)
+    result = cluster.explain(markup, layer=2, direction=direction)
+    assert sum(token["contribution"] for token in result.tokens) == pytest.approx(result.projection, abs=1e-5)
+    html = result._repr_html_()
+    assert html.count('<span class="') > 2 and "<b>" not in html and "&lt;" in html and "<script" not in html
+    assert "| token | weight | contribution |" in str(result)
+
+    async def both() -> tuple[pb.Embeddings, pb.Explained]:
+        return await asyncio.gather(cluster.aio.embed(TEXTS, layer=3), cluster.aio.explain(markup, layer=2))
+
+    awaited, _ = asyncio.run(both())
+    np.testing.assert_array_equal(awaited.vectors, cluster.embed(TEXTS, layer=3).vectors)
+
+
+def test_python_connects_with_its_address_and_token(embed: Driver, address: str) -> None:
+    assert repr(pb.connect(address + "/", TOKEN)) == f"Cluster({address!r})"
+    with pytest.raises(TokenRefusedError, match=r"connect\(\) differs from the cluster's"):
+        pb.connect(address, "wrong")  # although another token is known here
+    with pytest.raises(TokenRefusedError):
+        pb.connect(token="wrong")

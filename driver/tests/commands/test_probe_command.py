@@ -12,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.servers.services import TOKEN, cluster_environment, serving
 
+import poolbench_driver as pb
+from poolbench.errors import InputError
 from poolbench.worker.service import load_service
+from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli import main
 
 ROWS = 90
@@ -248,4 +251,30 @@ def test_vectors_of_two_layers_make_no_direction(command: Probe) -> None:
     for layer in ("14", "15"):
         embedded(f"{layer}.parquet", VECTORS, failed=0, layer=layer)
     code, _, err = command("direction", "14.parquet", "15.parquet", "--output", "d.npy")
-    assert code == 2 and "14.parquet and 15.parquet differ in layer" in err
+    assert code == 2 and "the two classes differ in layer" in err
+
+
+def test_python_probes_arrays_as_the_command_probes_files(probe: Probe) -> None:
+    vectors, codes = planted()
+    words = np.where(codes == 1, "yes", "no")
+    _, out, _ = probe(vectors, words, "--task", "classification", groups=np.arange(ROWS))
+    probed = Cluster().probe(vectors, words.tolist(), task="classification", groups=range(ROWS))
+    assert probed.answer == json.loads(out) and len(probed.measures) == len(probed.answer["measures"])
+    assert "classification" in probed._repr_html_() and probed.measures.columns[0] == "metric"
+    of_bools = Cluster().probe(vectors, codes.astype(bool).tolist(), pairs=[None] * ROWS)
+    assert of_bools.answer["task"] == "concept"
+
+
+def test_python_makes_a_direction_and_says_of_what(command: Probe) -> None:
+    vectors, codes = planted()
+    made = Cluster().direction(vectors[codes == 1], vectors[codes == 0])
+    by_hand = vectors[codes == 1].mean(0) - vectors[codes == 0].mean(0)
+    np.testing.assert_allclose(np.asarray(made), by_hand / np.linalg.norm(by_hand), atol=1e-5)
+    assert (made.num_positive, made.num_negative, made.layer) == (45, 45, None)
+    embedded("positives.parquet", vectors[codes == 1], failed=3)
+    table = pb.Embeddings(pq.read_table("positives.parquet"))
+    again = Cluster().direction(table, vectors[codes == 0])
+    assert (again.layer, again.num_positive, again.num_left_out) == (15, 44, 1)
+    other = pb.Embeddings(table.arrow.replace_schema_metadata({"model": "smollm2-135m", "layer": "3"}))
+    with pytest.raises(InputError, match="differ in layer: embed both in the same way"):
+        Cluster().direction(table, other)

@@ -15,6 +15,7 @@ from poolbench.model_folders.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import record_gate
+from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli import main
 from poolbench_scorer.service import ScorerService
 
@@ -105,6 +106,10 @@ def test_a_scorer_whose_gate_failed_says_so_and_why(driver: Driver, published: P
     assert code == 0 and f"contrast: this scorer failed its gate, so its scores say little: {why}" in out
     (found,) = json.loads(driver("score", TEXTS[0], "--scorer", "contrast", "--json")[1])["scorers"]
     assert found["gate"] == {"passed": False, "reason": why}
+    scores = Cluster().score(TEXTS, ["contrast", "contrast"])
+    assert scores.columns == ["id", "text", "contrast"] and [row["text"] for row in scores] == TEXTS
+    assert scores.to_pylist()[0]["contrast"] == pytest.approx(found["scores"][0], abs=1e-6)
+    assert why in scores._repr_html_()
 
 
 def test_more_texts_than_a_request_takes_come_back_in_order(driver: Driver, published: Path, tmp_path: Path) -> None:

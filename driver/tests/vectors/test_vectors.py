@@ -340,15 +340,19 @@ def test_listing_loads_nothing_heavy(environment: dict[str, str], tmp_path: Path
 
 
 def test_steer_takes_each_format_at_the_layer_that_it_names(demo: ModelInfo, tmp_path: Path) -> None:
-    from poolbench_driver.cli.steer import edits_of_file, parse_edit
+    from poolbench_driver.api.steered import edits_along, vectors_of
+    from poolbench_driver.cli.steer import parse_edit
 
     vector = vector_of(demo, 2, 4)
     for name in ("gguf", "repeng", "easysteer", "poolbench"):
         export_vector(vector, name, tmp_path / name)
-        edits = edits_of_file(tmp_path / name, None, 0.3, "residual_norm", model="demo")
+        edits = edits_along(tmp_path / name, None, 0.3, "residual_norm", "demo")
         assert [(edit["layer"], edit["strength"]) for edit in edits] == [(2, 0.3), (4, 0.3)]
         assert np.array_equal(np.float32(edits[1]["vector"]), vector.vectors[4])
         assert np.array_equal(np.float32(parse_edit(f"{tmp_path / name}:4:1", "absolute")["vector"]), vector.vectors[4])
     with pytest.raises(InputError, match="`vectors import --force` takes it"):
-        edits_of_file(tmp_path / "poolbench", None, 1.0, "absolute", model="planted")
+        edits_along(tmp_path / "poolbench", None, 1.0, "absolute", "planted")
+    assert vectors_of(vector, 4, "demo") == {4: vector.vectors[4].tolist()}
+    with pytest.raises(InputError, match="the vector is of demo, and model is planted"):
+        vectors_of(vector, None, "planted")
     assert read_vector_file(tmp_path / "poolbench").format == "poolbench"

@@ -47,18 +47,23 @@ def load_vectors(file: Path) -> Vectors:
 
 def load_labels(file: Path, *, are_classes: bool = True) -> list[Any]:
     """Return whole numbers, real values or words of a `.npy` file; raise InputError if one is missing."""
-    array = load_array(file, 1, NUMBERS + "U")
+    return labels_in(load_array(file, 1, NUMBERS + "U"), str(file), are_classes=are_classes)
+
+
+def labels_in(labels: Any, name: str, *, are_classes: bool = True) -> list[Any]:
+    """Return whole numbers, real values or words of an array; raise InputError, with its name, if one is missing."""
+    array = checked_array(labels, name, 1, NUMBERS + "U")
     if array.dtype.kind == "b":
         array = array.astype("int64")  # requests take no booleans for numbers
     if array.dtype.kind == "f":
         array = array.astype("float64")
         if not np.isfinite(array).all():
-            raise InputError(f"{file} holds labels that are not finite; leave their rows out")
+            raise InputError(f"{name} holds labels that are not finite; leave their rows out")
     labels = list(array.tolist())
     if missing := [number for number, label in enumerate(labels, 1) if is_missing(label)]:
-        raise InputError(f"{file}: label {missing[0]} is missing; leave its row out")
+        raise InputError(f"{name}: label {missing[0]} is missing; leave its row out")
     if are_classes and marks_missing(map(str, labels)) and any(is_unlabelled(str(label)) for label in labels):
-        raise InputError(f"{file}: label -1 means missing beside classes from 0; leave its rows out, or write words")
+        raise InputError(f"{name}: label -1 means missing beside classes from 0; leave its rows out, or write words")
     return labels
 
 
@@ -67,11 +72,16 @@ def load_names(file: Path, *, may_lack: bool = False) -> list[str]:
 
     Raise InputError for the first of these, unless `may_lack`.
     """
-    entries = load_array(file, 1, NUMBERS + "U").tolist()
-    names = [name_in({"entry": entry}, "entry", str(file)) for entry in entries]
-    if "" in names and not may_lack:
-        raise InputError(f"{file}: entry {names.index('') + 1} is missing; leave its row out")
-    return names
+    return names_in(load_array(file, 1, NUMBERS + "U"), str(file), may_lack=may_lack)
+
+
+def names_in(column: Any, name: str, *, may_lack: bool = False) -> list[str]:
+    """Return the entries of an array as words, as `load_names`; errors have its name."""
+    entries = checked_array(column, name, 1, NUMBERS + "U").tolist()
+    words = [name_in({"entry": entry}, "entry", name) for entry in entries]
+    if "" in words and not may_lack:
+        raise InputError(f"{name}: entry {words.index('') + 1} is missing; leave its row out")
+    return words
 
 
 def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
@@ -89,15 +99,30 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
     except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
         reason = "it holds Python objects; save numbers" if "allow_pickle" in str(error) else error
         raise InputError(f"{file} is not a readable .npy file: {reason}") from None
-    if not isinstance(array, np.ndarray) or array.ndim != num_dims:
-        raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
+    return checked_array(array, str(file), num_dims, kinds)
+
+
+def checked_array(values: Any, name: str, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
+    """Return numbers (or words) as an array; raise InputError, with its name, for other types or dimensions.
+
+    Args:
+        kinds: NumPy's letters for the types that may be in it.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"{name} is not an array of {num_dims} dimensions: {error}") from None
+    if array.ndim != num_dims:
+        raise InputError(f"{name} has shape {array.shape}; {num_dims} dimensions are needed")
+    if array.dtype == object and all(isinstance(entry, str) or is_missing(entry) for entry in array.flat):
+        array = np.array([entry if isinstance(entry, str) else "" for entry in array.flat], str).reshape(array.shape)
     if array.dtype.kind not in kinds:
         allowed = ", ".join(_KINDS[kind] for kind in kinds)
-        raise InputError(f"{file} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
+        raise InputError(f"{name} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
     if array.dtype.kind == "U" and array.dtype.itemsize:  # Python cannot make strings of other numbers
         numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
-            raise InputError(f"{file} holds words that are not valid Unicode; save them again")
+            raise InputError(f"{name} holds words that are not valid Unicode; save them again")
     return array
 
 

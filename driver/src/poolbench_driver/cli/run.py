@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
-    from poolbench_driver.job import Job, Outcome
+    from poolbench_driver.job import Outcome
     from poolbench_driver.records import RunFolder
 
 
@@ -208,6 +208,7 @@ def _run(
     as_json: bool,
 ) -> int:
     session = _checked(configs)
+    from poolbench_driver.api.driving import new_folder
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
@@ -247,16 +248,6 @@ def _checked(configs: list[RunConfig]) -> Session:
         if config.model not in MODEL_PRESETS and not is_imported(config.model):  # a preset may still have to be made
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
     return session
-
-
-def new_folder(job: Job, output: Path) -> RunFolder:
-    """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
-    from poolbench_driver.doctor.finding import check_session
-    from poolbench_driver.records import RunFolder
-
-    for note in check_session(job.session):
-        typer.echo(note, err=True)
-    return RunFolder.create(output, job.config)
 
 
 def names_of(text: str | None) -> list[str] | None:

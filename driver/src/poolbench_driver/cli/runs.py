@@ -161,7 +161,7 @@ def _figures(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *board_rows)]
 
 
-FORMATS = ("table", "markdown")
+FORMATS = ("table", "markdown", "json")
 
 
 def compare(
@@ -174,7 +174,7 @@ def compare(
     across: Annotated[
         str | None, typer.Option(help="Comma-separated: model, data, versions. Pair cells although these differ.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table or markdown.")] = "table",
+    form: Annotated[str, typer.Option("--format", help="table, markdown, or json, which is --json.")] = "table",
     as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="All changes, and what stayed the same.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
@@ -183,30 +183,23 @@ def compare(
     """Tell what changed between two runs, paired by cell, with intervals over concepts."""
     if form not in FORMATS:
         raise UnknownNameError("format", form, FORMATS)
-    from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, read_results
+    from poolbench_driver.api import loading
+    from poolbench_driver.comparison import as_markdown, as_tables
     from poolbench_driver.records import find_run
 
     folders = [find_run(output, name) for name in (first, second)]
-    rows = [read_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
-    measured = {row["metric"] for run_rows in rows for row in run_rows}
-    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
-    for metric_name in metric or ():
-        if metric_name not in measured:
-            raise UnknownNameError("metric", metric_name, measured)
-    changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
-    tables = as_tables(changes, everything=everything)
-    sentence = as_sentence(changes, *(folder.id for folder in folders))
-    if as_json:
-        ids = {"first": folders[0].id, "second": folders[1].id}
-        print_data({**ids, **asdict(changes)}, changes.values)
+    comparison = loading.compare(*folders, across=names, metrics=metric or None, seed=seed)
+    tables = as_tables(comparison.changes, everything=everything)
+    if as_json or form == "json":
+        print_data(comparison.to_dict(), comparison.changes.values)
     elif form == "markdown":
-        typer.echo(as_markdown(tables, sentence))
+        typer.echo(as_markdown(tables, comparison.sentence))
     else:
-        typer.echo(sentence)
+        typer.echo(comparison.sentence)
         for title, columns, lines in tables:
             print_table(lines, columns, title)
-    return Exit.FAILURES if check and changes.changed() else Exit.DONE
+    return Exit.FAILURES if check and comparison.changes.changed() else Exit.DONE
 
 
 def ranks(
@@ -218,20 +211,11 @@ def ranks(
     as_json: AsJson = False,
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
-    from poolbench_driver.comparison import join_rows, read_results
-    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.api import loading
     from poolbench_driver.pages.boards.rank_parts import rank_parts
-    from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
     from poolbench_driver.pages.text import parts_markdown
-    from poolbench_driver.records import find_run
 
-    rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
-    metric = metric or SUITES.get(rows[0]["suite"]).board.primary
-    if metric not in (metrics := ranked_metrics(rows)):
-        raise UnknownNameError("ranked metric", metric, metrics)
-    view = build_ranks(rows, metric)
-    if metric not in view.boards:
-        raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
+    view = loading.ranks(*(names or ()), metric=metric, output=output).view
     if as_json:
         print_data(view.to_json(), view.standings)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from typer.main import get_command
 from poolbench.contracts.wire import Exit
 from poolbench_driver.cli.export import Licence, Runs, command_line, in_store, with_progress
 from poolbench_driver.cli.runs import RunName
+from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.verification import Check
@@ -51,7 +51,7 @@ def verify(
         int, typer.Option(min=0, help="Measure as many cells again on the cluster; the bundle's digest draws them.")
     ] = 0,
     signers: Signers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Compute the figures of a bundle again from its scores, without a model; exit code 0 only if everything holds."""
     from poolbench_driver.cluster.session import open_session
@@ -63,7 +63,7 @@ def verify(
     on_check = (lambda check: None) if as_json else _show
     verdict = verification.verify(bundle, signers=signers, rerun=again, say=_progress, on_check=on_check)
     if as_json:
-        typer.echo(json.dumps({**asdict(verdict), "holds": verdict.holds}, indent=1))
+        print_data({**asdict(verdict), "holds": verdict.holds})
     else:
         typer.echo(f"{bundle.name}: {'all that was checked holds' if verdict.holds else 'it does not hold'}")
     return Exit.DONE if verdict.holds else Exit.FAILURES

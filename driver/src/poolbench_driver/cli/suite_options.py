@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ConfigError
+from poolbench_driver.contract import PRESET
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from poolbench_driver.config import RunConfig
     from poolbench_driver.contract.suite import Suite
 
-#: The preset of a command that names none. Help shows its values as defaults.
-PRESET = "demo"
 _TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true|false"}
 
 

@@ -24,6 +24,9 @@ CONNECT_TIMEOUT_S = 5.0
 WAIT_AT_MOST_S = 60.0
 """Time that one request may spend on waiting because of 429."""
 
+GIVEN = "connect()"
+"""Where the token of settings is from that Python code gave, which nothing else replaces."""
+
 _TOO_MANY = 429
 _LONGER = 0.25  # waits are up to so much longer than asked for, so that clients do not come back together
 _DEFAULT_WAIT_S = 1.0
@@ -47,6 +50,8 @@ class TokenAuth(httpx.Auth):
 
     def renew(self) -> bool:
         """Read the token again. Return whether it is another one, for the same services."""
+        if self._cluster.token_from == GIVEN:
+            return False
         try:
             cluster = ClusterSettings.load(http_only=True)
         except ConfigError:

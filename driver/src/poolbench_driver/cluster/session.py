@@ -97,9 +97,14 @@ class Session:
     services: Services
 
 
-def open_session() -> Session:
-    """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
-    settings = ClusterSettings.load()
+def open_session(settings: ClusterSettings | None = None) -> Session:
+    """Connect to a cluster; by default to that of the environment or the state folder.
+
+    Raise ConfigError or StoreError if it fails.
+    """
+    settings = settings or ClusterSettings.load()
+    if not (settings.store_uri and settings.broker_url):
+        raise settings.lacks_queue()
     from poolbench.queue import Broker, TaskQueue, open_leases  # what only the extra `queue` installs
 
     broker = Broker(settings.broker_url)

@@ -56,6 +56,30 @@ def drawn(spec: Spec, variables: Mapping[str, str] | None = None) -> str:
     return ElementTree.tostring(root, encoding="unicode").replace("ns0:", "").replace(":ns0=", "=")
 
 
+#: Pixels of a saved PNG for each pixel of a specification.
+_SCALE = 3
+#: Formats that a picture is saved in.
+FORMATS = ("svg", "pdf", "png")
+
+
+def rendered(spec: Spec, form: str) -> bytes:
+    """Return a specification as a file that stands alone; PDF and PNG are on white.
+
+    Args:
+        spec: Specification with its data.
+        form: One of `FORMATS`.
+    """
+    if form == "svg":
+        return drawn(spec).encode()
+    import vl_convert
+    from pydantic_core import to_json
+
+    text = to_json({**spec, "background": "white"}).decode()
+    if form == "pdf":
+        return vl_convert.vegalite_to_pdf(text, vl_version=VERSION, allowed_base_urls=[])
+    return vl_convert.vegalite_to_png(text, vl_version=VERSION, scale=_SCALE, allowed_base_urls=[])
+
+
 def _simplify(element: ElementTree.Element, variables: Mapping[str, str]) -> None:
     """Leave out what shows nothing, shorten numbers, and put variables in place of colours."""
     for name, value in list(element.attrib.items()):

@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby, zip_longest
@@ -88,14 +88,50 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
+def notebook_html(answer: Answer | None, parts: Iterable[Part]) -> str:
+    """Return parts of a page for a notebook: static, without links, its style bound to it, for light and dark."""
+    headline = None if answer is None else [_headline(answer), _sentences(answer)]
+    static = [part.with_cells(lambda cell: replace(cell, opens="")) for part in parts]
+    contents = [_part(part) if part.heading else [_block(block) for block in part.blocks] for part in static]
+    return element("div", element("style", Html(_notebook_css())), headline, contents, class_=_IN_NOTEBOOK)
+
+
+#: Class of what a notebook draws; its style applies below it only.
+_IN_NOTEBOOK = "poolbench"
+#: What of the page's style is of the whole page.
+_OF_PAGE = (":root", "@media (prefers", "html", "body", "header", "nav")
+
+
+@cache
+def _notebook_css() -> str:
+    """Return the style of what does not respond. JupyterLab and VS Code say which theme is on, others leave it to
+    the system."""
+    light, dark = (names.replace("color-scheme: light dark;", "") for names in re.findall(r":root {([^}]*)}", _css()))
+    static = "\n\n".join(_front("page.css").split("\n\n")[:2]).splitlines()
+    rules = "\n".join(line for line in static if not line.startswith(_OF_PAGE))
+    at = f".{_IN_NOTEBOOK}"
+    return f"""
+{at} {{ {light} background: var(--bg); color: var(--ink); font: 14px/1.5 system-ui, sans-serif; padding: .5rem .8rem; }}
+@media (prefers-color-scheme: dark) {{ {at} {{ {dark} }} }}
+[data-jp-theme-light="true"] {at}, .vscode-light {at} {{ {light} }}
+[data-jp-theme-light="false"] {at}, .vscode-dark {at} {{ {dark} }}
+{at}{at} {{ {rules}
+figure {{ max-width: 36rem; }}
+{_shades()} }}"""
+
+
 @cache
 def _css() -> str:
+    return f"{_front('page.css')}{_shades()}"
+
+
+def _shades() -> str:
     shades = (
         f".k{step} {{ background: rgba(37, 99, 235, .{share:02}); }} "
         f".n{step} {{ background: rgba(217, 119, 6, .{share:02}); }}"
         for step, share in zip(range(1, NUM_SHADES + 1), _SHADES, strict=True)
     )
-    return _front("page.css") + "\n".join(shades)
+    return "\n".join(shades)
 
 
 @cache
@@ -131,11 +167,7 @@ def _link(address: str, name: str) -> Html:
 
 
 def _main(page: Page, contents: Content) -> Content:
-    answer = [
-        element("h1", [element("em", span.text) if span.named else span.text for span in page.answer.headline]),
-        *(element("p", _inline(sentence), class_="answer") for sentence in page.answer.sentences),
-        _problems(page.problems),
-    ]
+    answer = [_headline(page.answer), _sentences(page.answer), _problems(page.problems)]
     return [
         element(
             "div",
@@ -148,6 +180,14 @@ def _main(page: Page, contents: Content) -> Content:
         _board(page.board) if page.board.columns else None,
         [_part(part) for part in page.parts],
     ]
+
+
+def _headline(answer: Answer) -> Html:
+    return element("h1", [element("em", span.text) if span.named else span.text for span in answer.headline])
+
+
+def _sentences(answer: Answer) -> Content:
+    return [element("p", _inline(sentence), class_="answer") for sentence in answer.sentences]
 
 
 def _board(board: Table) -> Content:

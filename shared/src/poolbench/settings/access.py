@@ -159,15 +159,18 @@ class ClusterSettings:
         if (store and broker) or (http_only and settings.http_address):
             return settings
         if settings.http_address:
-            raise ConfigError(
-                f"this command needs the queue and the object store of the cluster, and {settings.http_from} has the "
-                "address of its services only: set POOLBENCH_STORE and POOLBENCH_BROKER too, or use a machine that has "
-                "them"
-            )
+            raise settings.lacks_queue()
         raise ConfigError(
             f"no cluster found in {state_folder()}: start one with `make cluster-up`, name one that runs with "
             "`poolbench-driver login URL`, or set POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, "
             "POOLBENCH_TOKEN)"
+        )
+
+    def lacks_queue(self) -> ConfigError:
+        """Return the error of what needs more than the services of a cluster."""
+        return ConfigError(
+            f"this needs the queue and the object store of the cluster, and {self.http_from} has the address of its "
+            "services only: set POOLBENCH_STORE and POOLBENCH_BROKER too, or use a machine that has them"
         )
 
     @property

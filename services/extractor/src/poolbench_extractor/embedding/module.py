@@ -146,27 +146,39 @@ class PoolingModule(Module):
         self.save_config(output_path)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
-        """Return the module that a folder describes, with its model.
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> Self:
+        """Return the module that a folder describes, with its model; the arguments say where the folder is.
 
         Raises:
             PoolbenchError: The model cannot be loaded, or has other weights than when the module was saved.
         """
-        places = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
         config = cls.load_config(
             model_name_or_path,
-            subfolder=subfolder,
-            local_files_only=options.get("local_files_only", False),
-            **places,
+            subfolder,
+            token=token,
+            cache_folder=cache_folder,
+            revision=revision,
+            local_files_only=local_files_only,
         )
-        name, revision = config.pop("model"), config.pop("revision")
+        config = {**(init_defaults or {}), **config}
+        name, saved_revision = config.pop("model"), config.pop("revision")
         reference = resolve_model(name, dtype=config.pop("dtype"))
         if reference.revision is None:  # of a hub, where one can be asked for
-            reference = replace(reference, revision=revision)
+            reference = replace(reference, revision=saved_revision)
         pooling = unsupervised(config.pop("strategy"), config.pop("params"))
         sinks, layer = SinkRule(**config.pop("sinks")), config.pop("layer")
         decoder = load_decoder(reference, ExtractorSettings.load())
-        if decoder.revision != revision:
+        if decoder.revision != saved_revision:
             raise ConfigError(f"model {name} has other weights than when the encoder was saved: {decoder.revision}")
         return cls(decoder, pooling, layer, sinks=sinks, reference=reference, **config)
 

@@ -221,7 +221,8 @@ def _cluster() -> ClusterSettings | None:
 
 def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
-    from poolbench_driver.cli.run import new_folder, show_outcome
+    from poolbench_driver.api.driving import new_folder
+    from poolbench_driver.cli.run import show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all

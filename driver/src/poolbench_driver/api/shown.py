@@ -1,0 +1,196 @@
+"""Tables, pictures and parts of a page: notebooks draw them as static HTML, and `print` writes them as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from poolbench.errors import ConfigError, InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench_driver.contract.page import Answer, Block, Part, Picture, Table
+
+#: Rows of a table, and characters of a cell, that a notebook draws.
+_MOST_ROWS, _MOST_CHARACTERS = 20, 100
+
+
+class Shown:
+    """What a notebook draws, for light and dark and without scripts, and `print` writes."""
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        """Return what is drawn: parts of a page, and the answer above them."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        from poolbench_driver.pages.html import notebook_html
+
+        return notebook_html(*self._view())
+
+    def __str__(self) -> str:
+        from poolbench_driver.pages.text import block_markdown
+
+        answer, parts = self._view()
+        lines = [] if answer is None else [" ".join([answer.text, *answer.sentences])]
+        for part in parts:
+            lines += [part.heading, *(text for block in part.blocks for text in block_markdown(block))]
+        return "\n\n".join(filter(None, lines))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def part_of(*blocks: Block, heading: str = "", note: str = "") -> Part:
+    """Return blocks as a part of a page."""
+    from poolbench_driver.contract.page import Part
+
+    return Part("part", heading, blocks, note=note)
+
+
+@dataclass(frozen=True, repr=False)
+class View(Shown):
+    """Parts of a page, and the answer above them if there is one."""
+
+    parts: Sequence[Part]
+    answer: Answer | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the headline of the answer."""
+        return "" if self.answer is None else self.answer.text
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        return self.answer, self.parts
+
+
+class Rows(Shown):
+    """Rows of a table, for Arrow (`arrow`), pandas, polars, and all that reads Arrow's C stream, such as DuckDB."""
+
+    def __init__(self, arrow: pa.Table) -> None:
+        self.arrow = arrow
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.arrow.column_names)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame`. Raise ConfigError if pandas is not installed."""
+        _optional("pandas")
+        return self.arrow.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a `polars.DataFrame`. Raise ConfigError if polars is not installed."""
+        return _optional("polars").from_arrow(self.arrow)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return one dictionary per row."""
+        return list(self.arrow.to_pylist())
+
+    def where(self, **values: Any) -> Rows:
+        """Return the rows with some values, such as `where(concept="contrast", layer=3)`.
+
+        Raise UnknownNameError if there is no such column, or no row has the value in it.
+        """
+        import pyarrow.compute as pc
+
+        table = self.arrow
+        for name, value in values.items():
+            if name not in self.columns:
+                raise UnknownNameError("column", name, self.columns)
+            column = table[name]
+            table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+            if not len(table):
+                raise UnknownNameError(name, str(value), map(str, column.unique().to_pylist()))
+        return Rows(table)
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_pylist())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        from poolbench_driver.contract.page import Column, Line, Table
+
+        rows = self.arrow.slice(0, _MOST_ROWS).to_pylist()
+        heads = [Column(name, is_text=any(isinstance(row[name], str) for row in rows)) for name in self.columns]
+        lines = [Line.of(*(_cell_text(row[name]) for name in self.columns)) for row in rows]
+        note = f"{_MOST_ROWS} of {len(self):,} rows" if len(self) > _MOST_ROWS else ""
+        return None, [part_of(Table(heads, lines, note=note))]
+
+
+def _cell_text(value: Any) -> str:
+    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def _optional(package: str) -> Any:
+    """Return a package that nothing else needs. Raise ConfigError if it is not installed."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ConfigError(f"this needs {package}, which is not installed here: pip install {package}") from None
+
+
+class Board(Rows):
+    """A board: what is compared, the best first. It has the numbers of the page, and its words where there are none."""
+
+    def __init__(self, table: Table) -> None:
+        import pyarrow as pa
+
+        self.table, columns = table, list[tuple[str, list[Any]]]()
+        for place, column in enumerate(table.columns):
+            name = f"{column.group} {column.head}".strip()
+            cells = [line.cells[place] if place < len(line.cells) else None for line in table.lines]
+            has_values = any(cell is not None and cell.value is not None for cell in cells)
+            columns.append((name, [cell and (cell.value if has_values else cell.text) for cell in cells]))
+            if column.has_intervals:
+                columns.append((f"{name} low", [cell and cell.ci_low for cell in cells]))
+                columns.append((f"{name} high", [cell and cell.ci_high for cell in cells]))
+        super().__init__(pa.Table.from_arrays([pa.array(cells) for _, cells in columns], [name for name, _ in columns]))
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        return None, [part_of(self.table)]
+
+
+@dataclass(frozen=True, repr=False)
+class Chart(Shown):
+    """A picture: `picture.spec` is its Vega-Lite specification, with its data."""
+
+    picture: Picture
+
+    def save(self, path: Path | str) -> Path:
+        """Write the picture as `.svg`, `.pdf` or `.png`, by the ending of the path, which is returned.
+
+        Raise InputError for another ending, or a place that cannot be written.
+        """
+        from poolbench_driver.contract.vega import FORMATS, rendered
+
+        path = Path(path)
+        form = path.suffix.lower().removeprefix(".")
+        if form not in FORMATS:
+            raise InputError(f"{path}: a picture is saved as {', '.join(f'.{name}' for name in FORMATS)}")
+        try:
+            path.write_bytes(rendered(self.picture.spec, form))
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+        return path
+
+    def __str__(self) -> str:
+        return str(self.picture.spec.get("description", ""))
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        return None, [part_of(self.picture)]

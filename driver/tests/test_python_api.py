@@ -1,0 +1,230 @@
+"""What Python code calls: public names, tables, and runs that threads drive."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from driver.tests.conftest import SteeredArtifacts
+from driver.tests.loop_bench import Bench, job_of
+from tests.waiting import PATIENCE_S, wait_until
+
+import poolbench_driver as pb
+from poolbench.contracts.tasks import Task
+from poolbench.errors import CellError, ConfigError, EndpointError, InputError, NotFoundError, UnknownNameError
+from poolbench.settings import ClusterSettings
+from poolbench.worker.taskio import TaskIO
+from poolbench_driver.api import driving
+from poolbench_driver.api.cluster import AsyncCluster, Cluster
+from poolbench_driver.api.driving import RunHandle, _live, _stop_all, configured
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.page import Cell, Column, Line, Table
+from poolbench_driver.loop import TooManyFailuresError
+from poolbench_driver.loop.progress import open_display
+from poolbench_driver.records import RunFolder
+
+Complete = tuple[SteeredArtifacts, dict[str, pa.Table]]
+
+
+def test_public_names_are_listed_and_imported_when_they_are_used() -> None:
+    assert set(pb.__all__) <= set(dir(pb)) and all(callable(getattr(pb, name)) for name in pb.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        pb.conect  # noqa: B018
+
+
+def test_rows_go_to_arrow_pandas_and_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"concept": ["a", "b", None], "value": [0.5, None, 1.25]})
+    rows = pb.Rows(table)
+    assert rows.to_pandas().equals(pd.DataFrame({"concept": ["a", "b", None], "value": [0.5, None, 1.25]}))
+    assert pa.table(rows).equals(table) and len(rows) == 3 and rows.columns == ["concept", "value"]
+    assert rows.where(concept="a").to_pylist() == [{"concept": "a", "value": 0.5}] == [*rows.where(value=0.5)]
+    assert rows.where(concept=None).to_pylist() == [{"concept": None, "value": 1.25}]
+    for wrong, message in (({"concep": "a"}, "did you mean concept"), ({"concept": "c"}, "unknown concept 'c'")):
+        with pytest.raises(UnknownNameError, match=message):
+            rows.where(**wrong)
+    for package, convert in (("pandas", rows.to_pandas), ("polars", rows.to_polars)):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ConfigError, match=f"this needs {package}, which is not installed here: pip install"):
+            convert()
+
+
+def test_what_a_notebook_draws_is_static_and_escaped() -> None:
+    rows = pb.Rows(pa.table({"text": ["<script>alert(1)</script>", "b" * 500], "n": [1.23456789, None]}))
+    html = rows._repr_html_()
+    assert "&lt;script&gt;" in html and "<script" not in html and "b" * 101 not in html and "1.23457" in html
+    board = pb.Board(
+        Table(
+            [Column("strategy"), Column("rank", has_intervals=True), Column("d1")],
+            [
+                Line([Cell("A", opens="entrants/A"), Cell("1.00", 1.0, 0.5, 1.5), Cell("0.9", 0.9)]),
+                Line([Cell("B"), Cell("2.00", 2.0, 1.5, 2.5), Cell("collapsed", opens="cells/1")]),
+            ],
+        )
+    )
+    assert board.to_pylist() == [
+        {"strategy": "A", "rank": 1.0, "rank low": 0.5, "rank high": 1.5, "d1": 0.9},
+        {"strategy": "B", "rank": 2.0, "rank low": 1.5, "rank high": 2.5, "d1": None},
+    ]
+    html = board._repr_html_()
+    assert "collapsed" in html and "href" not in html and "| A |" in str(board)
+    for theme in ("prefers-color-scheme: dark", '[data-jp-theme-light="false"] .poolbench', ".vscode-dark .poolbench"):
+        assert theme in html
+    assert not [rule for rule in ("\nhtml {", "\nbody {", "\n:root", "<link", "://") if rule in html], html
+
+
+def test_the_same_settings_name_the_same_run_as_the_command() -> None:
+    assert configured(None, {"concepts": ["contrast"]}) == load_run_config(
+        None, {"preset": "demo", "concepts": ["contrast"]}
+    )
+    config = configured({"preset": "small"}, {"seed": 3})
+    assert config.budget.name == "small" and configured(config, {}) is config
+    with pytest.raises(ConfigError, match="takes no further settings, got seed"):
+        configured(config, {"seed": 4})
+    with pytest.raises(ConfigError, match="did you mean concepts"):
+        configured(None, {"concept": ["contrast"]})
+
+
+@pytest.fixture
+def handle(bench: Bench, complete: Complete) -> Iterator[RunHandle]:
+    """A run of a whole plan of which one task is to do."""
+    yield from started(bench, complete)
+
+
+def started(bench: Bench, complete: Complete, max_failures: int | None = None) -> Iterator[RunHandle]:
+    artifacts, _ = complete
+    (cells,) = artifacts.plan.probes.concepts.values()
+    artifacts.artifacts.delete(next(iter(cells.measures.values())))
+    folder = RunFolder.create(bench.root / "runs", artifacts.plan.config)
+    handle = RunHandle(job_of(bench, artifacts.plan), folder, open_display("none"), max_failures)
+    yield handle
+    if handle.running:
+        handle._events.is_stopped = True
+        wait_until(lambda: not handle.running)
+
+
+@pytest.mark.slow
+def test_an_interrupted_cell_stops_waiting_and_the_run_goes_on(bench: Bench, handle: RunHandle) -> None:
+    with pytest.raises(TimeoutError, match=r"has not ended after 0\.1 s"):
+        handle.wait(0.1)
+    wait_until(lambda: handle.state == "running")
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait()
+    assert handle.running and "of" in repr(handle) and "running" in repr(handle)
+    with pytest.raises(NotFoundError, match=r"\(state: running\) has no table 'results'; it has none"):
+        handle.run.results  # noqa: B018
+    assert "running" in handle.run._repr_html_()
+    bench.consume()
+    events = [event["event"] for event in handle.events()]
+    run = handle.wait()
+    assert events[0] == "start" and events.count("done") > 3 and events[-1] == "times"
+    assert (run.state, handle.state, handle.running) == ("done", "done", False)
+    assert handle.outcome is not None and handle.outcome.done
+    assert len(run.results) == len(handle.outcome.tables["results"]) and run.answer.text in handle.outcome.answer
+
+
+@pytest.mark.slow
+def test_two_cells_that_start_one_run_wait_for_the_same(
+    bench: Bench, complete: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is made by hand, so that no corpus has to be there."""
+    artifacts, _ = complete
+    (cells,) = artifacts.plan.probes.concepts.values()
+    artifacts.artifacts.delete(next(iter(cells.measures.values())))
+    job = job_of(bench, artifacts.plan)
+    monkeypatch.setattr(driving, "prepare_all", lambda configs, session: [job])
+    monkeypatch.setattr(driving, "check_session", lambda session: [])
+    with ThreadPoolExecutor(2) as cells_of_a_notebook:
+        start = partial(driving.start, job.config, job.session, bench.root / "runs", "none")
+        first, second = (future.result() for future in [cells_of_a_notebook.submit(start) for _ in range(2)])
+    assert first is second and first.running
+    bench.consume()
+    assert first.wait(PATIENCE_S).state == "done"
+    again = start()
+    assert again is not first and again.wait(PATIENCE_S).id == first.id
+    assert all(event.get("reused") for event in again.events() if event["event"] == "done")
+
+
+@pytest.mark.slow
+def test_a_run_is_cancelled_as_by_the_command(handle: RunHandle) -> None:
+    handle.cancel()
+    assert handle.wait(PATIENCE_S).state == "cancelled"
+    handle.cancel()  # what has ended stays as it is
+
+
+@pytest.mark.slow
+def test_the_end_of_the_process_leaves_an_interrupted_run(
+    handle: RunHandle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until(lambda: handle.state == "running")
+    monkeypatch.setitem(_live, handle.run.path, handle)
+    _stop_all()
+    assert not handle.running and handle.state == "interrupted"
+    assert "the same call continues it" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait()
+
+
+@pytest.mark.slow
+def test_what_stops_a_run_is_raised_where_it_is_waited_for(bench: Bench, complete: Complete) -> None:
+    def fail(task: Task, io: TaskIO) -> None:
+        raise CellError("too_few", "only 3 passages; 20 are needed")
+
+    bench.service.handlers = dict.fromkeys(bench.service.handlers, fail)
+    for handle in started(bench, complete, max_failures=0):
+        bench.consume()
+        with pytest.raises(TooManyFailuresError):
+            handle.wait(PATIENCE_S)
+        assert handle.state == "stopped" and handle.outcome is None
+
+
+def test_a_cluster_is_named_or_the_error_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no cluster found in"):
+        pb.connect()
+    with pytest.raises(ConfigError, match=r"no token for http://127\.0\.0\.1:9 is known here"):
+        pb.connect("http://127.0.0.1:9")
+    with pytest.raises(EndpointError, match=r"pooler does not answer at http://127\.0\.0\.1:9/.*is the cluster up\?"):
+        pb.connect("http://127.0.0.1:9/", "secret")
+    remote = Cluster(ClusterSettings("", "", "http://127.0.0.1:9", "secret", http_from="connect()"))
+    assert "secret" not in repr(remote)
+    with pytest.raises(ConfigError, match="needs the queue and the object store of the cluster, and connect"):
+        remote.run(concepts=["contrast"])
+
+
+def test_requests_that_cannot_be_sent_are_refused_at_once() -> None:
+    cluster = Cluster(ClusterSettings("", "", "http://127.0.0.1:9", "secret"))
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+        (cluster.embed, ([],), {}, "no texts"),
+        (cluster.embed, ([3],), {}, "text 1 is int; texts are strings"),
+        (cluster.embed, ("a",), {"strategy": "A1_meen"}, "did you mean A1_mean"),
+        (cluster.embed, ("a",), {"idf_texts": ["a"]}, "reads no annotations"),
+        (cluster.score, ("a", []), {}, "no scorer"),
+        (cluster.score, (["a", " "], "contrast"), {}, "text 2 is empty"),
+        (cluster.probe, ([[1.0], [2.0, 3.0]], [0, 1]), {}, "vectors is not an array of 2 dimensions"),
+        (cluster.probe, ([[1.0]], [0]), {"task": "rank"}, "allowed: concept, classification, regression"),
+        (cluster.direction, ([[1.0]],), {}, "or the labels of both"),
+        (cluster.steer, ([],), {}, "nothing to continue"),
+        (cluster.steer, ("a",), {"concept": "contrast"}, "needs a strength"),
+        (cluster.steer, ("a",), {"strength": 0.1}, "a strength belongs to"),
+        (cluster.steer, ("a",), {"vector": [1.0], "strength": 0.1}, r"at a layer, got shape \(1,\), layer None"),
+        (cluster.steer, ("a",), {"vector": [1.0], "layer": 2, "unit": "norm", "strength": 0.1}, "did you mean"),
+        (cluster.steer, ("a",), {"vector": [1.0], "concept": "contrast", "strength": 0.1}, "are two directions"),
+        (cluster.explain, ("a",), {"direction": "nowhere.npy"}, "nowhere.npy"),
+    ]
+    for call, args, options, message in calls:
+        with pytest.raises((ConfigError, InputError), match=message):
+            call(*args, **options)
+
+
+def test_each_verb_has_an_asynchronous_twin() -> None:
+    verbs = {name for name, value in vars(Cluster).items() if callable(value) and not name.startswith("_")}
+    assert verbs == {name for name in vars(AsyncCluster) if not name.startswith("_")}
