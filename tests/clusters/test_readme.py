@@ -167,7 +167,7 @@ SOURCE_HEAD = "| the source's figure or table | our command | needs |"
 
 @pytest.mark.parametrize("page", sorted((REPOSITORY / "docs/suites").glob("*.md")), ids=lambda page: page.stem)
 def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path) -> None:
-    """What needs nothing is typed on the page, so that `make test-release` runs it; other commands say what they need."""
+    """What needs nothing is typed on the page, so that `make test-release` runs it; others say what they need."""
     text = page.read_text("utf-8")
     begin = text.index("\n## ")
     assert text[begin:].startswith("\n## The source\n") and SOURCE_HEAD in text, f"{page.name} has no such table"
