@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,15 @@ from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.page import Part
+    from poolbench_driver.job import Job
     from poolbench_driver.records import RunFolder
 
 #: Characters that the beginning of a cell's id needs.
 _LEAST = 6
 #: What ids of tasks look like, and runs that are planned to find one.
 _TASK, _PLANNED = r"[0-9a-f]{24}", 3
+#: Tables of a run that have figures, and the column of their cells.
+_CELLS = {"results": "cell_id", "published": "cell_id"}
 #: Tables of a run that have scores of texts, and the column of their ids.
 _TEXTS = {"passage_scores": "passage_id", "text_scores": "text_id", "evidence": "text_id"}
 
@@ -63,7 +66,7 @@ def show(
     with suppress(NotFoundError):
         _print(_run(find_run(output, name)), as_json=as_json)
         return
-    names = {candidate for folder in folders for candidate in (folder.id, *_names(folder))}
+    names = {candidate for folder in folders for candidate in (folder.id, *_ids(folder, _CELLS | _TEXTS))}
     raise UnknownNameError("run, cell, passage or task", name, names or {"latest"})
 
 
@@ -106,13 +109,13 @@ def _cell(folder: RunFolder, name: str) -> _Thing | None:
     """Return the cell whose id is or begins with a name. Raise UnknownNameError if several do."""
     from poolbench_driver.evidence import evidence_of
 
-    ids = [cell_id for cell_id in _cells(folder) if cell_id.startswith(name)] if len(name) >= _LEAST else []
+    ids = [cell_id for cell_id in _ids(folder, _CELLS) if cell_id.startswith(name)] if len(name) >= _LEAST else []
     ids = [name] if name in ids else ids
     if len(set(ids)) > 1:
         raise UnknownNameError("cell, which several begin with", name, ids)
     if not ids:
         return None
-    tables = (folder.rows(table, cell_id=ids[0]) for table in ("results", "published"))
+    tables = (folder.rows(table, cell_id=ids[0]) for table in _CELLS)
     row = next(row for rows in tables for row in rows)
     facts = {"run": folder.id, **{column: value for column, value in row.items() if column != "run_id"}}
     return _Thing("cell", facts, parts=evidence_of(folder, ids[0]))
@@ -132,17 +135,22 @@ def _text(folder: RunFolder, name: str) -> _Thing | None:
 
 def _stored(folder: RunFolder, block: str, name: str) -> list[dict[str, Any]]:
     """Return the text from the object store; none where that cannot be read, or where it must stay there."""
-    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.contract.evidence import TextGroup
     from poolbench_driver.evidence import store_reader
-    from poolbench_driver.job import prepare
 
     with suppress(PoolbenchError):
-        folder.recall_concepts()
-        session = open_session()
-        plan = prepare(folder.config(), session, folder.model()).plan
-        return store_reader(plan, session.artifacts)(TextGroup(block), [name])
+        job = _job(folder)
+        return store_reader(job.plan, job.session.artifacts)(TextGroup(block), [name])
     return []
+
+
+def _job(folder: RunFolder) -> Job:
+    """Return a run as it was planned. Raise PoolbenchError where no cluster or no model is at hand."""
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.job import prepare
+
+    folder.recall_concepts()
+    return prepare(folder.config(), open_session(), folder.model())
 
 
 def _failed(folder: RunFolder, name: str) -> _Thing | None:
@@ -155,17 +163,14 @@ def _failed(folder: RunFolder, name: str) -> _Thing | None:
 def _planned(folder: RunFolder, name: str) -> _Thing | None:
     """Return a task of the run's plan; None without it, or where no cluster can be asked."""
     from poolbench.steps import label_of
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.job import prepare
 
     try:
-        folder.recall_concepts()
-        session = open_session()
-        task = prepare(folder.config(), session, folder.model()).plan.tasks.get(name)
+        job = _job(folder)
     except PoolbenchError:
         return None
-    if task is None:
+    if (task := job.plan.tasks.get(name)) is None:
         return None
+    session = job.session
     missing = [key for key in task.outputs.values() if not session.artifacts.exists(key)]
     waits, works = name in session.queue.waiting(task.service), name in session.leases.held([name])
     state = "done" if not missing else "in work" if works else "waiting" if waits else "to do"
@@ -179,17 +184,10 @@ def _planned(folder: RunFolder, name: str) -> _Thing | None:
     return _Thing("task", facts, [{"role": role, "of task": side, "artifact": key} for role, key, side in keys])
 
 
-def _cells(folder: RunFolder) -> list[str]:
+def _ids(folder: RunFolder, columns: Mapping[str, str]) -> list[str]:
+    """Return the ids in columns of some tables of a run, as far as it has these."""
     ids = list[str]()
-    for table in ("results", "published"):
+    for table, column in columns.items():
         with suppress(NotFoundError):
-            ids += folder.read_table(table, columns=["cell_id"])["cell_id"].to_pylist()
+            ids += folder.read_table(table, columns=[column])[column].unique().to_pylist()
     return ids
-
-
-def _names(folder: RunFolder) -> Iterator[str]:
-    """Yield the names that a run has beside its own, for a hint at a wrong one."""
-    yield from _cells(folder)
-    for table, column in _TEXTS.items():
-        with suppress(NotFoundError):
-            yield from folder.read_table(table, columns=[column])[column].unique().to_pylist()

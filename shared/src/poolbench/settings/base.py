@@ -72,12 +72,7 @@ class Settings(BaseModel):
 
     # A process reads few of the models, and building all of them takes a tenth of a second.
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
-        env_prefix=PREFIX,
-        frozen=True,
-        extra="forbid",
-        populate_by_name=True,
-        validate_default=True,
-        defer_build=True,
+        env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, validate_default=True, defer_build=True
     )
     models: "ClassVar[list[type[Settings]]]" = []
 
