@@ -30,7 +30,7 @@ from poolbench.contracts.results import result_table, results_digest
 from poolbench.contracts.tables import PROBE_SCORES, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError, IntegrityError, NotFoundError, RestrictedError
-from poolbench.pooling.registry import STRATEGIES
+from poolbench.pooling.registry import select_strategies
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.contract.load import load_run_config
@@ -61,7 +61,7 @@ from poolbench_prober.inputs.vectors import PooledVectors
 SETTINGS: dict[str, Any] = {
     "preset": "demo",
     "concepts": ["contrast", "toxicity"],
-    "strategies": ["A1_mean", "L5_keyword"],
+    "strategies": ["A1_mean", "W4_hierarchical:remainder=true"],
     "layers": [2],
     "steering_layer": 2,
     "budget": {**BUDGET, "num_train": 60, "num_test": 40, "num_nulls": 20},
@@ -117,7 +117,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     root = tmp_path_factory.mktemp("sharing")
     config = load_run_config(None, SETTINGS)
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: no service is asked
-    specs = tuple(STRATEGIES.get(name) for name in SETTINGS["strategies"])
+    specs = tuple(select_strategies(SETTINGS["strategies"]))
     plan = make_plan(Scope(config, model, specs, annotator_version(config.annotator)))
     artifacts = Probed(root / "store", plan).write(rising).artifacts
     for key in plan.producers:

@@ -23,7 +23,7 @@ from poolbench.statistics.folds import MIN_GROUPS, connected_groups, grouped_fol
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.steps.roles import Cell
-from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.config import ALONG, ConceptsConfig
 from poolbench_driver.contract.source import opaque
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
@@ -211,7 +211,7 @@ def _no_direction(concept: str, strategy: str) -> pa.Table:
 
 def behind(plan: PoolBenchPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
     """Return the keys of the measures and scores of a cell, and at the steering layer of its texts and scorers."""
-    probes, at = plan.probes.concepts[concept], Cell(entrant.partition(":")[0], layer)
+    probes, at = plan.probes.concepts[concept], Cell(entrant.partition(ALONG)[0], layer)
     keys = {probes.measures[at], probes.scores[at]}
     if plan.steering is not None and layer == plan.scope.steering_layer:
         stages = plan.steering
