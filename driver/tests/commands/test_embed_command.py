@@ -24,7 +24,9 @@ import poolbench_driver as pb
 from poolbench.contracts.tables import vector_matrix
 from poolbench.worker.service import load_service
 from poolbench_driver.cli import main
+from poolbench_driver.cli.tables import print_shaded
 from poolbench_driver.cluster.services import TokenRefusedError
+from poolbench_driver.contract.page import Passage
 
 TEXTS = [
     "It rained, although the sun shone.",
@@ -270,3 +272,12 @@ def test_python_connects_with_its_address_and_token(embed: Driver, address: str)
         pb.connect(address, "wrong")  # although another token is known here
     with pytest.raises(TokenRefusedError):
         pb.connect(token="wrong")
+
+
+def test_tokens_are_coloured_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    print_shaded(Passage("one two three", [(0, 3), (4, 7), (8, 13)], [8, -1, 0]))
+    printed = capsys.readouterr().out
+    assert "\x1b[30;48;2;111;111;255mone" in printed and "\x1b[30;48;2;255;237;219mtwo" in printed
+    assert printed.rstrip("\n").endswith(" three")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from poolbench_driver.contract.page import Answer, Part
+    from poolbench_driver.contract.page import Answer, Part, Passage
 
 
 def text_lines(texts: str | Iterable[str | TextLine]) -> list[TextLine]:
@@ -73,6 +73,13 @@ class Explained(Shown):
         self.text, self.answer, self.entry = text, answer, dict(answer["texts"][0])
         self.tokens: list[dict[str, Any]] = self.entry["tokens"]
         self.projection: float | None = self.entry["projection"]
+
+    @property
+    def shaded(self) -> Passage:
+        """Return the text with its tokens shaded by contribution, or by weight without a direction."""
+        from poolbench_driver.pages.tokens import shaded_by
+
+        return shaded_by("weight" if self.projection is None else "contribution", self.text, self.tokens)
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
         from poolbench_driver.pages.tokens import explained_blocks

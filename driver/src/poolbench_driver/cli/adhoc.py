@@ -14,7 +14,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError
 from poolbench.statuses import Status
 from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
-from poolbench_driver.cli.tables import AsJson, print_data, print_table
+from poolbench_driver.cli.tables import AsJson, print_data, print_shaded, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.api.answers import Embeddings, Scores
@@ -89,6 +89,8 @@ def explain(
         typer.echo(f"{explained.entry['status']}: {explained.entry['reason']}", err=True)
         return Exit.FAILURES
     if not as_json:
+        if sys.stdout.isatty():  # elsewhere the numbers below say it all
+            print_shaded(explained.shaded)
         rows = [
             {
                 "token": token["text"] or "(special)",

@@ -19,6 +19,8 @@ from poolbench.errors import ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from poolbench_driver.contract.page import Passage
+
 #: The option of every command that prints data; `shared_options` adds `--csv` to those that have it.
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 #: Whether `print_data` writes CSV; commands see `--csv` as `--json`.
@@ -80,6 +82,20 @@ def table_of(
     for row in rows:
         table.add_row(*(Text("" if row.get(name) is None else str(row[name])) for name in columns))
     return table
+
+
+def print_shaded(passage: Passage) -> None:
+    """Print a text on a terminal, blue where the shade of a mark is positive and orange where it is negative."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(passage.text)
+    for (start, end), shade in zip(passage.marks, passage.shades, strict=True):
+        light = 255 - 18 * abs(shade)
+        background = f"rgb({light},{light},255)" if shade > 0 else f"rgb(255,{light},{max(0, 2 * light - 255)})"
+        if shade:
+            text.stylize(f"black on {background}", start, end)
+    Console().print(text)
 
 
 Tables = Sequence[tuple[str, list[dict[str, Any]]]]

@@ -32,11 +32,16 @@ def explained_blocks(text: str, explained: Entry) -> list[Block]:
     tokens = explained["tokens"]
     has_direction = explained["projection"] is not None
     columns = ("weight", "contribution") if has_direction else ("weight",)
-    shaded = _shaded(text, tokens, [token[columns[-1]] for token in tokens])
+    shaded = shaded_by(columns[-1], text, tokens)
     specs = {"weight": ".4f", "contribution": "+.4f"}
     numbers = [[number(token[name], specs[name]) for name in columns] for token in tokens]
     note = f"projection {explained['projection']:+.4f}, the sum of the contributions" if has_direction else ""
     return [SideBySide([(f"shaded by {columns[-1]}", shaded)]), _table(tokens, columns, numbers, note)]
+
+
+def shaded_by(column: str, text: str, tokens: Sequence[Entry]) -> Passage:
+    """Return a text with its tokens shaded by `weight` or `contribution`."""
+    return _shaded(text, tokens, [token[column] for token in tokens])
 
 
 def feature_parts(opened: FeatureTexts, answers: Sequence[Entry]) -> Iterator[Part]:
