@@ -755,6 +755,7 @@ def test_a_sensitive_concept_is_measured_and_leaves_only_figures(running: Runnin
     assert sent(again) == [] and same == digest
 
 
+@pytest.mark.release
 def test_benchmarks_of_a_running_cluster_write_their_ratios(running: Running, first: str, tmp_path: Path) -> None:
     config, named = tmp_path / "run.yaml", {"concepts": ["contrast"], "strategies": STRATEGIES.split(",")}
     config.write_text(yaml.safe_dump({"preset": "demo", "budget": BUDGET, "limit": 60, **named}))
