@@ -1,6 +1,8 @@
 """The parts of the page of the published tables that come from their cells: source, arithmetic, definitions."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from math import log
 from statistics import fmean
 
 from recipes.published.stated import Check, Meaning, stated
@@ -12,6 +14,7 @@ from poolbench_driver.suites.poolbench.published_table import PublishedTable, pu
 
 #: The check whose disagreements have a table of their own, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"
+_NUM_LISTED = 8
 
 
 def parts() -> dict[str, str]:
@@ -28,13 +31,14 @@ def parts() -> dict[str, str]:
     )
     ranks = (
         f"The mean ranks give equal cells different ranks, the p-values do not. So {len(many.disagreements)} of the "
-        f"{many.num_compared} p-values differ by more than 1 % from those that the mean ranks beside them give:"
+        f"{many.num_compared} p-values differ by more than 1 % from those that the mean ranks beside them give. These "
+        f"{_NUM_LISTED} differ most:"
     )
     return {
         "source": _source(published),
         "checks": table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
         "disagreements": f"{paragraph(blocks)}\n\n{_disagreements(listed, 'figure', 'theirs', 'recomputed', 'why')}",
-        "p-values": f"{paragraph(ranks)}\n\n{_disagreements([many], 'figure', 'theirs', 'recomputed')}",
+        "p-values": f"{paragraph(ranks)}\n\n{_disagreements([_furthest(many)], 'figure', 'theirs', 'recomputed')}",
         "ranks": _ranks(published),
         "leads": _leads(published),
         "columns": table(
@@ -68,6 +72,12 @@ def _source(published: PublishedTable) -> str:
 
 def _disagreements(checks: Iterable[Check], *names: str) -> str:
     return table(names, ([row[name] for name in names] for row in disagreement_rows(checks)))
+
+
+def _furthest(check: Check) -> Check:
+    """Return a check with its largest disagreements, by ratio."""
+    by_ratio = sorted(check.disagreements, key=lambda figure: -abs(log(figure.theirs / figure.ours)))
+    return replace(check, disagreements=tuple(by_ratio[:_NUM_LISTED]))
 
 
 def _ranks(published: PublishedTable) -> str:

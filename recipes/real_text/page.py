@@ -28,6 +28,9 @@ _CANNOT = (
     "alone separate the classes, and a high D1 can come from these. `d1.excess_over_confound` is what is left.",
 )
 
+#: The tables of the run that the page shows; the others have a row for each strategy, by concept or metric.
+_RUN_SECTIONS = ("Leaderboard", "Verdict on the passages", "Ranks by strategy family", "Scorers", "Attention sinks")
+
 
 @dataclass(frozen=True)
 class SteeredPairs:
@@ -96,10 +99,17 @@ def page(measured: Measured) -> str:
         "## What it cannot show",
         _items(_CANNOT),
         "## The run",
-        # One title per page: the tables come one level below.
-        re.sub(r"\n*^(#+) ", r"\n\n#\1 ", leaderboard_markdown(folder), flags=re.MULTILINE),
+        run_sections(leaderboard_markdown(folder)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def run_sections(leaderboard: str) -> str:
+    """Return what the page shows of the tables of a run, one level below its title."""
+    sections = re.split(r"\n+(?=^## )", leaderboard.strip(), flags=re.MULTILINE)
+    names = tuple(f"## {name}\n" for name in _RUN_SECTIONS)
+    listed = [sections[0], *(f"#{section}" for section in sections[1:] if section.startswith(names))]
+    return "\n\n".join([*listed, "`poolbench-driver leaderboard` prints all tables of a run."])
 
 
 def _minimal_pairs(pairs: SteeredPairs | None) -> list[str]:
