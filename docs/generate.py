@@ -67,10 +67,9 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 
 def _definitions() -> Iterator[str]:
     for concept in CONCEPTS.all():
-        yield f"### {concept.id}"
-        yield paragraph(f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}")
-        if concept.seed_words:
-            yield paragraph("*Seed words:* " + ", ".join(concept.seed_words) + ".")
+        seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
+        text = f"- **{concept.id}**: {concept.definition.strip()} *Negatives:* {concept.construction.strip()}{seeds}"
+        yield paragraph(text, "  ")
 
 
 def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = None) -> str:
@@ -150,12 +149,15 @@ def _checked_models() -> dict[str, str]:
     measured = json.loads((FOLDER / "models.json").read_text("utf-8"))
 
     def figures(heads: Sequence[str], names: Sequence[str]) -> str:
-        rows = (
-            (*key.split("/"), *(f"{measures[name]:.1e}" if name in measures else "-" for name in names))
-            for key, measures in measured.items()
-            if measures.keys() & set(names)
-        )
-        return table(("architecture", "weights", *heads), rows)
+        """Return one line per architecture: of its kinds of weights, the largest difference."""
+        rows: dict[str, list[float | None]] = {}
+        for key, measures in measured.items():
+            if measures.keys() & set(names):
+                row = rows.setdefault(key.split("/")[0], [None] * len(names))
+                for place, name in enumerate(names):
+                    row[place] = max((x for x in (row[place], measures.get(name)) if x is not None), default=None)
+        cells = ((name, *("-" if x is None else f"{x:.1e}" for x in row)) for name, row in rows.items())
+        return table(("architecture", *heads), cells)
 
     refused = [
         (key.removesuffix("/random").replace("/", ", "), service, " ".join(message.split()))
@@ -194,7 +196,7 @@ PAGES: Mapping[str, Callable[[], Mapping[str, str]]] = {
             ("id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive"),
             map(_concept_row, CONCEPTS.all()),
         ),
-        "definitions": "\n\n".join(_definitions()),
+        "definitions": "\n".join(_definitions()),
     },
     "results.md": lambda: {
         "results": _columns("results.parquet", RESULT_SCHEMA, _role),
