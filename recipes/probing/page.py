@@ -20,7 +20,7 @@ from poolbench_driver.suites.holmes.view import Entrant, View, view_over
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"
 #: Entrants that the board shows of each model: its best, and its last.
-_SHOWN = 8
+_SHOWN = 4
 #: What static word vectors cannot tell apart, because both classes have the same words.
 _ORDER = ("ewt-bigram-shift", "comparison-age", "comparison-number")
 

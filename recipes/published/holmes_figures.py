@@ -222,19 +222,21 @@ def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) 
 
 
 def _sizes(whole: ScoreTable, folder: Path) -> str:
-    """Write the picture of winning rates by size; return its table, with the types."""
+    """Write the picture of winning rates by size; return the table of its smallest and largest, with the types."""
     overall = rates_of(whole.scores, whole.phenomena)
     by_type = {kind: rates_of(whole.of(kind), whole.phenomena[whole.types == kind])[0] for kind in whole.kinds}
     series: dict[str, list[Point]] = {}
     lines = []
     for name, pattern in SERIES.items():
+        rows = []
         for model, parameters in sizes(whole.models, pattern).items():
             place = list(whole.models).index(model)
             rate = measured(float(overall[0, place]), overall[1:, place], high=100.0)
             point = replace(rate, x=parameters)
             series.setdefault(name, []).append(point)
             rates = [f"{rates_M[place]:.1f}" for rates_M in by_type.values()]
-            lines.append([name, f"{parameters:,.0f}", with_interval(point.y, point.ends, ".1f"), *rates])
+            rows.append([name, f"{parameters:,.0f}", with_interval(point.y, point.ends, ".1f"), *rates])
+        lines += rows[:1] + rows[1:][-1:]
     across = number_axis("parameters, millions", scale="log")
     svg = scatter("Winning rates by size of the model", series, across, "winning rate, %")
     (folder / "holmes-sizes.svg").write_text(svg, "utf-8")
@@ -244,7 +246,7 @@ def _sizes(whole: ScoreTable, folder: Path) -> str:
             "## Does size help?",
             paragraph(
                 "Winning rates of series of models that differ in size; the sizes of T5 are those that Chung et al. "
-                "(2022) give."
+                "(2022) give. The table has the smallest and the largest model of each series."
             ),
             "![winning rate by size, one line per series of models](holmes-sizes.svg)",
             table(head, lines),

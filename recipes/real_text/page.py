@@ -30,6 +30,8 @@ _CANNOT = (
 
 #: The tables of the run that the page shows; the others have a row for each strategy, by concept or metric.
 _RUN_SECTIONS = ("Leaderboard", "Verdict on the passages", "Ranks by strategy family", "Scorers", "Attention sinks")
+#: Ranks by which a strategy moves with sinks that is listed.
+_MOVED = 1.0
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ def page(measured: Measured) -> str:
             "times the median of their passage are left out, which is the default "
             "([why](../metrics.md#attention-sinks)). Included: they stay, as in the published protocol. Intervals come "
             "from resampled concepts. Strategies that need a backward pass, or the states of each head, are measured "
-            "without sinks only."
+            f"without sinks only. The table has those that move by {_MOVED:g} rank or more."
         ),
         table(
-            ("strategy", "rank, excluded", "rank, included", "change", "D1, excluded", "D1, included", "change"), boards
+            ("strategy", "rank, excluded", "rank, included", "change", "D1, excluded", "D1, included", "change"),
+            (line for line in boards if abs(float(line[3].split()[0])) >= _MOVED),
         ),
         *_minimal_pairs(measured.pairs),
         "## Yields",
