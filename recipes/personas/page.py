@@ -101,13 +101,12 @@ def _lines(
     )
     yield from beside_published(with_its_words)
     yield "\n## Does it grow with sentences and epochs?\n"
-    for title, of in (("corrected", corrected), ("published definition", published)):
-        values = {dose: of[_name(dose)][VARIANCE]["value"] for dose in doses}
-        for place, fixed, varied in ((0, "sentences", "epochs"), (1, "epochs", "sentences")):
-            for amount in sorted({dose[place] for dose in doses}):
-                amounts = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
-                if len(amounts) > 1 and None not in amounts.values():
-                    yield paragraph(f"- {title}, {amount} {fixed}: {_trend(amounts)} {varied}.", "  ")
+    values = {dose: corrected[_name(dose)][VARIANCE]["value"] for dose in doses}
+    for place, fixed, varied in ((0, "sentences", "epochs"), (1, "epochs", "sentences")):
+        for amount in sorted({dose[place] for dose in doses}):
+            amounts = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
+            if len(amounts) > 1 and None not in amounts.values():
+                yield paragraph(f"- corrected, {amount} {fixed}: {_trend(amounts)} {varied}.", "  ")
     yield ""
 
 
