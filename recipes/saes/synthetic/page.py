@@ -56,10 +56,6 @@ def page(drawn: Sequence[Mapping[str, Figures]]) -> str:
         "\n".join(paragraph(f"- `{name}`: {what}.", "  ") for name, what in _ENCODERS),
         paragraph("Means over draws, with 95 % t intervals:"),
         table(["figure", *drawn[0]], [_means(drawn, ("corrected", name)) for name in DESCRIPTIONS]),
-        table(
-            ["protocol", "score", *drawn[0]],
-            [[score[0], *_means(drawn, score)] for score in SCORES],
-        ),
     ]
     return "\n\n".join(parts) + "\n"
 
