@@ -30,6 +30,8 @@ sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
 import published_page  # noqa: E402
 
 _YES = {True: "yes", False: ""}
+#: The construction of negatives that the page on concepts states once.
+_INDEPENDENT = "Independent passages: positives and negatives come from different documents."
 _OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 
 
@@ -68,8 +70,9 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 def _definitions() -> Iterator[str]:
     for concept in CONCEPTS.all():
         seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
-        text = f"- **{concept.id}**: {concept.definition.strip()} *Negatives:* {concept.construction.strip()}{seeds}"
-        yield paragraph(text, "  ")
+        construction = concept.construction.strip()
+        negatives = "" if construction == _INDEPENDENT else f" *Negatives:* {construction}"
+        yield paragraph(f"- **{concept.id}**: {concept.definition.strip()}{negatives}{seeds}", "  ")
 
 
 def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = None) -> str:
@@ -128,10 +131,14 @@ def _suites() -> str:
 
 
 def _settings(*models: type[Settings]) -> str:
-    return table(("variable", "meaning", "default"), [row for model in models for row in _settings_of(model)])
+    """Return a table of variables; those of one meaning and default share a line."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for variable, meaning, default in (row for model in models for row in _settings_of(model)):
+        lines.setdefault((meaning, default), []).append(variable)
+    return table(("variable", "meaning", "default"), ((", ".join(names), *rest) for rest, names in lines.items()))
 
 
-def _settings_of(model: type[Settings]) -> Iterator[Sequence[str]]:
+def _settings_of(model: type[Settings]) -> Iterator[tuple[str, str, str]]:
     for name, field in model.model_fields.items():
         extra = field.json_schema_extra
         unset = extra["unset"] if isinstance(extra, dict) else _default(field.default)
