@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from poolbench.contracts import Row
 from poolbench.statuses import RunState
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.boards.ranking import board_of
+from poolbench_driver.pages.plain import is_rank
 from poolbench_driver.records.folder import UNFINISHED, RunFolder
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.trackers.tracker import RunFacts, TrackerKind
@@ -57,7 +57,9 @@ class Feed:
         due = time.monotonic() - self._sent_s >= PROGRESS_S
         if "tasks_done" in fields and (due or state != RunState.RUNNING):
             self._sent_s = time.monotonic()
-            self._send("progress", fields["tasks_done"], fields["failures"], fields["tasks"])
+            for thread in self._threads:
+                thread.progress = fields["tasks_done"], fields["failures"], fields["tasks"]
+            self._send("progress")
 
     def take_outcome(self, tables: Mapping[str, pa.Table], report: Path | None) -> None:
         """Report the figures of a run that has tables."""
@@ -88,6 +90,7 @@ class _Thread(threading.Thread):
         super().__init__(name=f"tracker-{kind.id}", daemon=True)
         self.kind, self._note, self._has_failed = kind, note, False
         self.calls: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
+        self.progress: tuple[int, ...] = ()
 
     def run(self) -> None:
         call, args = self.calls.get()
@@ -98,8 +101,10 @@ class _Thread(threading.Thread):
             return self._failed(error, "does not follow this run")
         while call != "finished":
             call, args = self.calls.get()
-            if call == "progress" and not self.calls.empty():  # a later call knows more
-                continue
+            if call == "progress":  # the newest replaces those that a slow tracker has not taken
+                args, self.progress = self.progress, ()
+                if not args:
+                    continue
             try:
                 getattr(tracker, call)(*args)
             except BaseException as error:
@@ -116,20 +121,16 @@ class _Thread(threading.Thread):
 
 def figures(rows: Sequence[Row], board: BoardSpec) -> list[Row]:
     """Return the mean and the mean rank of each entrant on each ranked metric, as `Tracker.figures` has them."""
-    means: list[Row] = []
+    entries: list[Row] = []
     for metric in board.ranked:
-        ranks = board_of(rows, board, metric)
-        if ranks is None:
-            continue
-        for place, entrant in enumerate(ranks.entrants):
-            value, rank = float(np.mean(ranks.values_NK[:, place])), ranks.measures[place]
-            means.append(
-                {
-                    "metric": metric,
-                    "entrant": entrant,
-                    "value": value if math.isfinite(value) else None,
-                    "rank": rank.value,
-                    "num_blocks": rank.n,
-                }
-            )
-    return means
+        ranks = {row[board.entrant]: row["value"] for row in rows if is_rank(row, metric)}
+        values = defaultdict[str, list[float | None]](list)
+        for row in rows:
+            if row["metric"] == metric and row[board.entrant] is not None and not board.is_apart(row):
+                values[row[board.entrant]].append(row["value"])
+        for entrant, cells in values.items():
+            present = [value for value in cells if value is not None]
+            mean = fmean(present) if len(present) == len(cells) else None
+            entry = {"metric": metric, "entrant": entrant, "value": mean, "rank": ranks.get(entrant)}
+            entries.append({**entry, "num_cells": len(cells), "num_null": len(cells) - len(present)})
+    return entries

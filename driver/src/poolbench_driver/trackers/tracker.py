@@ -28,16 +28,15 @@ class Tracker(Protocol):
         """Open the run, or continue it. `settings` is every setting, as `config.resolved.yaml` has it."""
 
     def progress(self, done: int, failed: int, total: int) -> None:
-        """Take the tasks that are done, those that failed, and all of them; calls that would queue up are left out."""
+        """Take the tasks that are done, those that failed, and all of them; a slow tracker gets the newest only."""
 
     def figures(self, rows: Sequence[Row]) -> None:
         """Take the figures of a run that has ended with tables.
 
         Args:
-            rows: One for each ranked metric and entrant, such as a strategy. `value` is its mean over the blocks of
-                the board, such as concepts; null where a cell has none. `rank` is its mean rank, 1 for the best; null
-                without ranks. `num_blocks` counts the blocks that have a rank. `results.parquet` in the run's folder
-                has every cell.
+            rows: One for each ranked metric and entrant, such as a strategy. `value` is the mean of its cells, null if
+                one of them is; `num_cells` and `num_null` count them. `rank` is its mean rank, 1 for the best; null
+                where nothing was ranked. `results.parquet` in the run's folder has every cell.
         """
 
     def finished(self, state: RunState, report: Path | None) -> None:
