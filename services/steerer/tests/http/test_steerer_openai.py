@@ -382,7 +382,7 @@ def test_a_steered_chat_has_its_receipt(ask, unit_vectors: np.ndarray):
         ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, "response_format"),
-        ({"n": 10**6}, "n: "),
+        ({"n": 10**6}, "equal to 1024"),
         ({"stop": [""]}, "stop"),
         ({"logprobs": True, "top_logprobs": 10**3}, "top_logprobs"),
     ],
