@@ -83,7 +83,7 @@ def test_a_tracker_of_another_package_gets_a_run_in_order(follow: Follow, fake: 
     assert names[0] == "started" and names[-2:] == ["figures", "finished"]
     assert set(names[1:-2]) <= {"progress"}
     run, settings = module.calls[0][1]
-    assert (run.id, run.folder, run.suite) == (outcome.folder.id, outcome.folder.path, "poolbench")
+    assert (run.id, run.path) == (outcome.folder.id, outcome.folder.path)
     assert settings == outcome.folder.config().model_dump(mode="json") and json.dumps(settings)
     assert module.calls[-1][1] == (outcome.state, outcome.report)
     (rows,) = module.calls[-2][1]

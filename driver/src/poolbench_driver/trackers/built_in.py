@@ -13,24 +13,22 @@ from typing import Any
 
 from poolbench.contracts import Row
 from poolbench.statuses import RunState
-from poolbench_driver.trackers.tracker import TRACKERS, RunFacts
+from poolbench_driver.records.folder import RunFolder
+from poolbench_driver.trackers.tracker import TRACKERS
 
 #: Project or experiment of runs, where the tool's own variable names no other.
 PROJECT = "poolbench"
-#: What MLflow's server takes: parameters in one request, and characters of a value.
-_MAX_PARAMS, _MAX_CHARACTERS = 100, 6000
-_RUN_TAG = "poolbench.run"
+_RUN_TAG, _MAX_CHARACTERS = "poolbench.run", 6000  # the latter of a parameter, in MLflow
 
 
 @TRACKERS.register("mlflow", package="mlflow-skinny")
 class MLflow:
     """A run of the experiment `MLFLOW_EXPERIMENT_NAME`, at `MLFLOW_TRACKING_URI`."""
 
-    def started(self, run: RunFacts, settings: Mapping[str, Any]) -> None:
-        """Open the run, or the one that an earlier call of the same command opened."""
+    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
 
-        self._client, self._folder = MlflowClient(), run.folder
+        self._client, self._table = MlflowClient(), run.file("results.parquet")
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         experiment = self._client.get_experiment_by_name(name)
         place = experiment.experiment_id if experiment else self._client.create_experiment(name)
@@ -39,51 +37,34 @@ class MLflow:
             self._client.update_run(self._id, status="RUNNING")
             return
         self._id = self._client.create_run(place, run_name=run.id, tags={_RUN_TAG: run.id}).info.run_id
-        facts = {"suite": run.suite, "model": run.model, "model_revision": run.model_revision}
-        params = {_named(name): str(value)[:_MAX_CHARACTERS] for name, value in flat({**settings, **facts})}
-        names = list(params)
-        for first in range(0, len(names), _MAX_PARAMS):
-            self._log(params={name: params[name] for name in names[first : first + _MAX_PARAMS]})
+        for name, value in flat(settings):
+            self._client.log_param(self._id, _named(name), str(value)[:_MAX_CHARACTERS])
 
     def progress(self, done: int, failed: int, total: int) -> None:
-        """Log the numbers of tasks, at the number that have ended."""
-        self._log({"tasks_done": done, "tasks_failed": failed, "tasks": total}, step=done + failed)
+        self._log({"tasks_done": done, "tasks_failed": failed, "tasks": total}, done + failed)
 
     def figures(self, rows: Sequence[Row]) -> None:
-        """Log the figures."""
-        values = list(named_figures(rows).items())
-        for first in range(0, len(values), _MAX_PARAMS):
-            self._log(dict(values[first : first + _MAX_PARAMS]))
+        self._log(named_figures(rows), 0)
 
     def finished(self, state: RunState, report: Path | None) -> None:
-        """Upload report and tables, and end the run."""
-        self._client.set_tag(self._id, "poolbench.state", str(state))
         killed = state in (RunState.CANCELLED, RunState.INTERRUPTED)
         status = "FINISHED" if state == RunState.DONE else "KILLED" if killed else "FAILED"
         self._client.set_terminated(self._id, status)
-        for file in (report, self._folder / "results.parquet") if report else ():
+        for file in (report, self._table) if report else ():
             self._client.log_artifact(self._id, str(file))
 
-    def _log(
-        self, values: Mapping[str, float] | None = None, step: int = 0, params: Mapping[str, str] | None = None
-    ) -> None:
-        import time
-
-        from mlflow.entities import Metric, Param
-
-        now_ms = int(1000 * time.time())
-        metrics = [Metric(_named(name), value, now_ms, step) for name, value in (values or {}).items()]
-        self._client.log_batch(self._id, metrics, [Param(*pair) for pair in (params or {}).items()])
+    def _log(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._client.log_metric(self._id, _named(name), value, step=step)
 
 
 @TRACKERS.register("wandb", package="wandb")
 class WandB:
     """A run of the project `WANDB_PROJECT`; `WANDB_MODE=offline` writes it into a folder."""
 
-    def started(self, run: RunFacts, settings: Mapping[str, Any]) -> None:
-        """Open the run, or continue it."""
-        facts = {"suite": run.suite, "model": run.model, "model_revision": run.model_revision}
-        self._run, self._name = self._open(run.id, {**settings, **facts}), run.id
+    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
+        with redirect_stdout(sys.stderr):  # both tools greet; standard output is for data
+            self._run, self._name = self._open(run.id, dict(settings)), run.id
 
     def _open(self, name: str, settings: dict[str, Any]) -> Any:
         import wandb
@@ -95,18 +76,19 @@ class WandB:
         )
 
     def progress(self, done: int, failed: int, total: int) -> None:
-        """Log the numbers of tasks."""
         self._run.log({"tasks_done": done, "tasks_failed": failed, "tasks": total})
 
     def figures(self, rows: Sequence[Row]) -> None:
-        """Log the figures."""
         self._run.log(named_figures(rows))
 
     def finished(self, state: RunState, report: Path | None) -> None:
-        """Upload the report, and end the run."""
-        if report:
-            self._run.log_artifact(str(report), name=f"report-{self._name}", type="report")
-        self._run.finish(exit_code=int(state != RunState.DONE))
+        with redirect_stdout(sys.stderr):
+            if report:
+                self._run.log_artifact(str(report), name=f"report-{self._name}", type="report")
+            self._close(int(state != RunState.DONE))
+
+    def _close(self, exit_code: int) -> None:
+        self._run.finish(exit_code=exit_code)
 
 
 @TRACKERS.register("trackio", package="trackio")
@@ -116,29 +98,20 @@ class Trackio(WandB):
     def _open(self, name: str, settings: dict[str, Any]) -> Any:
         import trackio
 
-        with redirect_stdout(sys.stderr):  # it greets; standard output is for data
-            return trackio.init(
-                os.environ.get("TRACKIO_PROJECT", PROJECT), name, config=settings, resume="allow", embed=False,
-                auto_log_gpu=False, auto_log_cpu=False,
-            )  # fmt: skip
+        project, unmeasured = os.environ.get("TRACKIO_PROJECT", PROJECT), {"auto_log_gpu": False, "auto_log_cpu": False}
+        return trackio.init(project, name, config=settings, resume="allow", embed=False, **unmeasured)
 
-    def finished(self, state: RunState, report: Path | None) -> None:
-        """Upload the report, and end the run."""
-        with redirect_stdout(sys.stderr):
-            if report:
-                self._run.log_artifact(str(report), name=f"report-{self._name}", type="report")
-            self._run.finish()
+    def _close(self, exit_code: int) -> None:
+        self._run.finish()
 
 
 def named_figures(rows: Sequence[Row]) -> dict[str, float]:
     """Return the figures by name, such as `d1.auroc/A1_mean` and `d1.auroc.rank/A1_mean`; one that is null has none."""
-    names = {"value": "", "rank": ".rank"}
-    return {
-        f"{row['metric']}{end}/{row['entrant']}": row[column]
-        for row in rows
-        for column, end in names.items()
-        if row[column] is not None
-    }
+    figures = {}
+    for row in rows:
+        figures[f"{row['metric']}/{row['entrant']}"] = row["value"]
+        figures[f"{row['metric']}.rank/{row['entrant']}"] = row["rank"]
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

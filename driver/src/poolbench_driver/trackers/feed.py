@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import fmean
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from poolbench.contracts import Row
@@ -20,7 +19,7 @@ from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.plain import is_rank
 from poolbench_driver.records.folder import UNFINISHED, RunFolder
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.trackers.tracker import RunFacts, TrackerKind
+from poolbench_driver.trackers.tracker import TrackerKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,17 +37,15 @@ class Feed:
     ) -> None:
         """Name the run; `note` takes a line for each tracker that fails."""
         self._threads = [_Thread(kind, note) for kind in kinds]
-        self._config, self._model, self._folder = plan.config, plan.facts.model.ref, folder
+        self._config, self._folder = plan.config, folder
         self._note, self._sent_s = note, -math.inf
         self._state = RunState.STARTING
         self._report: Path | None = None
 
     def __enter__(self) -> Self:
-        config, model = self._config, self._model
-        run = RunFacts(self._folder.id, self._folder.path, config.suite, model.id, model.revision)
         for thread in self._threads:
             thread.start()
-        self._send("started", run, config.model_dump(mode="json"))
+        self._send("started", self._folder, self._config.model_dump(mode="json"))
         return self
 
     def take_state(self, state: RunState, fields: Mapping[str, Any]) -> None:
@@ -67,9 +64,7 @@ class Feed:
         if self._threads and tables:
             self._send("figures", figures(tables["results"].to_pylist(), SUITES.get(self._config.suite).board))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the trackers, and wait until they have taken everything, or for `END_S`."""
         self._send("finished", RunState.STOPPED if self._state in UNFINISHED else self._state, self._report)
         end_s = time.monotonic() + END_S

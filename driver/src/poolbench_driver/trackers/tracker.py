@@ -8,24 +8,14 @@ from typing import Any, Protocol
 from poolbench.contracts import Row
 from poolbench.registry import Registry
 from poolbench.statuses import RunState
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a run is."""
-
-    id: str  # of its settings; a run that is continued has the same
-    folder: Path
-    suite: str
-    model: str
-    model_revision: str | None
+from poolbench_driver.records.folder import RunFolder
 
 
 class Tracker(Protocol):
     """Takes one run into a tool that follows experiments. The calls come in this order, all in one thread."""
 
-    def started(self, run: RunFacts, settings: Mapping[str, Any]) -> None:
-        """Open the run, or continue it. `settings` is every setting, as `config.resolved.yaml` has it."""
+    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
+        """Open the run, or continue the one with its id. `settings` are those of `config.resolved.yaml`."""
 
     def progress(self, done: int, failed: int, total: int) -> None:
         """Take the tasks that are done, those that failed, and all of them; a slow tracker gets the newest only."""
