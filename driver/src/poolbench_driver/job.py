@@ -82,7 +82,7 @@ class Job:
         with (
             identified(run_id=folder.id),
             Feed(self.trackers, self.plan, folder, display.note) as feed,
-            RunWriter(self.session.artifacts.store, folder, display.note, told=feed.take_state) as writer,
+            RunWriter(self.session.artifacts.store, folder, display.note, follow_state=feed.take_state) as writer,
         ):
             job = self
             try:

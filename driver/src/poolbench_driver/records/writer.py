@@ -140,10 +140,10 @@ class RunWriter:
         folder: RunFolder,
         note: Callable[[str], None],
         rhythm: Rhythm | None = None,
-        told: Callable[[RunState, Mapping[str, Any]], None] = lambda state, fields: None,
+        follow_state: Callable[[RunState, Mapping[str, Any]], None] = lambda state, fields: None,
     ) -> None:
-        """Write into `store`; `told` takes the state and its fields at each change."""
-        self._told = told
+        """Write into `store`; `follow_state` takes the state and its fields at each change."""
+        self._follow_state = follow_state
         self._store, self._folder, self._note, self._rhythm = store, folder, note, rhythm or Rhythm()
         self._lock = threading.Lock()
         self._plan: dict[str, bytes] = {}  # files still to write, in this order and before the state
@@ -176,7 +176,7 @@ class RunWriter:
 
     def write_state(self, state: RunState, **fields: Any) -> None:
         """Write the state into the run's folder now, and into the store soon."""
-        self._told(state, fields)
+        self._follow_state(state, fields)
         content = self._folder.write_state(state, **fields)
         with self._lock:
             self._state = content | {"folder": str(self._folder.path.resolve())}
