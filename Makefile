@@ -25,7 +25,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text docs cluster-up cluster-down cluster-status demo demo-nodes model \
-	test test-slow test-client test-cluster test-rest test-release test-pythons test-models test-hostile soak fuzz lint bench picture clean
+	test test-slow test-client test-cluster test-rest test-clients test-release test-pythons test-models test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,10 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
 	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
+
+test-clients: install  ## Add requirements/clients.txt to .venv, and run Inspect, mteb, trackers and a notebook against us
+	@$(PY) deploy/install.py --profile $(PROFILE) --clients
+	@$(PY) -m pytest -m clients $(TESTS)
 
 test-release: install  ## Run what CI leaves out: more architectures, whole pages, long benchmarks, the proof of a profile, soak
 	@$(PYTEST) -m release $(TESTS)

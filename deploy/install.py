@@ -76,12 +76,16 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, metavar="FOLDER", help="install from this folder of `make bundle` only")
     parser.add_argument("--no-dev", action="store_true", help="leave out what only tests and lint need")
     parser.add_argument("--image", metavar="NAME", help="install the pins of one image only")
+    parser.add_argument("--clients", action="store_true", help="add what `make test-clients` needs to .venv")
     parser.add_argument("--packages", nargs="*", default=PACKAGES, help="folders to install; none: pins only")
     arguments = parser.parse_args()
     try:
         go_on_with(supported_python(arguments.python))
         if arguments.image:
             install_image(arguments.profile, arguments.image)
+        elif arguments.clients:
+            file = REQUIREMENTS / "clients.txt"
+            Installer(arguments.profile).install(["--require-hashes", "-r", str(file)], [file])
         else:
             install(
                 arguments.profile,

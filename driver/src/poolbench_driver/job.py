@@ -28,6 +28,7 @@ from poolbench_driver.records import FirstFigures, RunFolder, RunWriter
 from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys
+from poolbench_driver.trackers import Feed, TrackerKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +60,7 @@ class Job:
 
     plan: Plan
     session: Session
+    trackers: tuple[TrackerKind, ...] = ()
 
     @property
     def config(self) -> RunConfig:
@@ -79,7 +81,8 @@ class Job:
         start_tracing("driver")
         with (
             identified(run_id=folder.id),
-            RunWriter(self.session.artifacts.store, folder, display.note) as writer,
+            Feed(self.trackers, self.plan, folder, display.note) as feed,
+            RunWriter(self.session.artifacts.store, folder, display.note, follow_state=feed.take_state) as writer,
         ):
             job = self
             try:
@@ -93,7 +96,9 @@ class Job:
                         job = prepare(self.config, self.session)
             finally:
                 display.close()
-            return attempt.outcome(tables)
+            outcome = attempt.outcome(tables)
+            feed.take_outcome(outcome.tables, outcome.report)
+            return outcome
 
 
 class _Attempt:

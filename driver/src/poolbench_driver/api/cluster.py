@@ -101,7 +101,7 @@ class Cluster:
 
     def run(
         self, config: RunConfig | Mapping[str, Any] | Path | str | None = None, *, output: Path | str = "runs",
-        display: str = "plain", max_failures: int | None = None, **settings: Any,
+        display: str = "plain", max_failures: int | None = None, track: Sequence[str] = (), **settings: Any,
     ) -> RunHandle:  # fmt: skip
         """Start to measure, in a thread of this process, as the command `run` does; the same call continues a run.
 
@@ -110,6 +110,7 @@ class Cluster:
             output: Folder that runs lie in.
             display: How progress is shown: rich, plain, json or none.
             max_failures: Failed tasks after which the run stops; None for no limit.
+            track: Trackers that follow the run: mlflow, wandb, trackio, or those of other packages.
             settings: Any settings: `suite`, `preset` (default: demo), `model`, `concepts`, `layers` and so on.
 
         Raise ConfigError for a wrong setting, or where the queue and the store of the cluster are not known.
@@ -117,7 +118,8 @@ class Cluster:
         from poolbench_driver.api.driving import configured, start
         from poolbench_driver.cluster.session import open_session
 
-        return start(configured(config, settings), open_session(self.settings), Path(output), display, max_failures)
+        session = open_session(self.settings)
+        return start(configured(config, settings), session, Path(output), display, max_failures, track)
 
     def embed(
         self, texts: str | Iterable[str | TextLine], *, model: str = "demo", strategy: str = "A1_mean",

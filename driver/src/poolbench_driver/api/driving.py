@@ -7,7 +7,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.folder import UNFINISHED
 from poolbench_driver.series import prepare_all
+from poolbench_driver.trackers import TRACKERS
 
 #: How long the end of this process waits for each run to record that it was interrupted.
 _STOP_S = 5.0
@@ -35,7 +37,7 @@ _LOOK_S = 0.2
 
 def run(
     config: RunConfig | Mapping[str, Any] | Path | str, *, output: Path | str = "runs", display: str = "none",
-    max_failures: int | None = None,
+    max_failures: int | None = None, track: Sequence[str] = (),
 ) -> Outcome:  # fmt: skip
     """Measure a configuration on the cluster, as the command `run` does; the same call continues an interrupted run.
 
@@ -45,6 +47,7 @@ def run(
         output: Folder that runs lie in.
         display: How progress is shown: rich, plain, json or none.
         max_failures: Failed tasks after which the run stops; None for no limit.
+        track: Trackers that follow the run: mlflow, wandb, trackio, or those of other packages.
 
     Returns:
         The outcome: state, failures, tables by name, the suite's answer, and the run's folder.
@@ -55,7 +58,9 @@ def run(
     if not isinstance(config, RunConfig):
         settings = dict(config) if isinstance(config, Mapping) else {}
         config = load_run_config(None if isinstance(config, Mapping) else Path(config), settings)
+    trackers = tuple(map(TRACKERS.get, track))
     (job,) = prepare_all([config], open_session())
+    job = replace(job, trackers=trackers)
     return job.run(RunFolder.create(Path(output), job.config), open_display(display), max_failures)
 
 
@@ -86,20 +91,23 @@ _starting = threading.Lock()
 
 
 def start(
-    config: RunConfig, session: Session, output: Path, display: str = "plain", max_failures: int | None = None
-) -> RunHandle:
+    config: RunConfig, session: Session, output: Path, display: str = "plain", max_failures: int | None = None,
+    track: Sequence[str] = (),
+) -> RunHandle:  # fmt: skip
     """Plan a run, and start a thread that drives it; a run that this process drives already is returned as it is.
 
     Raise PoolbenchError where the command would.
     """
     SUITES.get(config.suite).check(config)
-    progress = open_display(display)
+    progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     with _starting:
         (job,) = prepare_all([config], session)
         folder = new_folder(job, output)
         handle = _live.get(folder.path.resolve())
         if handle is None or not handle.running:
-            handle = _live[folder.path.resolve()] = RunHandle(job, folder, progress, max_failures)
+            handle = _live[folder.path.resolve()] = RunHandle(
+                replace(job, trackers=trackers), folder, progress, max_failures
+            )
         return handle
 
 

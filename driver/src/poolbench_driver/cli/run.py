@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -151,6 +151,9 @@ def run(
     as_json: AsJson = False,
     display: Annotated[str | None, typer.Option(help="Of progress: rich, plain, json or none.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Follow the run in mlflow, wandb or trackio; repeatable.")
+    ] = None,
     detach: Annotated[
         bool, typer.Option(help="Run in the background; follow it with watch.", show_default=False)
     ] = False,
@@ -182,7 +185,7 @@ def run(
 
         cluster = cluster_of(gpus, price_per_gpu_hour, replicas)
         return _dry_run(configs, cluster, assignments, display, as_json=as_json or display == "json")
-    return _run(configs, output, display, max_failures, detach=detach, as_json=as_json)
+    return _run(configs, output, display, max_failures, track or [], detach=detach, as_json=as_json)
 
 
 def _dry_run(
@@ -203,6 +206,7 @@ def _run(
     output: Path,
     display: str | None,
     max_failures: int | None,
+    track: list[str],
     *,
     detach: bool,
     as_json: bool,
@@ -211,9 +215,10 @@ def _run(
     from poolbench_driver.api.driving import new_folder
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
+    from poolbench_driver.trackers import TRACKERS
 
-    run_display = open_display(display)
-    jobs = prepare_all(configs, session)
+    run_display, trackers = open_display(display), tuple(map(TRACKERS.get, track))
+    jobs = [replace(job, trackers=trackers) for job in prepare_all(configs, session)]
     folder = new_folder(jobs[0], output)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)

@@ -9,7 +9,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,8 +135,15 @@ class RunWriter:
     """The record of one run in the object store, for as long as the `with` block lasts."""
 
     def __init__(
-        self, store: ObjectStore, folder: RunFolder, note: Callable[[str], None], rhythm: Rhythm | None = None
+        self,
+        store: ObjectStore,
+        folder: RunFolder,
+        note: Callable[[str], None],
+        rhythm: Rhythm | None = None,
+        follow_state: Callable[[RunState, Mapping[str, Any]], None] = lambda state, fields: None,
     ) -> None:
+        """Write into `store`; `follow_state` takes the state and its fields at each change."""
+        self._follow_state = follow_state
         self._store, self._folder, self._note, self._rhythm = store, folder, note, rhythm or Rhythm()
         self._lock = threading.Lock()
         self._plan: dict[str, bytes] = {}  # files still to write, in this order and before the state
@@ -169,6 +176,7 @@ class RunWriter:
 
     def write_state(self, state: RunState, **fields: Any) -> None:
         """Write the state into the run's folder now, and into the store soon."""
+        self._follow_state(state, fields)
         content = self._folder.write_state(state, **fields)
         with self._lock:
             self._state = content | {"folder": str(self._folder.path.resolve())}

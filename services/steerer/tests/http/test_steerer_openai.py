@@ -379,6 +379,12 @@ def test_a_steered_chat_has_its_receipt(ask, unit_vectors: np.ndarray):
         ({"messages": [{"role": "user", "content": "loaf " * 400}]}, "window"),
         ({"top_logprobs": 2}, "top_logprobs is for logprobs: true"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, "response_format"),
+        ({"n": 10**6}, "equal to 1024"),
+        ({"stop": [""]}, "stop"),
+        ({"logprobs": True, "top_logprobs": 10**3}, "top_logprobs"),
     ],
 )
 def test_what_cannot_be_answered_is_a_400_that_says_why(ask, change, said):

@@ -1,0 +1,54 @@
+"""An encoder in mteb, on a task made here."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poolbench_extractor.encoder import PoolingEncoder
+
+pytestmark = [pytest.mark.release, pytest.mark.clients]
+
+
+def weather() -> Any:
+    """A classification of sentences about rain and sun, without a download."""
+    import datasets
+    from mteb.abstasks import AbsTaskClassification
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    def sentences(rng: np.random.Generator) -> datasets.Dataset:
+        labels = [number % 2 for number in range(64)]
+        texts = [f"{('The sun shone', 'It rained')[label]} over {rng.integers(1000)} boats." for label in labels]
+        return datasets.Dataset.from_dict({"text": texts, "label": labels})
+
+    class Weather(AbsTaskClassification):
+        metadata = TaskMetadata(
+            name="Weather", description="rain or sun", reference=None,
+            dataset={"path": "local/weather", "revision": "1"}, bibtex_citation="",
+            type="Classification", category="t2c", modalities=["text"], eval_splits=["test"], eval_langs=["eng-Latn"],
+            main_score="accuracy", date=("2026-01-01", "2026-01-01"), domains=["Written"], task_subtypes=[],
+            license="cc0-1.0", annotations_creators="derived", dialect=[], sample_creation="created",
+        )  # fmt: skip
+
+        def load_data(self, **_: Any) -> None:
+            rng = np.random.default_rng(0)
+            self.dataset = datasets.DatasetDict({"train": sentences(rng), "test": sentences(rng)})
+            self.data_loaded = True
+
+    return Weather()
+
+
+def test_an_encoder_and_its_saved_copy_score_the_same_under_its_name(tmp_path: Path) -> None:
+    mteb = pytest.importorskip("mteb", reason="mteb is not installed (make test-clients)")
+    from sentence_transformers import SentenceTransformer
+
+    encoder = PoolingEncoder("demo", "A9_position_weighted", layer=3)
+    encoder.save(str(tmp_path / "encoder"))
+    saved = SentenceTransformer(str(tmp_path / "encoder"), trust_remote_code=True)
+    results = [mteb.evaluate(model, [weather()], cache=None) for model in (encoder, saved)]
+    first, second = (result[0].scores["test"][0] for result in results)
+    assert first["accuracy"] == second["accuracy"] > 0.5
+    assert {result.model_name for result in results} == {"poolbench/demo-A9_position_weighted-3"}
+    (revision,) = {result.model_revision for result in results}
+    assert revision == encoder[0].decoder.revision
