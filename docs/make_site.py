@@ -133,10 +133,10 @@ def http_verbs(service: str) -> Iterator[str]:
             if path == HEALTH_PATH and service != SERVICES[0]:
                 continue
             yield f"### `{method.upper()} /{service}{path}`"
-            yield operation.get("description") or operation["summary"]
+            yield plain(operation.get("description") or operation["summary"])
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
                 yield from body_fields(media, content, document)
-            answers = [(status, answer["description"]) for status, answer in operation["responses"].items()]
+            answers = [(status, plain(answer["description"])) for status, answer in operation["responses"].items()]
             yield table(("answer", "when"), answers)
 
 
@@ -145,7 +145,7 @@ def body_fields(media: str, content: Mapping[str, Any], document: Mapping[str, A
     schema = resolved(content.get("schema", {}), document)
     required = schema.get("required", ())
     rows = [
-        (f"`{name}`", kind_of(field, document), "yes" if name in required else "", field.get("description", ""))
+        (f"`{name}`", kind_of(field, document), "yes" if name in required else "", plain(field.get("description", "")))
         for name, field in schema.get("properties", {}).items()
     ]
     yield f"Body: `{media}`" + ("" if rows else ", as the text above says.")
@@ -160,6 +160,12 @@ def resolved(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
+
+
+def plain(text: str) -> str:
+    """Return a text of the code in one line, in which Markdown takes no shape such as [T][2] for a link."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if place % 2 else part.replace("[", "\\[") for place, part in enumerate(parts))
 
 
 def kind_of(schema: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -179,7 +185,7 @@ def errors_page() -> str:
     classes = [PoolbenchError]
     for error in classes:  # grows
         classes += error.__subclasses__()
-        text = " ".join(cleandoc(error.__doc__ or "").partition("\n\n")[0].split())
+        text = plain(cleandoc(error.__doc__ or "").partition("\n\n")[0])
         rows[str(error.code), str(error.http_status)].append(text)
     lines = [(f"`{code}`", status, " ".join(dict.fromkeys(texts))) for (code, status), texts in sorted(rows.items())]
     head = "Commands print an error as one line. Services answer with `error.code` and `error.message`."
