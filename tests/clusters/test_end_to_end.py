@@ -436,6 +436,7 @@ def test_damaged_files_are_set_aside_and_made_again(running: Running, first: str
     assert sent(again) == [] and digest == repaired
 
 
+@pytest.mark.release
 def test_killed_replicas_leave_the_results_as_they_were(running: Running, first: str) -> None:
     store, before = open_store(running.settings.store_uri), running.figures()
     for info in list(store.list("artifacts/")):
@@ -461,6 +462,7 @@ def test_killed_replicas_leave_the_results_as_they_were(running: Running, first:
     assert_same(running.figures(), before)
 
 
+@pytest.mark.release
 def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running) -> None:
     """What was streamed stays, the page says that the text ended early, and it goes on with the next replica."""
     console = f"{running.settings.http_address}/console"
@@ -630,6 +632,7 @@ def published_classifiers(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.release
 def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_path: Path) -> None:
     """The documented commands, from the hub to the cells of a table."""
     classifiers = "nips234678/poolbench-bert-scorers"
@@ -670,6 +673,7 @@ def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_pat
     assert not list((place / "runs").rglob("*toxicity*")), "only figures leave the store"
 
 
+@pytest.mark.release
 def test_both_ways_to_vectors_agree(running: Running) -> None:
     """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
     artifacts = Artifacts(open_store(running.settings.store_uri))
@@ -692,6 +696,7 @@ def test_both_ways_to_vectors_agree(running: Running) -> None:
         assert table["applied"].equals(device["applied"]) and table["status"].equals(device["status"])
 
 
+@pytest.mark.release
 def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Running) -> None:
     """All of its processes are killed; `cluster-up` clears the rest away, and the same driver goes on."""
     store = open_store(running.settings.store_uri)
