@@ -65,9 +65,15 @@ def main() -> int:
 
 def copy_pages() -> list[str]:
     """Copy the pages of the repository and the files that they link to; return the texts of the pages."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    files = (
+        file.relative_to(REPOSITORY) for file in REPOSITORY.rglob("*.md")
+    )  # in an archive, which git does not know
+    pages = listed.stdout.split() or [
+        str(file) for file in files if not file.parts[0].startswith((".", "site", "runs", "dist"))
+    ]
     texts = []
-    for page in map(Path, listed.stdout.split()):
+    for page in map(Path, pages):
         texts.append((REPOSITORY / page).read_text("utf-8"))
         links = {(REPOSITORY / page.parent / link).resolve() for link in _LINK.findall(texts[-1]) if ":" not in link}
         for file in {REPOSITORY / page, *filter(Path.is_file, links)}:
