@@ -157,7 +157,7 @@ def test_data_are_those_of_the_documentation(
     if cell.startswith("list of") and content:
         assert table[0] == list(content[0]) and len(table) == len(content) + 1
     if command in ("ls", "status", "show", "watch"):
-        assert "\x1b" not in driver(environment, *arguments).stdout  # this is no terminal
+        assert "\x1b" not in driver(environment, *arguments).stdout  # which is not a terminal
 
 
 @pytest.mark.parametrize("command", ["ls strategies", "ls suites", "ls runs", "status"])

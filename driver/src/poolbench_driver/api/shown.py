@@ -94,7 +94,7 @@ class Rows(Shown):
     def where(self, **values: Any) -> Rows:
         """Return the rows with some values, such as `where(concept="contrast", layer=3)`.
 
-        Raise UnknownNameError if there is no such column, or no row has the value in it.
+        Raise UnknownNameError for a column that does not exist, or a value that no row has in it.
         """
         import pyarrow.compute as pc
 

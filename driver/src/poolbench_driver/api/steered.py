@@ -193,14 +193,13 @@ def vectors_of(vector: AnyVector, layer: int | None, model: str) -> dict[int, li
 
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.exporting import refuse_restricted_vector
-    from poolbench_driver.vectors.importing import read_for_model
+    from poolbench_driver.vectors.importing import read_for_model, reference_of, require_model_of
 
     if isinstance(vector, Path | str):
         vectors = read_for_model(Path(vector), model, layer)
     elif isinstance(vector, Vector):
         refuse_restricted_vector(vector)
-        if vector.card.model != model:
-            raise InputError(f"the vector is of {vector.card.model}, and model is {model}: name that of the vector")
+        require_model_of(vector.card, reference_of(model), "name the model of the vector")
         vectors = dict(vector.at(layer).vectors)
     else:
         layer = vector.layer if layer is None and isinstance(vector, Direction) else layer

@@ -125,7 +125,7 @@ def _of_answers(model: str | None) -> dict[str, Any]:
     from poolbench_driver.contract.registry import SUITES
 
     if not _is_asked():
-        raise ConfigError("this is no terminal to ask on; give --template, such as --template demo")
+        raise ConfigError("questions need a terminal; give --template, such as --template demo")
     suite = SUITES.get(_answer("What to measure", DEFAULT_SUITE, [suite.id for suite in SUITES.all()]))
     settings: dict[str, Any] = {"suite": suite.id}
     settings["model"] = _answer("Model: preset id, folder or Hugging Face id", model or "demo")

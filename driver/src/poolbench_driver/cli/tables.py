@@ -28,7 +28,7 @@ AS_CSV: ContextVar[bool] = ContextVar("as_csv", default=False)
 
 
 def print_data(content: Any, rows: Sequence[dict[str, Any]] | None = None, *, in_one_line: bool = False) -> None:
-    """Print data as JSON, or their rows as CSV with a head; a cell that is no text or number is JSON.
+    """Print data as JSON, or their rows as CSV with a head; a cell with a list or an object is JSON.
 
     Args:
         content: What JSON holds.
@@ -54,7 +54,7 @@ def _rows_of(content: Any) -> Sequence[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as CSV has it: null is empty, and what is no text is JSON."""
+    """Return a value as CSV has it: null is empty, a text stays, and all else is JSON."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -28,7 +28,7 @@ def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, 
         places: Bundles, or folders of bundles.
 
     Raises:
-        NotFoundError: There is no bundle.
+        NotFoundError: The folders hold no bundle.
     """
     files = sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.zip")))
     if not files:

@@ -106,7 +106,7 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
     """Yield a bundle, unpacked into a folder that is removed afterwards, or into `place`, which stays.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         InputError: It is not a bundle, or one that must not be unpacked; the message says why.
     """
     if not file.is_file():

@@ -74,7 +74,7 @@ def verify(
         place: Folder that the bundle is unpacked into and stays in.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         ConfigError: `signers` needs ssh-keygen, which is not installed.
     """
     checks, digest, run = list[Check](), "", ""

@@ -87,11 +87,12 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
     with _naming(path):
         file = read_vector_file(path)
         if model is not None:
-            require_same_model(file, Vector.of_file(file), _ref(model), "`vectors import --force` takes it")
+            require_same_model(file, Vector.of_file(file), reference_of(model), "`vectors import --force` takes it")
         return {number: vector for number, vector in file.at(layer).vectors.items() if number is not None}
 
 
-def _ref(model: str) -> ModelRef:
+def reference_of(model: str) -> ModelRef:
+    """Return a model by its name, without a revision where only the services know it."""
     try:
         return resolve_model(model)
     except PoolbenchError:  # it is where the services are
@@ -111,14 +112,7 @@ def _naming(path: Path) -> Iterator[None]:
 def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, remedy: str) -> None:
     """Raise InputError, with a remedy, if a file says that it is for another model; one that says nothing passes."""
     if carried is not None:
-        card = carried.card
-        if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
-            raise InputError(
-                f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
-                f"{ref.revision}; {remedy}"
-            )
-        if card.model != ref.id and None in (card.model_revision, ref.revision):
-            raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
+        require_model_of(carried.card, ref, remedy)
         return
     architecture = model_type(ref)
     if None not in (file.architecture, architecture) and file.architecture != architecture:
@@ -127,6 +121,17 @@ def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, 
         )
     if file.model is not None and _last_part(file.model) != _last_part(ref.id):
         raise InputError(f"the vector is of the model {shown(file.model)}, not of {ref.id}; {remedy}")
+
+
+def require_model_of(card: VectorCard, ref: ModelRef, remedy: str) -> None:
+    """Raise InputError, with a remedy, if a vector is of other weights: by revision, or by name where one has none."""
+    if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
+        raise InputError(
+            f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "
+            f"{ref.revision}; {remedy}"
+        )
+    if card.model != ref.id and None in (card.model_revision, ref.revision):
+        raise InputError(f"the vector is of {card.model}, not of {ref.id}; {remedy}")
 
 
 def _last_part(model: str) -> str:
