@@ -356,6 +356,6 @@ def test_steer_takes_each_format_at_the_layer_that_it_names(demo: ModelInfo, tmp
     with pytest.raises(InputError, match=r"the vector is of demo at revision .*, and planted is at .*; name the model"):
         vectors_of(vector, None, "planted")
     retrained = Vector(vector.card.model_copy(update={"model_revision": "local-000000000000"}), vector.vectors)
-    with pytest.raises(InputError, match="the vector is of demo at revision local-0+, and demo is at"):
+    with pytest.raises(InputError, match=r"the vector is of demo at revision local-0+, and demo is at"):
         vectors_of(retrained, None, "demo")
     assert read_vector_file(tmp_path / "poolbench").format == "poolbench"
