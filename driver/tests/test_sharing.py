@@ -152,6 +152,11 @@ def failed(verdict: Verdict) -> list[str]:
     return [check.stage for check in verdict.stages if check.state == State.FAILED]
 
 
+def test_a_rerun_that_compares_nothing_shows_nothing(made: Made, planned: None) -> None:
+    verdict = verify(made.bundle, signers=made.signers, rerun=rerun_of(made, 0))
+    assert verdict.stages[-1].stage == "rerun" and verdict.stages[-1].state == State.UNCHECKED and not verdict.holds
+
+
 def test_the_bundle_of_a_run_holds_in_every_stage(made: Made, planned: None) -> None:
     verdict = verify(made.bundle, signers=made.signers, rerun=rerun_of(made))
     states = {check.stage: (check.state, check.note) for check in verdict.stages}

@@ -221,7 +221,7 @@ def _run(
     jobs = [replace(job, trackers=trackers) for job in prepare_all(configs, session)]
     folder = new_folder(jobs[0], output)
     if detach:
-        return _detach(folder, num_later=len(jobs) - 1)
+        return _detach(folder, num_later=len(jobs) - 1, as_json=as_json)
     outcomes = list[dict[str, Any]]()
 
     def show(outcome: Outcome) -> int:
@@ -312,7 +312,7 @@ def layers_of(text: str | None) -> list[int | float | str] | None:
         raise typer.BadParameter(f"--layers {text}: use {allowed}") from None
 
 
-def _detach(folder: RunFolder, *, num_later: int) -> int:
+def _detach(folder: RunFolder, *, num_later: int, as_json: bool) -> int:
     """Start this command without --detach in a session of its own, which outlives the terminal."""
     log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
@@ -328,5 +328,9 @@ def _detach(folder: RunFolder, *, num_later: int) -> int:
     folder.write_state(RunState.STARTING, pid=process.pid)
     follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
     later = f", and {num_later} more models after it" if num_later else ""
-    typer.echo(f"{folder.id} runs as process {process.pid}{later}; log in {log}; follow it: {follow}")
+    line = f"{folder.id} runs as process {process.pid}{later}; log in {log}; follow it: {follow}"
+    if as_json:
+        facts = {"run": folder.id, "state": RunState.STARTING, "folder": str(folder.path)}
+        print_data({**facts, "pid": process.pid, "log": str(log)})
+    typer.echo(line, err=as_json)
     return Exit.DONE

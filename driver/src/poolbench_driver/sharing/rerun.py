@@ -10,7 +10,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, FinishedRun
-from poolbench_driver.contract.verification import Check, Say, named
+from poolbench_driver.contract.verification import Check, Say, State, named
 from poolbench_driver.loop import Pace, RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.series import prepare_all
@@ -53,6 +53,10 @@ class Rerun:
                 value, count = again.get(row["cell_id"]), count + 1
                 if value is None or abs(value - row["value"]) > limit:
                     problems.append(f"{named(row)} is {row['value']:.6g}, and was measured again as {value}")
+        if not count:
+            return Check(
+                "rerun", State.UNCHECKED, "the bundle has no figure with an interval, which measuring would check"
+            )
         done = f"{len(part.tasks) - num_reused} tasks were done for them, and {num_reused} had been in this store"
         return Check.of("rerun", problems, f"{count} figures of {len(cells)} cells agree; {done}")
 
