@@ -95,10 +95,10 @@ demo-nodes: install  ## Run the demo on a head and two workers, which are networ
 	@$(PY) -m tests.demo_nodes
 
 test: install  ## Run the tests that need no server and are not slow (TESTS="folder ...": some)
-	@$(PYTEST) -m "not cluster and not slow" $(TESTS)
+	@$(PYTEST) -m "not (cluster or slow or release or clients)" $(TESTS)
 
 test-slow: install  ## Run the tests that need no server and are slow by nature
-	@$(PYTEST) -m "slow and not cluster and not release" $(TESTS)
+	@$(PYTEST) -m "slow and not (cluster or release or clients)" $(TESTS)
 
 test-client: wheels  ## Install the client from its wheels for another Python, and test it there
 	@$(PY) -m tests.client
@@ -107,7 +107,7 @@ test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill proces
 	@$(PY) -m pytest -m cluster $(TESTS)
 
 test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
-	@$(PYTEST) -m "(cluster or slow) and not release" $(TESTS)
+	@$(PYTEST) -m "(cluster or slow) and not (release or clients)" $(TESTS)
 
 test-clients: install  ## Add requirements/clients.txt to .venv, and run Inspect, mteb, trackers and a notebook against us
 	@$(PY) deploy/install.py --profile $(PROFILE) --clients
