@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,15 +70,15 @@ def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, m
     Raises:
         CalledProcessError: The harness failed; it has printed why.
     """
-    folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [{"good": good, "bad": bad} for good, bad in pairs]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    arguments = {"base_url": f"{address}/v1/completions", "model": model, "tokenizer": tokenizer, "max_length": 512}
+    return judge_pairs(pairs, folder, "local-completions", arguments, token)
+
+
+def judge_pairs(
+    pairs: Sequence[Pair], folder: Path, backend: str, arguments: Mapping[str, Any], token: str = ""
+) -> Harness:
+    """Let a backend of lm-evaluation-harness judge pairs. Raise CalledProcessError as `ask_harness` does."""
     task = {
-        "task": TASK,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(folder / "pairs.jsonl")}},
-        "test_split": "test",
         "output_type": "multiple_choice",
         "doc_to_text": "",
         "doc_to_choice": "{{[good, bad]}}",
@@ -86,17 +86,42 @@ def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, m
         "target_delimiter": "",
         "metric_list": [{"metric": "acc"}],
     }
-    (folder / f"{TASK}.yaml").write_text(yaml.safe_dump(task), "utf-8")
-    arguments = {"base_url": f"{address}/v1/completions", "model": model, "tokenizer": tokenizer, "max_length": 512}
-    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", TASK, "--log_samples"]
+    rows = [{"good": good, "bad": bad} for good, bad in pairs]
+    accuracy, answers = run_harness(task, rows, folder, backend, arguments, token=token)["acc,none"], answers_in(folder)
+    return Harness(accuracy, [(float(good[0][0]), float(bad[0][0])) for good, bad in answers])
+
+
+def run_harness(
+    task: Mapping[str, Any], rows: Sequence[Mapping[str, str]], folder: Path, backend: str,
+    arguments: Mapping[str, Any], *options: str, token: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Run lm-evaluation-harness on a task with rows of its own; return the measures of the task.
+
+    Args:
+        task: What the file of a task holds, without its name and its data.
+        folder: Where its task and its results lie.
+        backend: `--model` of the harness.
+        arguments: `--model_args`.
+        options: Other options of its command line.
+        token: Bearer token of a service.
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(folder / "rows.jsonl")}}}
+    (folder / f"{TASK}.yaml").write_text(yaml.safe_dump({"task": TASK, **data, "test_split": "test", **task}), "utf-8")
+    command = [sys.executable, "-m", "lm_eval", "--model", backend, "--tasks", TASK, "--log_samples", *options]
     command += ["--include_path", str(folder), "--output_path", str(folder / "out"), "--batch_size", str(BATCH)]
     command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
     environment = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": token}
     subprocess.run(command, env={**os.environ, **environment}, check=True)
-    result = json.loads(_newest(folder / "out", "results_*.json"))
+    return json.loads(_newest(folder / "out", "results_*.json"))["results"][TASK]
+
+
+def answers_in(folder: Path) -> list[Any]:
+    """Return what the model answered to each row of the last run of the harness in a folder."""
     samples = map(json.loads, _newest(folder / "out", "samples_*.jsonl").splitlines())
-    likelihoods = {row["doc_id"]: tuple(float(answer[0][0]) for answer in row["resps"]) for row in samples}
-    return Harness(result["results"][TASK]["acc,none"], [(good, bad) for _, (good, bad) in sorted(likelihoods.items())])
+    return [row["resps"] for row in sorted(samples, key=lambda row: row["doc_id"])]
 
 
 def _newest(folder: Path, pattern: str) -> str:

@@ -64,7 +64,8 @@ def _page(view: BoardView, verdicts: Mapping[str, Verdict]) -> Page:
     note = "`poolbench-driver verify FILE` repeats this without a model; with `--rerun` it measures some cells again."
     parts.append(Part("verification", "What was checked", [Table.of(heads, lines)], "Verification", note=note))
     held = sum(verdict.holds for verdict in verdicts.values())
-    counted = f"{held} of {len(verdicts)} bundles hold; the figures of the others are not shown."
+    counted = f"{held} of {len(verdicts)} bundles hold"
+    counted += "." if held == len(verdicts) else "; the figures of the others are not shown."
     headline = page.answer.headline if held else [Span("No bundle holds.")]
     answer = replace(page.answer, headline=headline, sentences=[*(page.answer.sentences if held else ()), counted])
     return replace(page, title="Leaderboard", answer=answer, parts=parts, form=None)

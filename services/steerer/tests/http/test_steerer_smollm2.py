@@ -9,7 +9,7 @@ import numpy as np
 import openai
 import pytest
 import torch
-from recipes.real_text.pairs import ask_harness
+from recipes.real_text.pairs import answers_in, ask_harness, judge_pairs, run_harness
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.settings import SteererSettings
@@ -104,6 +104,30 @@ def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
         for text, value in zip(pair, found, strict=True):
             ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]  # an empty context is a BOS
             assert value == pytest.approx(logprobs(reference, ids).sum(), abs=1e-3), text
+
+
+@pytest.mark.release
+def test_lm_evaluation_harness_gets_from_the_steerer_what_its_own_backend_computes(address, smollm2, tmp_path) -> None:
+    """Log-likelihoods of completions, and the answer of a chat by the model's template."""
+    backend = {"pretrained": smollm2, "dtype": "float32", "device": "cpu", "max_length": 512}
+    served = ask_harness(PAIRS, tmp_path / "served", address, "secret", str(smollm2), smollm2)
+    computed = judge_pairs(PAIRS, tmp_path / "computed", "hf", backend)
+    assert served.accuracy == computed.accuracy
+    np.testing.assert_allclose(served.loglikelihoods, computed.loglikelihoods, rtol=0, atol=1e-4)
+    task = {
+        "output_type": "generate_until",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": 16},
+        "metric_list": [{"metric": "exact_match"}],
+    }
+    rows = [{"question": QUESTION[0]["content"], "answer": "Paris"}]
+    chat = {"base_url": f"{address}/v1/chat/completions", "model": smollm2}
+    asked_of = (("local-chat-completions", chat, "secret"), ("hf", backend, ""))
+    for name, arguments, token in asked_of:
+        run_harness(task, rows, tmp_path / name, name, arguments, "--apply_chat_template", token=token)
+    served_answer, computed_answer = (answers_in(tmp_path / name) for name, _, _ in asked_of)
+    assert served_answer == computed_answer and "Paris" in served_answer[0][0]
 
 
 def test_the_stronger_the_steering_the_less_likely_is_plain_text(client, smollm2) -> None:
