@@ -79,6 +79,14 @@ def test_what_a_notebook_draws_is_static_and_escaped() -> None:
     assert not [rule for rule in ("\nhtml {", "\nbody {", "\n:root", "<link", "://") if rule in html], html
 
 
+def test_a_list_has_the_entries_of_the_command(tmp_path: Path) -> None:
+    strategies = pb.ls("strategies")
+    assert {"id", "family", "summary"} <= set(strategies.columns) and strategies.where(id="A1_mean").to_pylist()
+    assert pb.ls("runs", tmp_path).to_pylist() == []
+    with pytest.raises(UnknownNameError, match="strategies"):
+        pb.ls("strategy")
+
+
 def test_the_same_settings_name_the_same_run_as_the_command() -> None:
     assert configured(None, {"concepts": ["contrast"]}) == load_run_config(
         None, {"preset": "demo", "concepts": ["contrast"]}

@@ -37,19 +37,22 @@ if TYPE_CHECKING:
     from poolbench_driver.api.answers import Direction, Embeddings, Explained, Probed, Scores
     from poolbench_driver.api.cluster import AsyncCluster, Cluster, connect
     from poolbench_driver.api.driving import RunHandle, run
+    from poolbench_driver.api.listing import ls
     from poolbench_driver.api.loading import Comparison, Ranks, Run, load, ranks
     from poolbench_driver.api.shown import Board, Chart, Rows, View
     from poolbench_driver.api.steered import Piece, SteeredTexts
 
 __all__ = [
     "AsyncCluster", "Board", "Chart", "Cluster", "Comparison", "Direction", "Embeddings", "Explained", "Piece",
-    "Probed", "Ranks", "Rows", "Run", "RunHandle", "Scores", "SteeredTexts", "View", "connect", "load", "ranks", "run",
+    "Probed", "Ranks", "Rows", "Run", "RunHandle", "Scores", "SteeredTexts", "View", "connect", "load", "ls", "ranks",
+    "run",
 ]  # fmt: skip
 #: Public names by the module of `api` that has them.
 _PLACES = {
     "answers": ("Direction", "Embeddings", "Explained", "Probed", "Scores"),
     "cluster": ("AsyncCluster", "Cluster", "connect"),
     "driving": ("RunHandle", "run"),
+    "listing": ("ls",),
     "loading": ("Comparison", "Ranks", "Run", "load", "ranks"),
     "shown": ("Board", "Chart", "Rows", "View"),
     "steered": ("Piece", "SteeredTexts"),

@@ -99,6 +99,12 @@ class Cluster:
     def __repr__(self) -> str:
         return f"Cluster({self.settings.http_address!r})"
 
+    def status(self, output: Path | str = "runs") -> dict[str, Any]:
+        """Return services, queues, dead letters, and the runs of the cluster and of a folder, as `status --json`."""
+        from poolbench_driver.records.overview import overview
+
+        return overview(self.services, Path(output))
+
     def run(
         self, config: RunConfig | Mapping[str, Any] | Path | str | None = None, *, output: Path | str = "runs",
         display: str = "plain", max_failures: int | None = None, track: Sequence[str] = (), **settings: Any,
@@ -415,6 +421,7 @@ class AsyncCluster:
         self.cluster = cluster
 
     run = _twin(Cluster.run)
+    status = _twin(Cluster.status)
     embed = _twin(Cluster.embed)
     explain = _twin(Cluster.explain)
     probe = _twin(Cluster.probe)

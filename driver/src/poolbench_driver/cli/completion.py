@@ -57,7 +57,7 @@ def _vectors() -> Iterable[str]:
 
 
 def _kinds() -> Iterable[str]:
-    from poolbench_driver.cli.listing import KINDS
+    from poolbench_driver.api.listing import KINDS
 
     return KINDS
 

@@ -37,7 +37,8 @@ SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split into trai
 @app.command()
 def ls(as_json: AsJson = False) -> None:
     """List the concepts, your own after the built-in ones."""
-    from poolbench_driver.cli.listing import KINDS, show_list
+    from poolbench_driver.api.listing import KINDS
+    from poolbench_driver.cli.listing import show_list
 
     show_list("concepts", KINDS["concepts"](Path("runs")), as_json=as_json, wide=False)
 
