@@ -71,11 +71,11 @@ def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, m
         CalledProcessError: The harness failed; it has printed why.
     """
     arguments = {"base_url": f"{address}/v1/completions", "model": model, "tokenizer": tokenizer, "max_length": 512}
-    return judge_pairs(pairs, folder, "local-completions", arguments, token)
+    return judge_pairs(pairs, folder, "local-completions", arguments, token=token)
 
 
 def judge_pairs(
-    pairs: Sequence[Pair], folder: Path, backend: str, arguments: Mapping[str, Any], token: str = ""
+    pairs: Sequence[Pair], folder: Path, backend: str, arguments: Mapping[str, Any], *options: str, token: str = ""
 ) -> Harness:
     """Let a backend of lm-evaluation-harness judge pairs. Raise CalledProcessError as `ask_harness` does."""
     task = {
@@ -87,7 +87,8 @@ def judge_pairs(
         "metric_list": [{"metric": "acc"}],
     }
     rows = [{"good": good, "bad": bad} for good, bad in pairs]
-    accuracy, answers = run_harness(task, rows, folder, backend, arguments, token=token)["acc,none"], answers_in(folder)
+    accuracy = run_harness(task, rows, folder, backend, arguments, *options, token=token)["acc,none"]
+    answers = answers_in(folder)
     return Harness(accuracy, [(float(good[0][0]), float(bad[0][0])) for good, bad in answers])
 
 

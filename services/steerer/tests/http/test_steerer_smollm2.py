@@ -109,9 +109,9 @@ def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
 @pytest.mark.release
 def test_lm_evaluation_harness_gets_from_the_steerer_what_its_own_backend_computes(address, smollm2, tmp_path) -> None:
     """Log-likelihoods of completions, and the answer of a chat by the model's template."""
-    backend = {"pretrained": smollm2, "dtype": "float32", "device": "cpu", "max_length": 512}
+    backend = {"pretrained": smollm2, "dtype": "float32", "max_length": 512}
     served = ask_harness(PAIRS, tmp_path / "served", address, "secret", str(smollm2), smollm2)
-    computed = judge_pairs(PAIRS, tmp_path / "computed", "hf", backend)
+    computed = judge_pairs(PAIRS, tmp_path / "computed", "hf", backend, "--device", "cpu")
     assert served.accuracy == computed.accuracy
     np.testing.assert_allclose(served.loglikelihoods, computed.loglikelihoods, rtol=0, atol=1e-4)
     task = {
@@ -123,10 +123,10 @@ def test_lm_evaluation_harness_gets_from_the_steerer_what_its_own_backend_comput
     }
     rows = [{"question": QUESTION[0]["content"], "answer": "Paris"}]
     chat = {"base_url": f"{address}/v1/chat/completions", "model": smollm2}
-    asked_of = (("local-chat-completions", chat, "secret"), ("hf", backend, ""))
-    for name, arguments, token in asked_of:
-        run_harness(task, rows, tmp_path / name, name, arguments, "--apply_chat_template", token=token)
-    served_answer, computed_answer = (answers_in(tmp_path / name) for name, _, _ in asked_of)
+    for name, arguments, token in (("local-chat-completions", chat, "secret"), ("hf", backend, "")):
+        options = ("--apply_chat_template", "--device", "cpu")
+        run_harness(task, rows, tmp_path / name, name, arguments, *options, token=token)
+    served_answer, computed_answer = (answers_in(tmp_path / name) for name in ("local-chat-completions", "hf"))
     assert served_answer == computed_answer and "Paris" in served_answer[0][0]
 
 
