@@ -528,6 +528,16 @@ def test_the_commands_pack_verify_and_show_runs(
         assert driver(environment, *argument).returncode == 0
 
 
+def test_a_client_verifies_a_bundle_without_a_cluster(made: Made, tmp_path: Path) -> None:
+    """`make test-client` names a client by CLIENT, on another Python and with the newest packages."""
+    client = os.environ.get("CLIENT") or str(Path(sys.executable).with_name("poolbench-driver"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
+    command = [client, "verify", made.bundle, "--signers", made.signers, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {stage["state"] for stage in json.loads(done.stdout)["stages"]} == {"passed"}
+
+
 def test_a_run_that_was_pushed_is_pulled_the_same_and_reads_as_a_dataset(
     made: Made, tmp_path: Path, driver: Any, environment: dict[str, str]
 ) -> None:
