@@ -36,13 +36,6 @@ SERIES = {
 #: Parameters of sizes that have a name, in millions, as Chung et al. (2022), "Scaling instruction-finetuned language
 #: models", give them.
 _NAMED_SIZES = {"small": 80.0, "base": 250.0, "large": 780.0, "xl": 3000.0, "xxl": 11000.0}
-#: Figures of the paper that the tables cannot give, and why.
-MISSING = (
-    "Reliability (selectivity, compression, spread over seeds): the tables have one macro-F1 for each model and set, "
-    "and neither control tasks, code lengths nor seeds.",
-    "Accuracy of frequent and rare words: the tables have no predictions.",
-    "Correlation with benchmarks that prompt: no table of their scores is recorded beside these.",
-)
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,6 @@ def write(whole_file: Path, shares_file: Path, folder: Path = FOLDER) -> str:
     lines = read_csv(shares_file, [PORTION])[1]
     shares = {share: read_scores(shares_file, share) for share in sorted({line.number(PORTION) for line in lines})}
     parts = [_HEAD, _types(whole, shares, folder), _sizes(whole, folder), _portions(whole, shares, folder)]
-    parts += ["## What the tables do not hold", *(paragraph(f"- {line}", "  ") for line in MISSING)]
     (folder / "holmes-figures.md").write_text("\n\n".join(parts) + "\n", "utf-8")
     return f"wrote {folder / 'holmes-figures.md'} and three pictures beside it"
 
@@ -188,8 +180,8 @@ _HEAD = "\n\n".join(
             "Analyses of the recorded scores of Holmes (Waldis et al. 2024), of 59 models on 208 probing sets with "
             "all of the training data (`data/holmes_results_f1.csv` of `Holmes-Benchmark/holmes-tools` at 71be46a), "
             "and with nine shares of it (`data/leaderboards/flash-holmes.csv` of `Holmes-Benchmark/holmes-evaluation` "
-            "at c19c3a3). The files are not part of this project. [Another page](holmes-recorded.md) has the claims of "
-            "the paper. Winning rates are over pairs of models, and correlations are Kendall's tau over models. "
+            "at c19c3a3). [Another page](holmes-recorded.md) has the claims of the paper, and what the tables do not "
+            "hold. Winning rates are over pairs of models, and correlations are Kendall's tau over models. "
             "Intervals are 1.96 standard deviations of a bootstrap over phenomena on both sides. One command writes "
             "this page:"
         ),
@@ -205,16 +197,17 @@ def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) 
     across = name_axis(pairs, labelAngle=-30)
     svg = scatter("Correlation of winning rates between types", series, across, "Kendall's tau")
     (folder / "holmes-types.svg").write_text(svg, "utf-8")
+    (one, least), *_, (other, most) = sorted(pairs.items(), key=lambda pair: pair[1].y)
     share = min(shares, key=lambda portion: abs(portion - 1 / 32))
     others = other_taus(whole, shares[share])
     return "\n\n".join(
         [
             "## Do the types order models alike?",
             "![Kendall's tau of the winning rates of each two types](holmes-types.svg)",
-            table(("types", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in pairs.items()]),
             paragraph(
-                f"The same of two tables: all of the training data against {_fraction(share)} of it, over the models "
-                "and sets that both have."
+                f"From {_shown(least)} ({' and '.join(one.split(', '))}) to {_shown(most)} "
+                f"({' and '.join(other.split(', '))}), with intervals of 95 %. The same of two tables: "
+                f"all of the training data against {_fraction(share)} of it, over the models and sets that both have."
             ),
             table(("sets", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in others.items()]),
         ]
