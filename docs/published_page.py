@@ -21,7 +21,9 @@ def parts() -> dict[str, str]:
     checks = check_table(published)
     listed = [check for check in checks if check.meaning != Meaning.COPY and check.name != _MANY]
     many = next(check for check in checks if check.name == _MANY)
-    compared = check_rows(checks)
+    disagree = [check for check in checks if check.disagreements]
+    compared = check_rows(disagree)
+    agree = [check for check in checks if not check.disagreements]
     blocks = (
         "The means and the ranks follow from the cells. The tests of differences on D1 do not fit together. They use "
         "33 of the 51 blocks of model and concept, which the source does not name: of all choices of 11 concepts, one "
@@ -35,7 +37,15 @@ def parts() -> dict[str, str]:
     )
     return {
         "source": _source(published),
-        "checks": table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
+        "checks": "\n\n".join(
+            [
+                paragraph(
+                    f"{len(agree)} checks of {sum(check.num_compared for check in agree):,} figures found no "
+                    f"disagreement: {'; '.join(check.name for check in agree)}. These did:"
+                ),
+                table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
+            ]
+        ),
         "disagreements": "\n\n".join([paragraph(blocks), _disagreements(listed), paragraph(ranks)]),
         "ranks": _ranks(published),
         "leads": _leads(published),

@@ -23,13 +23,11 @@ PUBLISHED = {
 }
 #: What differs between these figures and ours, even with its words and its reading.
 DIFFERENCES = (
-    "The model: SmolLM2-135M here, Qwen2.5 there.",
     "The fine-tunes: adapters on sentences that a grammar wrote here; whole checkpoints on sentences of its own there, "
     "of the same number and epochs.",
     "The model before: that of each fine-tune here. The code there reads the base model `Qwen/Qwen2.5-1.5B` before, "
     "while the slides name the instruction-tuned one.",
     "Precision: float32 before and after here. There, the model after is read as float16 on a GPU.",
-    "Intervals, neutral fine-tunes and random changes: none there.",
 )
 VARIANCE = "shift.variance"
 Row = dict[str, Any]

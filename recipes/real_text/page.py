@@ -30,7 +30,7 @@ _CANNOT = (
 )
 
 #: The tables of the run that the page shows; the others have a row for each strategy, by concept or metric.
-_RUN_SECTIONS = ("Leaderboard", "Ranks by strategy family", "Attention sinks")
+_RUN_SECTIONS = ("Leaderboard", "Attention sinks")
 #: Ranks by which a strategy moves with sinks that is listed.
 _MOVED = 1.0
 

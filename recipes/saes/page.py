@@ -17,7 +17,7 @@ _SOURCES = {
     False: ("Pairs of real passages", "The corpus of `poolbench-driver corpus build all --source real`."),
 }
 #: Parts of a run's page that `poolbench-driver leaderboard` prints.
-_LEFT_OUT = ("published", "subject", "subjects", "features")
+_LEFT_OUT = ("published", "size", "subject", "subjects", "features")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
 
 
