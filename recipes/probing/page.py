@@ -95,8 +95,8 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     view = view_over([runs[0].finished()])
     yield "## Which pooling carries what\n"
     yield paragraph(
-        "The strategy that wins most among those of the same model, by type of phenomenon and layer, of those with a "
-        f"score on at least half of the sets; of {view.model}, with its winning rate in percent."
+        f"The strategy of {view.model} that wins most among its strategies, with its winning rate in percent, by type "
+        "of phenomenon and layer. Strategies with a score on less than half of the sets are left out."
     )
     yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
     yield from block_markdown(carried_table(view))
