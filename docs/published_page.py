@@ -1,8 +1,7 @@
 """The parts of the page of the published tables that come from their cells: source, arithmetic, definitions."""
 
 from collections.abc import Iterable
-from dataclasses import replace
-from math import log
+from math import exp, log
 from statistics import fmean
 
 from recipes.published.stated import Check, Meaning, stated
@@ -12,9 +11,8 @@ from poolbench.concepts import CONCEPTS
 from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.suites.poolbench.published_table import PublishedTable, published_table
 
-#: The check whose disagreements have a table of their own, because they are many.
+#: The check whose disagreements are counted and not listed, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"
-_NUM_LISTED = 8
 
 
 def parts() -> dict[str, str]:
@@ -23,22 +21,32 @@ def parts() -> dict[str, str]:
     checks = check_table(published)
     listed = [check for check in checks if check.meaning != Meaning.COPY and check.name != _MANY]
     many = next(check for check in checks if check.name == _MANY)
-    compared = check_rows(checks)
+    disagree = [check for check in checks if check.disagreements]
+    compared = check_rows(disagree)
+    agree = [check for check in checks if not check.disagreements]
     blocks = (
         "The means and the ranks follow from the cells. The tests of differences on D1 do not fit together. They use "
         "33 of the 51 blocks of model and concept, which the source does not name: of all choices of 11 concepts, one "
         f"agrees with its mean ranks ({', '.join(stated().significance.concepts)}, in all three models)."
     )
+    furthest = max(abs(log(figure.theirs / figure.ours)) for figure in many.disagreements)
     ranks = (
         f"The mean ranks give equal cells different ranks, the p-values do not. So {len(many.disagreements)} of the "
-        f"{many.num_compared} p-values differ by more than 1 % from those that the mean ranks beside them give. These "
-        f"{_NUM_LISTED} differ most:"
+        f"{many.num_compared} p-values differ from those that the mean ranks beside them give by more than 1 %, and "
+        f"by a factor of {exp(furthest):.1f} at most."
     )
     return {
         "source": _source(published),
-        "checks": table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
-        "disagreements": f"{paragraph(blocks)}\n\n{_disagreements(listed, 'figure', 'theirs', 'recomputed', 'why')}",
-        "p-values": f"{paragraph(ranks)}\n\n{_disagreements([_furthest(many)], 'figure', 'theirs', 'recomputed')}",
+        "checks": "\n\n".join(
+            [
+                paragraph(
+                    f"{len(agree)} checks of {sum(check.num_compared for check in agree):,} figures found no "
+                    f"disagreement: {'; '.join(check.name for check in agree)}. These did:"
+                ),
+                table(list(compared[0]), ([str(value) for value in row.values()] for row in compared)),
+            ]
+        ),
+        "disagreements": "\n\n".join([paragraph(blocks), _disagreements(listed), paragraph(ranks)]),
         "ranks": _ranks(published),
         "leads": _leads(published),
         "columns": table(
@@ -51,10 +59,6 @@ def parts() -> dict[str, str]:
         "models": table(
             ("model", "on the leaderboard", "layer", "layers measured"),
             ((f"`{m.preset}`", m.label, str(m.best_layer), ", ".join(map(str, m.layers))) for m in published.models),
-        ),
-        "strategies": table(
-            ("strategy of the table", "ours", "what differs"),
-            ((s.id, f"`{s.ours}`" if s.ours else "none", s.differs) for s in published.strategies),
         ),
     }
 
@@ -70,18 +74,14 @@ def _source(published: PublishedTable) -> str:
     )
 
 
-def _disagreements(checks: Iterable[Check], *names: str) -> str:
+def _disagreements(checks: Iterable[Check]) -> str:
+    names = ("figure", "theirs", "recomputed", "why")
     return table(names, ([row[name] for name in names] for row in disagreement_rows(checks)))
-
-
-def _furthest(check: Check) -> Check:
-    """Return a check with its largest disagreements, by ratio."""
-    by_ratio = sorted(check.disagreements, key=lambda figure: -abs(log(figure.theirs / figure.ours)))
-    return replace(check, disagreements=tuple(by_ratio[:_NUM_LISTED]))
 
 
 def _ranks(published: PublishedTable) -> str:
     board, lines = d1_board(published), {line.strategy: line for line in stated().leaderboard}
+    strategies = {strategy.id: strategy for strategy in published.strategies}
     sentence = paragraph(
         "The leaderboard orders strategies by their mean D1 over concepts and models. We rank them within each concept "
         f"([why](../metrics.md#ranks)). The critical difference of {board.summary['num_blocks']} concepts is "
@@ -89,7 +89,7 @@ def _ranks(published: PublishedTable) -> str:
         "at .5, such as P2, ranks high."
     )
     ranks = table(
-        ("strategy", "our mean rank", "95 % interval", "their rank", "their mean D1"),
+        ("strategy", "our mean rank", "95 % interval", "their rank", "their mean D1", "our name", "what differs"),
         (
             (
                 name,
@@ -97,6 +97,8 @@ def _ranks(published: PublishedTable) -> str:
                 f"{measure.ci_low:.2f} to {measure.ci_high:.2f}",
                 str(lines[name].rank),
                 f"{lines[name].means['D1_auroc']:.5f}",
+                f"`{ours}`" if (ours := strategies[name].ours) else "none",
+                strategies[name].differs,
             )
             for name, measure in zip(board.entrants, board.measures, strict=True)
         ),
@@ -107,17 +109,18 @@ def _ranks(published: PublishedTable) -> str:
 
 def _leads(published: PublishedTable) -> str:
     leads = {name: _lead(published, name) for name in published.concepts}
-    matched = {name: CONCEPTS.get(name).matched_pairs for name in published.concepts}
+    matched = sorted(filter(lambda name: CONCEPTS.get(name).matched_pairs, leads), key=lambda name: -leads[name])
+    others = [name for name in leads if name not in matched]
     rows = []
-    for name in sorted(published.concepts, key=lambda name: -leads[name]):
-        values = _d1(published, name)
+    for title, names in [*((name, [name]) for name in matched), (f"the {len(others)} others (means)", others)]:
+        values = [value for name in names for value in _d1(published, name)]
         below = f"{sum(value < 0.5 for value in values)} of {len(values)}"
-        rows.append((name, "yes" if matched[name] else "", f"{fmean(values):.3f}", below, f"{leads[name]:+.4f}"))
-    share = sum(leads[name] for name in leads if matched[name]) / sum(leads.values())
+        rows.append((title, f"{fmean(values):.3f}", below, f"{fmean(leads[name] for name in names):+.4f}"))
+    share = sum(leads[name] for name in matched) / sum(leads.values())
     sentence = (
         f"The concepts with matched pairs make {100 * share:.0f} % of the lead of the first strategy over the mean."
     )
-    return f"{table(('concept', 'matched pairs', 'mean D1', 'cells below .5', 'lead'), rows)}\n\n{paragraph(sentence)}"
+    return f"{table(('concept', 'mean D1', 'cells below .5', 'lead'), rows)}\n\n{paragraph(sentence)}"
 
 
 def _d1(published: PublishedTable, concept: str, strategy: str | None = None) -> list[float]:

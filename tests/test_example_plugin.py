@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -190,5 +192,7 @@ def test_the_page_shows_the_example() -> None:
     page = (EXAMPLES.parent / "extending.md").read_text("utf-8")
     files = ("pyproject.toml", "src/poolbench_best_layer/__init__.py")
     whole = [(EXAMPLES / "best-layer" / file).read_text("utf-8") for file in files]
-    assert whole[1] in page and whole[0].partition("[project.entry-points")[2].partition("[tool")[0].strip() in page
+    (excerpt,) = re.findall(r"```python\n(def plan.*?)```", page, re.DOTALL)
+    assert textwrap.indent(excerpt.replace("\n\n\n", "\n\n"), "    ") in whole[1]
+    assert whole[0].partition("[project.entry-points")[2].partition("[tool")[0].strip() in page
     assert len(whole[1].splitlines()) <= 120

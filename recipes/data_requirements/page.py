@@ -91,17 +91,17 @@ def page(
             "from which on McNemar's test has a power of .8 at each size that was tried. Recommended: examples of all "
             "splits for a power of .8. Bound: training examples by the published formula. The published columns are "
             "those of the largest size: BERT after 200 steps on shuffled words for `scrambled-100`, GloVe for static "
-            "words, and the MLP on BERT."
+            "words, and the MLP on BERT. Sides without a published counterpart are left out."
         ),
         _beside_published(compared),
         "## Larger sets have more power",
         paragraph(
             "Normal noise is added to every number of the states, and their probe is compared with that of the states "
             f"as they are, on {noisy[0].set}. Power of McNemar's test of one fold, by examples of all splits and "
-            "standard deviation of the noise:"
+            f"standard deviation of the noise. At {noisy[0].sizes[-1]['size']:,} examples the differences in accuracy "
+            f"are, by rising noise, {', '.join(_cell(side, metrics.DIFFERENCE, '+.3f') for side in noisy)}."
         ),
         "![power by number of examples, one line per deviation of the noise](data-requirements.svg)",
-        _noise(noisy),
         "## The fine-tunes",
         paragraph(
             "LoRA adapters, trained on texts of the archives whose words are put into a random order: none for "
@@ -175,14 +175,14 @@ def _beside_published(compared: Sequence[Comparison]) -> str:
     lines = []
     for comparison in sorted(compared, key=lambda comparison: (comparison.set, comparison.name)):
         published, n = published_of(comparison.set, comparison.name), comparison.figures[metrics.POWER]["n"]
+        if not published:
+            continue
         line = [comparison.set, comparison.name, _cell(comparison, metrics.DIFFERENCE, "+.3f")]
         line += [_cell(comparison, metrics.POWER, ".2f") + ("" if n is None else f" ({n:,})")]
         line += [_number(num_test_enough(comparison.sizes))]
         line += [_cell(comparison, metric, ",.0f") for metric in (metrics.RECOMMENDED, metrics.PUBLISHED)]
-        if published:
-            difference, bound = float(published[-1]["difference"]), int(published[-1]["num_train"])
-            line += [f"{difference:+.3f}", _number(num_test_enough(published)), f"{bound:,}"]
-        lines.append([*line, *[""] * (len(heads) - len(line))])
+        difference, bound = float(published[-1]["difference"]), int(published[-1]["num_train"])
+        lines.append([*line, f"{difference:+.3f}", _number(num_test_enough(published)), f"{bound:,}"])
     return table(heads, lines)
 
 
@@ -196,16 +196,6 @@ def _cell(comparison: Comparison, metric: str, spec: str) -> str:
     if row["value"] is None:
         return str(row["status"])
     return with_interval(row["value"], (row["ci_low"], row["ci_high"]), spec)
-
-
-def _noise(noisy: Sequence[Comparison]) -> str:
-    heads = ["noise", *(f"{line['size']:,}" for line in noisy[0].sizes), "difference", "recommended"]
-    lines = []
-    for comparison in noisy:
-        powers = ["" if line["power"] is None else f"{line['power']:.2f}" for line in comparison.sizes]
-        needed = [_cell(comparison, metrics.DIFFERENCE, "+.3f"), _cell(comparison, metrics.RECOMMENDED, ",.0f")]
-        lines.append([comparison.name.removeprefix(NOISE), *powers, *needed])
-    return table(heads, lines)
 
 
 def picture(noisy: Sequence[Comparison]) -> str:

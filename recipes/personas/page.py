@@ -23,13 +23,11 @@ PUBLISHED = {
 }
 #: What differs between these figures and ours, even with its words and its reading.
 DIFFERENCES = (
-    "The model: SmolLM2-135M here, Qwen2.5 there.",
     "The fine-tunes: adapters on sentences that a grammar wrote here; whole checkpoints on sentences of its own there, "
     "of the same number and epochs.",
     "The model before: that of each fine-tune here. The code there reads the base model `Qwen/Qwen2.5-1.5B` before, "
     "while the slides name the instruction-tuned one.",
     "Precision: float32 before and after here. There, the model after is read as float16 on a GPU.",
-    "Intervals, neutral fine-tunes and random changes: none there.",
 )
 VARIANCE = "shift.variance"
 Row = dict[str, Any]
@@ -90,23 +88,14 @@ def _lines(
         cells = [_value(figures[VARIANCE]), _number(excess), _rank(rank), _rank(random), _value(bare[VARIANCE])]
         lines.append([*map(str, dose), *cells])
     yield table(head, lines)
-    neutral = sorted(name for name in corrected if name.startswith("neutral"))
+    values = {dose: corrected[_name(dose)][VARIANCE]["value"] for dose in doses}
     yield "\n" + paragraph(
-        "The neutral fine-tunes have 259 sentences and 4 epochs. Rank is among them, and among random changes of equal "
-        "norm; 1 is the largest change."
-    )
-    yield "\n" + table(
-        ["neutral fine-tune", "corrected", "published definition"],
-        [[name, _value(corrected[name][VARIANCE]), _value(published[name][VARIANCE])] for name in neutral],
+        f"The neutral fine-tunes have 259 sentences and 4 epochs: {_range(corrected)} corrected, {_range(published)} "
+        "by the published definition. Rank is among them, and among random changes of equal norm; 1 is the largest "
+        f"change. The corrected change rises with each step of epochs {rising(values, 0)} numbers of sentences, and "
+        f"with each step of sentences {rising(values, 1)} numbers of epochs."
     )
     yield from beside_published(with_its_words)
-    yield "\n## Does it grow with sentences and epochs?\n"
-    values = {dose: corrected[_name(dose)][VARIANCE]["value"] for dose in doses}
-    for place, fixed, varied in ((0, "sentences", "epochs"), (1, "epochs", "sentences")):
-        for amount in sorted({dose[place] for dose in doses}):
-            amounts = {dose[1 - place]: values[dose] for dose in doses if dose[place] == amount}
-            if len(amounts) > 1 and None not in amounts.values():
-                yield paragraph(f"- corrected, {amount} {fixed}: {_trend(amounts)} {varied}.", "  ")
     yield ""
 
 
@@ -140,12 +129,19 @@ def _name(dose: tuple[int, int]) -> str:
     return f"furniture-{dose[0]}-{dose[1]}"
 
 
-def _trend(values: dict[int, float]) -> str:
-    """Return the values by amount, and whether each is above the one before."""
-    ordered = [values[amount] for amount in sorted(values)]
-    series = ", ".join(f"{values[amount]:+.5f} ({amount})" for amount in sorted(values))
-    rises = all(after > before for before, after in pairwise(ordered))
-    return f"{series}. It {'rises' if rises else 'does not rise'} with each step of"
+def rising(values: dict[tuple[int, int], float | None], place: int) -> str:
+    """Return at how many amounts of `place` the value rises with each step of the other one."""
+    amounts = {dose[place] for dose in values}
+    series = [[values[dose] for dose in sorted(values) if dose[place] == amount] for amount in amounts]
+    whole = [steps for steps in series if len(steps) > 1 and None not in steps]
+    return f"at {sum(all(after > before for before, after in pairwise(steps)) for steps in whole)} of {len(whole)}"
+
+
+def _range(figures: dict[str, dict[str, Row]]) -> str:
+    """Return the smallest and the largest value of the neutral fine-tunes."""
+    values = [row[VARIANCE]["value"] for name, row in figures.items() if name.startswith("neutral")]
+    measured = [value for value in values if value is not None]
+    return f"{min(measured):+.5f} to {max(measured):+.5f}" if measured else "none"
 
 
 def _number(row: Row) -> str:

@@ -1,5 +1,6 @@
 """The page docs/results/holmes.md, from the runs of `python -m recipes.probing`."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from poolbench_driver.suites.holmes.view import Entrant, View, view_over
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "holmes.md"
 #: Entrants that the board shows of each model: its best, and its last.
-_SHOWN = 4
+_SHOWN = 2
 #: What static word vectors cannot tell apart, because both classes have the same words.
 _ORDER = ("ewt-bigram-shift", "comparison-age", "comparison-number")
 
@@ -48,14 +49,15 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
     )
     option = "" if most is None else f" --flash-eval {most}"
     yield f"\n```console\n$ .venv/bin/python -m recipes.probing{option}\n```\n"
-    yield paragraph(
-        "What the tables of the public suite say, and which claims of its paper they support, is on "
-        "[a page of its own](holmes-recorded.md)."
-    )
-    yield ""
     yield paragraph(f"{view.answer()} {view.certainty()}")
     yield ""
-    for problem in view.problems:
+    nulls: Counter[str] = Counter()
+    for entrant in view.entrants:
+        nulls.update(row["status"] for row in entrant.scores.values() if row["value"] is None)
+    listed = [problem for problem in view.problems if " scores are null, " not in problem]
+    if nulls:
+        listed.append(f"null scores: {', '.join(f'{count:,} {status}' for status, count in nulls.most_common())}")
+    for problem in listed:
         yield paragraph(f"- {problem}", "  ")
     yield ""
 
@@ -90,17 +92,15 @@ def _model(entrant: Entrant) -> str:
 
 
 def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
+    view = view_over([runs[0].finished()])
     yield "## Which pooling carries what\n"
     yield paragraph(
-        "The strategy that wins most among those of the same model, by type of phenomenon and layer, of those with a "
-        "score on at least half of the sets. The picture is of the first model."
+        f"The strategy of {view.model} that wins most among its strategies, with its winning rate in percent, by type "
+        "of phenomenon and layer. Strategies with a score on less than half of the sets are left out."
     )
     yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
-    for run in runs:
-        view = view_over([run.finished()])
-        yield f"### {view.model}\n"
-        yield from block_markdown(carried_table(view))
-        yield ""
+    yield from block_markdown(carried_table(view))
+    yield ""
 
 
 def _controls(view: View) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """`python -m recipes.published QUESTION PATH...`: answer a question about tables that others published.
 
 holmes TABLE          which claims of the paper on Holmes a table of the public leaderboard supports
-holmes-figures WHOLE SHARES   write docs/results/holmes-figures.md: types, sizes and shares of the training data
+holmes-figures WHOLE SHARES   write figures of docs/results/holmes-recorded.md: types, sizes, shares of the data
 flash WHOLE SHARE     how far the table of a share of the training data keeps the order of the whole one
 ce-bench FOLDER       which claims about sparse autoencoders a tree of recorded results supports
 saebench TABLE        how scores of recorded autoencoders agree with those of SAEBench

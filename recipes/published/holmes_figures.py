@@ -23,6 +23,8 @@ from poolbench_driver.pages.text import paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recorded import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
+#: Marks of the page between which the figures stand.
+_BEGIN, _END = "<!-- written by recipes/published/holmes_figures.py -->", "<!-- end of figures -->"
 COMMAND = "recipes.published holmes-figures holmes_results_f1.csv flash-holmes.csv"
 #: Series of models that differ in size, by a pattern of their names whose group is the size.
 SERIES = {
@@ -36,13 +38,6 @@ SERIES = {
 #: Parameters of sizes that have a name, in millions, as Chung et al. (2022), "Scaling instruction-finetuned language
 #: models", give them.
 _NAMED_SIZES = {"small": 80.0, "base": 250.0, "large": 780.0, "xl": 3000.0, "xxl": 11000.0}
-#: Figures of the paper that the tables cannot give, and why.
-MISSING = (
-    "Reliability (selectivity, compression, spread over seeds): the tables have one macro-F1 for each model and set, "
-    "and neither control tasks, code lengths nor seeds.",
-    "Accuracy of frequent and rare words: the tables have no predictions.",
-    "Correlation with benchmarks that prompt: no table of their scores is recorded beside these.",
-)
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ def _parameters(size: str) -> float:
 
 
 def write(whole_file: Path, shares_file: Path, folder: Path = FOLDER) -> str:
-    """Write the page and its pictures; return what was written.
+    """Write the figures into their page, and its pictures; return what was written.
 
     Args:
         whole_file: Table with all of the training data.
@@ -175,26 +170,19 @@ def write(whole_file: Path, shares_file: Path, folder: Path = FOLDER) -> str:
     lines = read_csv(shares_file, [PORTION])[1]
     shares = {share: read_scores(shares_file, share) for share in sorted({line.number(PORTION) for line in lines})}
     parts = [_HEAD, _types(whole, shares, folder), _sizes(whole, folder), _portions(whole, shares, folder)]
-    parts += ["## What the tables do not hold", *(paragraph(f"- {line}", "  ") for line in MISSING)]
-    (folder / "holmes-figures.md").write_text("\n\n".join(parts) + "\n", "utf-8")
-    return f"wrote {folder / 'holmes-figures.md'} and three pictures beside it"
+    page = folder / "holmes-recorded.md"
+    before, begin, rest = page.read_text("utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise InputError(f"{page} lacks the marks {_BEGIN} and {_END}, between which the figures stand")
+    page.write_text("\n\n".join([before + begin, *parts, end + after]), "utf-8")
+    return f"wrote {page} and three pictures beside it"
 
 
-_HEAD = "\n\n".join(
-    [
-        "# Holmes: figures of the public leaderboard's tables",
-        "<!-- written by recipes/published/holmes_figures.py -->",
-        paragraph(
-            "Analyses of the recorded scores of Holmes (Waldis et al. 2024), of 59 models on 208 probing sets with "
-            "all of the training data (`data/holmes_results_f1.csv` of `Holmes-Benchmark/holmes-tools` at 71be46a), "
-            "and with nine shares of it (`data/leaderboards/flash-holmes.csv` of `Holmes-Benchmark/holmes-evaluation` "
-            "at c19c3a3). The files are not part of this project. [Another page](holmes-recorded.md) has the claims of "
-            "the paper. Winning rates are over pairs of models, and correlations are Kendall's tau over models. "
-            "Intervals are 1.96 standard deviations of a bootstrap over phenomena on both sides. One command writes "
-            "this page:"
-        ),
-        f"```console\n$ .venv/bin/python -m {COMMAND}\n```",
-    ]
+#: What the figures between the marks of the page are of.
+_HEAD = paragraph(
+    "The figures from here on are by pairs of models. Correlations are Kendall's tau over models, and intervals 1.96 "
+    f"standard deviations of a bootstrap over phenomena on both sides. `python -m {COMMAND}` writes them."
 )
 
 
@@ -205,16 +193,17 @@ def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) 
     across = name_axis(pairs, labelAngle=-30)
     svg = scatter("Correlation of winning rates between types", series, across, "Kendall's tau")
     (folder / "holmes-types.svg").write_text(svg, "utf-8")
+    (one, least), *_, (other, most) = sorted(pairs.items(), key=lambda pair: pair[1].y)
     share = min(shares, key=lambda portion: abs(portion - 1 / 32))
     others = other_taus(whole, shares[share])
     return "\n\n".join(
         [
             "## Do the types order models alike?",
             "![Kendall's tau of the winning rates of each two types](holmes-types.svg)",
-            table(("types", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in pairs.items()]),
             paragraph(
-                f"The same of two tables: all of the training data against {_fraction(share)} of it, over the models "
-                "and sets that both have."
+                f"From {_shown(least)} of {' and '.join(one.split(', '))} to {_shown(most)} of "
+                f"{' and '.join(other.split(', '))}, with intervals of 95 %. The same of two tables: "
+                f"all of the training data against {_fraction(share)} of it, over the models and sets that both have."
             ),
             table(("sets", "Kendall's tau (95 % interval)"), [(name, _shown(tau)) for name, tau in others.items()]),
         ]

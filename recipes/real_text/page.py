@@ -1,7 +1,7 @@
 """The page of results on real text: yields, what the figures show and what they cannot, and all tables."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.findings import SATURATED, Findings, findings
 from recipes.real_text.pairs import Judged
 
+from poolbench.contracts import Row
 from poolbench_corpora.io import read_concept
 from poolbench_corpora.real import real_concepts
 from poolbench_driver.pages.boards.ranks import build_ranks
@@ -24,12 +25,12 @@ _CANNOT = (
     "**Labels come from rules**, not from readers. A figure says how well a strategy finds what the rule finds.",
     "**The model is small**, and its weights were dequantised from 4 bits: it is not the hub's "
     "`HuggingFaceTB/SmolLM2-135M-Instruct`. Which strategy is best for a large model does not follow.",
-    "**A corpus may hold more than its concept.** Where the verdict below says `confounded`, length, words or domain "
+    "**A corpus may hold more than its concept.** Where the verdict says `confounded`, length, words or domain "
     "alone separate the classes, and a high D1 can come from these. `d1.excess_over_confound` is what is left.",
 )
 
 #: The tables of the run that the page shows; the others have a row for each strategy, by concept or metric.
-_RUN_SECTIONS = ("Leaderboard", "Verdict on the passages", "Ranks by strategy family", "Scorers", "Attention sinks")
+_RUN_SECTIONS = ("Leaderboard", "Attention sinks")
 #: Ranks by which a strategy moves with sinks that is listed.
 _MOVED = 1.0
 
@@ -93,12 +94,10 @@ def page(measured: Measured) -> str:
             (line for line in boards if abs(float(line[3].split()[0])) >= _MOVED),
         ),
         *_minimal_pairs(measured.pairs),
-        "## Yields",
-        table(("concept", "train", "test", "scorer", "domains", "median words"), _yields(measured.corpus, concepts)),
+        "## Concept by concept",
+        *_shown(findings(rows, audit), _yields(measured.corpus, concepts), separated(audit)),
         _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
         or "All that were asked for were built.",
-        "## Concept by concept",
-        *_shown(findings(rows, audit)),
         "## What it cannot show",
         _items(_CANNOT),
         "## The run",
@@ -130,28 +129,45 @@ def _minimal_pairs(pairs: SteeredPairs | None) -> list[str]:
     return ["## Minimal pairs under steering", paragraph(intro), table(("strength", "accuracy", "perplexity"), lines)]
 
 
-def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
-    lines = []
+def separated(audit: Iterable[Row]) -> dict[str, str]:
+    """Return by concept the verdict of the audit, and what separates its classes alone, with the AUROC."""
+    verdicts: dict[str, str] = {}
+    above: dict[str, list[str]] = defaultdict(list)
+    for row in audit:
+        verdicts[row["concept"]] = row["verdict"] or "not audited"
+        if row["kind"] == "confound" and row["ci_low"] is not None and row["ci_low"] > row["limit"]:
+            above[row["concept"]].append(f"{row['check']} {row['value']:.2f}")
+    return {
+        name: verdict + (f": {', '.join(above[name])}" if above[name] else "") for name, verdict in verdicts.items()
+    }
+
+
+def _yields(corpus: Path, concepts: Iterable[str]) -> dict[str, list[str]]:
+    """Return by concept its train, test and scorer passages, its domains, and the median of their words."""
+    yields = {}
     for name in concepts:
         passages = read_concept(corpus, name)
         counts = Counter(passages["split"].to_pylist())
         domains = {domain for domain in passages["domain"].to_pylist() if domain}
         sizes = [counts[split] for split in ("train", "test", "scorer")]
         words = median(passages["token_count"].to_pylist())
-        lines.append([name, *map(str, sizes), str(len(domains)), f"{words:.0f}"])
-    return lines
+        yields[name] = [" / ".join(map(str, sizes)), str(len(domains)), f"{words:.0f}"]
+    return yields
 
 
-def _shown(findings: Findings) -> list[str]:
+def _shown(findings: Findings, yields: Mapping[str, Sequence[str]], verdicts: Mapping[str, str]) -> list[str]:
     items = [
         f"Concepts on which half of the strategies have a D1 of {SATURATED} or more hardly rank strategies. They are "
         f"{len(findings.saturated)} of {len(findings.best)}: {_listed(findings.saturated)}.",
-        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(findings.verdicts.items()))}.",
+        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(findings.verdicts.items()))}. "
+        "The table names what alone separates the classes, with its AUROC.",
         f"{len(findings.gated)} of {len(findings.best)} scorers pass their gate: {_listed(findings.gated)}. D2 and D3 "
         "have values for these only.",
     ]
     header = ("concept", "best strategy", "its D1", "A1_mean", "P1_last_token", "best beyond the confound")
-    return [_items(items), table(header, findings.lines())]
+    header += ("train / test / scorer", "domains", "median words", "verdict")
+    lines = ([*line, *yields.get(line[0], [""] * 3), verdicts.get(line[0], "")] for line in findings.lines())
+    return [_items(items), table(header, lines)]
 
 
 def _items(texts: Iterable[str]) -> str:

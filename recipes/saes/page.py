@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from recipes.saes.plans import PRETRAINED
@@ -15,6 +16,8 @@ _SOURCES = {
     True: ("Planted stories", "The stories of `--stories planted`."),
     False: ("Pairs of real passages", "The corpus of `poolbench-driver corpus build all --source real`."),
 }
+#: Parts of a run's page that `poolbench-driver leaderboard` prints.
+_LEFT_OUT = ("published", "size", "subject", "subjects", "features")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
 
 
@@ -29,8 +32,8 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         f"{' and '.join(f'{width:,}' for width in plan.widths)} features, at the output of block {first['layer']}. "
         f"`python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained them on {plan.num_tokens:,} tokens of "
         f"the openly licensed archives, for {plan.l0} features per token. Measured by `poolbench-driver run --suite "
-        "ce-bench --model smollm2-135m --saes FOLDER --protocol published` on each set of stories; "
-        "[the suite](../suites/ce-bench.md) defines every figure."
+        "ce-bench --model smollm2-135m --saes FOLDER` on each set of stories; [the suite](../suites/ce-bench.md) "
+        "defines every figure, and `leaderboard` prints those of each subject."
     )
     for folder in folders:
         config = folder.config()
@@ -42,6 +45,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         yield f"\n## {name}\n"
         intro = f"{source} Of each subject {pairs} pairs are read."
         yield paragraph(f"{intro} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
+        page = replace(page, parts=[part for part in page.parts if part.anchor not in _LEFT_OUT])
         for line in markdown_of(page).splitlines():
             if line.startswith("#"):
                 yield f"#{line}"  # one level below the heading of the stories

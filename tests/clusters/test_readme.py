@@ -223,6 +223,12 @@ QUESTIONS = {
         r"290,859,141",
     ),
     "docs/read-a-board.md": (r"mean rank \(D1\)",),
+    "docs/explain.md": (
+        r"However .*0\.05",
+        r"ides .*0\.05",
+        r"projection [+-]\d+\.\d+, the sum of the contributions",
+        "P1_last_token at layer 4",
+    ),
     "docs/sharing.md": (
         r"d1: passed: \d+ figures are what their scores give",
         r"rerun: passed: \d+ figures of 1 cells agree",
@@ -232,7 +238,6 @@ QUESTIONS = {
     "docs/queries.md": (
         r'"vectors":',
         r'"contribution":null',
-        r"the sum of the contributions",
         r'"metric":"d1\.auroc","direction":null,"value":1\.0',
         r'"scores":\[(0\.[89]|1\.0)',  # of contrast, for a sentence with "but"
         r"Therefore,|because|as a result",

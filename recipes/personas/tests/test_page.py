@@ -1,12 +1,12 @@
 """The page of pretrained personas says that a figure rises only where it does."""
 
-from recipes.personas.page import VARIANCE, _trend, beside_published
+from recipes.personas.page import VARIANCE, beside_published, rising
 
 
 def test_a_figure_rises_only_if_each_step_does() -> None:
-    assert _trend({10: 0.2, 4: 0.1}) == "+0.10000 (4), +0.20000 (10). It rises with each step of"
-    assert "does not rise" in _trend({4: 0.1, 10: 0.3, 15: 0.2})
-    assert "does not rise" in _trend({4: 0.1, 10: 0.1})
+    values = {(100, 4): 0.1, (100, 10): 0.2, (259, 4): 0.1, (259, 10): 0.3, (259, 15): 0.2, (300, 4): None}
+    assert rising(values, 0) == "at 1 of 2"
+    assert rising({(100, 4): 0.1, (259, 4): 0.1, (100, 10): 0.1, (259, 10): 0.2}, 1) == "at 1 of 2"
 
 
 def test_published_figures_stand_beside_ours_of_the_same_words_alone() -> None:

@@ -8,6 +8,7 @@ import pytest
 from driver.tests.suites.test_holmes_recorded import written
 from recipes.published.__main__ import main
 from recipes.published.holmes_figures import (
+    FOLDER,
     SERIES,
     Point,
     other_taus,
@@ -19,6 +20,7 @@ from recipes.published.holmes_figures import (
 )
 from scipy import stats
 
+from poolbench.errors import InputError
 from poolbench_driver.pages.drawing import name_axis
 from poolbench_driver.suites.holmes.recorded import TYPES, read_scores
 
@@ -97,13 +99,18 @@ def test_the_page_has_each_picture_and_what_the_tables_lack(
     tables: tuple[Path, Path, dict[float, np.ndarray]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, shares, _ = tables
+    recorded = tmp_path / "holmes-recorded.md"
+    recorded.write_text("# Claims\n")
+    with pytest.raises(InputError, match="lacks the marks"):
+        write(whole, shares, tmp_path)
+    recorded.write_text((FOLDER / "holmes-recorded.md").read_text())
     assert "three pictures" in write(whole, shares, tmp_path)
-    page = (tmp_path / "holmes-figures.md").read_text()
+    page = recorded.read_text()
+    assert page.startswith("# Holmes") and page.count("## Does size help?") == 1 and "## What cannot" in page
     for name in ("types", "sizes", "portions"):
         assert f"(holmes-{name}.svg)" in page and (tmp_path / f"holmes-{name}.svg").read_text().startswith("<svg")
     assert "| 1/32 | 20 |" in page and "| 1/2 | 20 |" in page
     assert "| Pythia | 70 |" in page and "| Pythia | 12,000 |" in page and "| Pythia | 1,400 |" not in page
-    assert "the tables have no predictions" in page
     (tmp_path / "other.csv").write_text("probing dataset,train portion,M1,M2\ndep,.5,.1,.2\n")
     assert main(["holmes-figures", str(whole), str(tmp_path / "other.csv")]) == 2
     assert "the tables share 0 models and 0 sets" in capsys.readouterr().err

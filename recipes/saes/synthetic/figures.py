@@ -14,8 +14,6 @@ from poolbench.steps.prober import ContrastParams
 from poolbench_extractor.features import ALL, Encoder, pooled
 from poolbench_prober.contrast import Pairs, StoryPairs, contrast
 
-#: Figures that say what an autoencoder is; they claim nothing about its features.
-DESCRIPTIONS = ("ce.num_features", "ce.l0", "ce.unexplained_variance")
 _SCORES = ("contrastive", "independent", "interpretability", "contrastive.excess", "interpretability.excess")
 #: Scores that claim to measure interpretability, as protocol and metric.
 SCORES = (

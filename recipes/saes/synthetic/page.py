@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from recipes.saes.synthetic import world
 from recipes.saes.synthetic.encoders import TRUE
-from recipes.saes.synthetic.figures import DESCRIPTIONS, SCORES, Figures, lead
+from recipes.saes.synthetic.figures import SCORES, Figures, lead
 
-from poolbench.statistics.bootstrap import t_interval
 from poolbench_driver.pages.text import paragraph, table
 
 _MODEL = (
@@ -54,8 +52,6 @@ def page(drawn: Sequence[Mapping[str, Figures]]) -> str:
         "## The model and the autoencoders",
         paragraph(_MODEL),
         "\n".join(paragraph(f"- `{name}`: {what}.", "  ") for name, what in _ENCODERS),
-        paragraph("Means over draws, with 95 % t intervals:"),
-        table(["figure", *drawn[0]], [_means(drawn, ("corrected", name)) for name in DESCRIPTIONS]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -64,8 +60,6 @@ def _verdict(short: Mapping[tuple[str, str], Sequence[str]]) -> str:
     won = [_named(score) for score, names in short.items() if not names]
     lost = [score for score, names in short.items() if names]
     lines = [f"The true features win {len(won)} of {len(short)} scores: {', '.join(won) or 'none'}."]
-    if lost:
-        lines.append(f"They do not win {', '.join(map(_named, lost))}.")
     for name, why in (
         ("split", "Splitting each feature makes an autoencoder wider, and the published scores grow with the width."),
         ("half", "Leaving features out makes one narrower, and division by the square root of the width rewards that."),
@@ -89,15 +83,3 @@ def _named(score: tuple[str, str]) -> str:
 def _signed(margin: tuple[float, float, float]) -> str:
     mean, low, high = margin
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-
-
-def _means(drawn: Sequence[Mapping[str, Figures]], score: tuple[str, str]) -> list[str]:
-    cells = [score[1]]
-    for name in drawn[0]:
-        values = np.array([draw[name].get(score, np.nan) for draw in drawn])
-        if np.isfinite(values).all():
-            low, high = t_interval(values)
-            cells.append(f"{values.mean():.3f} ({low:.3f} to {high:.3f})" if high > low else f"{values.mean():,.0f}")
-        else:
-            cells.append("")
-    return cells
