@@ -169,14 +169,13 @@ class Nodes:
         return self.rows()
 
 
-def _environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     return kept | {
         "TMPDIR": str(folder),
         "POOLBENCH_STATE": str(folder / "state"),
         "POOLBENCH_SHARED_MACHINE": "1",
         "PYTHONPATH": str(REPOSITORY),
-        **variables,
     }
 
 
@@ -201,12 +200,12 @@ def serve(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for name, num_bytes in disks.items():  # before any machine starts: each sees the mounts of its start
             stack.enter_context(network.disk(folder / name, num_bytes))
-        environment = _environment(folder, variables)
+        environment = _environment(folder)
         found = stack.enter_context(network.machines(("head", "first", "second", "desk", *spare), environment))
         desk = found["desk"]
         places = {tutorial.HEAD: found["head"].address, tutorial.BROKER: f"{desk.address}:{BROKER_PORT}"}
-        with_password = {tutorial.SHARED: str(folder), "$PASSWORD": redis_server.PASSWORD}
-        environment |= tutorial.environment(places | with_password)
+        password = {tutorial.PASSWORD: f"PASSWORD={redis_server.PASSWORD}"}
+        environment |= tutorial.environment(places | password | {tutorial.SHARED: str(folder)}) | variables
         threads = stack.enter_context(desk.threads(2 * len(SERVICES)))
         service = None
         if s3:

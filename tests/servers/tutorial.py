@@ -13,6 +13,8 @@ _PAGE = REPOSITORY / "docs" / "operations" / "cluster.md"
 _BIN = f"{Path(sys.executable).parent}/"
 #: Addresses of the page: the two machines, its Redis, and the folder that they share.
 HEAD, WORKER, BROKER, SHARED = "10.0.0.1", "10.0.0.2", "10.0.0.1:6390", "/shared"
+#: How the page makes the password of its Redis.
+PASSWORD = "PASSWORD=$(openssl rand -hex 32)"
 
 
 def _text() -> str:
@@ -26,14 +28,16 @@ def command(part: str, replaced: Mapping[str, str]) -> list[str]:
 
 
 def environment(replaced: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the tutorial exports, with other texts in place of some."""
-    lines = [_with(line, replaced) for line in typed_commands(_text()) if line.startswith("export ")]
-    kept = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        ["bash", "-ec", "\n".join([*lines, "env -0"])], env=kept, capture_output=True, text=True, check=True
-    )
+    """Return what a machine has that reads the file which the tutorial's second step writes."""
+    (settings,) = [block for block in shell_blocks(_text()) if "export " in block]
+    step = [line for line in typed_commands(f"```\n{settings}```") if "redis-server" not in line]
+    (read,) = {line for line in typed_commands(_text()) if line.startswith(". ")}
+    for lines in (step, [read, "env -0"]):
+        script = _with("\n".join(lines), replaced)
+        kept = {"PATH": os.environ["PATH"]}
+        done = subprocess.run(["bash", "-ec", script], env=kept, capture_output=True, text=True, check=True)
     variables = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
-    return {name: value for name, value in variables.items() if name.startswith(("POOLBENCH_", "RAY_"))}
+    return {name: value for name, value in variables.items() if name not in ("PATH", "PWD", "SHLVL", "_")}
 
 
 def shown() -> Iterator[str]:
