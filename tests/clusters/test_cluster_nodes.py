@@ -76,9 +76,8 @@ def test_one_sees_what_the_tutorial_shows(nodes: Nodes, undisturbed: Rows) -> No
     assert status.returncode == 0, status.stderr
     seen = [status.stdout, *((nodes.folder / log).read_text() for log in ("head.log", "driver.log"))]
     lines = {" ".join(line.split()) for text in seen for line in text.splitlines()}
-    print("\n".join(lines))
     absent = [line for line in tutorial.shown() if " ".join(line.split()) not in lines]
-    assert not absent, (absent, lines)
+    assert not absent, (absent, sorted(lines))
 
 
 def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undisturbed: Rows) -> None:
