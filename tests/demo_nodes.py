@@ -1,5 +1,7 @@
 """`python -m tests.demo_nodes`: the demo on a head, two workers and a desk; `make demo-nodes` calls it.
 
+Head, workers and run are started by the commands of the tutorial (`tests.servers.tutorial`).
+
 The machines are network namespaces on this computer, with an address each. Results go to `runs-nodes/`. Exit code 0:
 the demo's checks hold, the same command again finds nothing to do, and every figure is that of the demo in
 `runs/latest`, if `make demo` has made one; 1: something does not hold; 2: such machines cannot be made here.
@@ -12,12 +14,11 @@ from pathlib import Path
 
 from tests.check_demo import findings, rows_with_details
 from tests.figures import differences, rows_of
-from tests.servers import machines, nodes, redis
+from tests.servers import machines, nodes, redis, tutorial
 from tests.servers.nodes import REPOSITORY, Nodes
-from tests.servers.small_run import DRIVER
 
 _LOCAL, _OUTPUT = REPOSITORY / "runs", REPOSITORY / "runs-nodes"
-_COMMAND = [DRIVER, "run", "--preset", "demo", "--display", "plain", "--output", str(_OUTPUT)]
+_COMMAND = [*tutorial.command("poolbench-driver run", {}), "--display", "plain", "--output", str(_OUTPUT)]
 _LONG_S = 3600.0  # a guard against hanging
 _MAX_LINES = 20
 

@@ -31,5 +31,13 @@ def shell_blocks(text: str) -> list[str]:
     return [block for language, block in BLOCK.findall(text) if language in ("", "console", "bash")]
 
 
+def typed_commands(text: str) -> Iterator[str]:
+    """Yield the commands of a page's console blocks: the lines that start with `$ `, continued lines joined."""
+    for block in shell_blocks(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("$ "):
+                yield re.sub(r"\s+# .*$", "", line.removeprefix("$ ")).strip()
+
+
 PAGES = tracked("*.md")
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]

@@ -12,6 +12,7 @@ from tests.figures import Rows, assert_same
 from tests.servers import machines as network
 from tests.servers import nodes as cluster
 from tests.servers import redis as redis_server
+from tests.servers import tutorial
 from tests.servers.nodes import HEAVY, LIGHT, LONG_S, REPOSITORY, Nodes
 from tests.soak.faults import brokers
 from tests.waiting import wait_until
@@ -66,6 +67,17 @@ def disturbed(nodes: Nodes, after: str, disturb: Callable[[], None]) -> Rows:
 def test_services_run_where_their_resource_is(nodes: Nodes) -> None:
     where = {name: set(nodes.replicas(name).values()) for name in nodes.machines}
     assert where == {"head": set(), "first": set(LIGHT), "second": set(HEAVY), "spare": set(), "desk": set()}
+
+
+def test_one_sees_what_the_tutorial_shows(nodes: Nodes, undisturbed: Rows) -> None:
+    """Its commands started the machines and the run; the cluster has one more worker, and the run is smaller."""
+    assert undisturbed
+    status = nodes.desk.call(tutorial.command("poolbench-driver status", {}), cwd=nodes.folder)
+    assert status.returncode == 0, status.stderr
+    seen = [status.stdout, *((nodes.folder / log).read_text() for log in ("head.log", "driver.log"))]
+    lines = {" ".join(line.split()) for text in seen for line in text.splitlines()}
+    absent = [line for line in tutorial.shown() if " ".join(line.split()) not in lines]
+    assert not absent, (absent, sorted(lines))
 
 
 def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undisturbed: Rows) -> None:

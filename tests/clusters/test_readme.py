@@ -17,7 +17,7 @@ import pytest
 import typer
 import yaml
 from driver.tests.console.conftest import SCREENS, check_reading, chromium, opening
-from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks
+from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks, typed_commands
 from typer.exceptions import TyperException
 
 from poolbench.concepts import CONCEPTS
@@ -40,14 +40,6 @@ INSTALLED = "client.md"
 OF_EXAMPLES = ("gratitude", "money", "apology", "politeness", "concession", "Y1_verbs")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _TARGET = re.compile(r"(?:^|\s)make ((?:[a-z_%<>-]+|[A-Z_]+=\S+)(?: (?:[a-z_-]+|[A-Z_]+=\S+))*)")
-
-
-def typed_commands(text: str) -> Iterator[str]:
-    """Yield the commands of a page's console blocks: the lines that start with `$ `, continued lines joined."""
-    for block in shell_blocks(text):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("$ "):
-                yield re.sub(r"\s+# .*$", "", line.removeprefix("$ ")).strip()
 
 
 def mentioned_commands(text: str) -> Iterator[list[str]]:

@@ -1,7 +1,6 @@
 """A cluster on several machines: a head, workers, and a desk that has Redis, the S3 service and the driver."""
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import TypeVar
 import httpx
 from redis import Redis
 from tests.figures import Rows, rows_of
-from tests.servers import clocks, gateway, small_run
+from tests.servers import clocks, gateway, small_run, tutorial
 from tests.servers import machines as network
 from tests.servers import redis as redis_server
 from tests.servers.clocks import Clock
@@ -52,7 +51,6 @@ class Nodes:
         threads: Threads of this process that are on the desk.
         clocks: The wall clocks of the Python processes of workers and driver.
         gateway: The S3 service, if the store is not a folder.
-        head_program: Module that the head runs.
     """
 
     machines: dict[str, Machine]
@@ -61,7 +59,6 @@ class Nodes:
     threads: ThreadPoolExecutor
     clocks: dict[str, Clock]
     gateway: Gateway | None = None
-    head_program: str = "deploy.nodes.head"
 
     @property
     def desk(self) -> Machine:
@@ -93,15 +90,16 @@ class Nodes:
         head = self.machines["head"]
         # Machines see one another's processes here: Ray would take a worker's for the head that this file names.
         forgotten = ["sh", "-c", f'rm -f {self.folder}/ray/ray_current_cluster; exec "$@"', "sh"]
-        command = [sys.executable, "-m", self.head_program, "--address", head.address]
+        command = tutorial.command("deploy.nodes.head", {tutorial.HEAD: head.address})
         head.start([*_SUPERVISED, *forgotten, *command], self.folder / "head.log", **state)
 
     def start_worker(self, name: str, services: tuple[str, ...], *before: str) -> None:
-        """Start a worker; `before` is a command that starts it in turn."""
+        """Start a worker of some of the tutorial's services; `before` is a command that starts it in turn."""
         machine = self.machines[name]
-        command = [sys.executable, "-m", "deploy.nodes.worker", self.machines["head"].address, *services]
-        supervised = [*_SUPERVISED, *before, *command, "--address", machine.address]
-        machine.start(supervised, self.folder / f"{name}.log", **self.clocks[name].environment)
+        addresses = {tutorial.HEAD: self.machines["head"].address, tutorial.WORKER: machine.address}
+        command = tutorial.command("deploy.nodes.worker", addresses)
+        command = [word for word in command if word not in SERVICES or word in services]
+        machine.start([*_SUPERVISED, *before, *command], self.folder / f"{name}.log", **self.clocks[name].environment)
 
     def replicas(self, name: str) -> dict[int, str]:
         """Return the service of every replica of a machine by process. The console's runs where Ray puts it."""
@@ -166,21 +164,18 @@ class Nodes:
     def run(self) -> Rows:
         """Run the main job from the desk; return the rows of its results by cell."""
         done = self.desk.call(self.command(), timeout=LONG_S)
+        (self.folder / "driver.log").write_text(done.stderr + done.stdout)
         assert done.returncode == 0, done.stderr[-3000:]
         return self.rows()
 
 
-def _environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     return kept | {
         "TMPDIR": str(folder),
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "POOLBENCH_TOKEN": secrets.token_hex(32),
         "POOLBENCH_STATE": str(folder / "state"),
-        "POOLBENCH_STORE": str(folder / "store"),
         "POOLBENCH_SHARED_MACHINE": "1",
         "PYTHONPATH": str(REPOSITORY),
-        **variables,
     }
 
 
@@ -189,7 +184,6 @@ def serve(
     *spare: str,
     s3: bool = False,
     disks: Mapping[str, int] = MappingProxyType({}),
-    head_program: str = Nodes.head_program,
     **variables: str,
 ) -> Iterator[Nodes]:
     """Yield a cluster of a head and the workers `first` and `second`.
@@ -199,7 +193,6 @@ def serve(
         s3: Whether the store is an S3 service of the desk instead of a shared folder.
         disks: Sizes of file systems in bytes, by the name of their folder below `Nodes.folder`. A test can fill each,
             or make it read-only.
-        head_program: Module that the head runs.
         variables: Further variables of the environment of every machine.
     """
     with ExitStack() as stack:
@@ -207,11 +200,12 @@ def serve(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for name, num_bytes in disks.items():  # before any machine starts: each sees the mounts of its start
             stack.enter_context(network.disk(folder / name, num_bytes))
-        environment = _environment(folder, variables)
+        environment = _environment(folder)
         found = stack.enter_context(network.machines(("head", "first", "second", "desk", *spare), environment))
         desk = found["desk"]
-        environment["POOLBENCH_BROKER"] = f"redis://:{redis_server.PASSWORD}@{desk.address}:{BROKER_PORT}/0"
-        environment["POOLBENCH_HTTP"] = f"http://{found['head'].address}:8000"
+        places = {tutorial.HEAD: found["head"].address, tutorial.BROKER: f"{desk.address}:{BROKER_PORT}"}
+        password = {tutorial.PASSWORD: f"PASSWORD={redis_server.PASSWORD}"}
+        environment |= tutorial.environment(places | password | {tutorial.SHARED: str(folder)}) | variables
         threads = stack.enter_context(desk.threads(2 * len(SERVICES)))
         service = None
         if s3:
@@ -220,7 +214,7 @@ def serve(
             environment |= service.environment
         library = clocks.build(folder)
         right = {name: clocks.clock(library, folder / f"clock-{name}") for name in found}
-        nodes = Nodes(found, folder, environment, threads, right, service, head_program)
+        nodes = Nodes(found, folder, environment, threads, right, service)
         _start(nodes)
         yield nodes
 

@@ -1,11 +1,10 @@
 """A small run of the main job: the demo with fewer and shorter texts. Every kind of task is in it."""
 
-import sys
 from pathlib import Path
 
 import yaml
+from tests.servers import tutorial
 
-DRIVER = str(Path(sys.executable).with_name("poolbench-driver"))
 SMALL = {
     "preset": "demo",
     "concepts": ["contrast"],
@@ -28,6 +27,7 @@ SMALL = {
 
 
 def command(config: Path, output: Path) -> list[str]:
-    """Return the driver's command; its configuration is written to `config`, its results go below `output`."""
+    """Return the run of the tutorial with this configuration, written to `config`; its results go below `output`."""
     config.write_text(yaml.safe_dump(SMALL))
-    return [DRIVER, "run", str(config), "--output", str(output), "--display", "plain"]
+    run = tutorial.command("poolbench-driver run", {"--preset demo": str(config)})
+    return [*run, "--output", str(output), "--display", "plain"]
