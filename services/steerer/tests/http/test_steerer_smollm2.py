@@ -127,7 +127,7 @@ def test_lm_evaluation_harness_gets_from_the_steerer_what_its_own_backend_comput
         options = ("--apply_chat_template", "--device", "cpu")
         run_harness(task, rows, tmp_path / name, name, arguments, *options, token=token)
     served_answer, computed_answer = (answers_in(tmp_path / name) for name in ("local-chat-completions", "hf"))
-    assert served_answer == computed_answer and "Paris" in served_answer[0][0]
+    assert served_answer == computed_answer and "Paris" in served_answer[0][0][0]
 
 
 def test_the_stronger_the_steering_the_less_likely_is_plain_text(client, smollm2) -> None:
