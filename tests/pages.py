@@ -1,9 +1,11 @@
 """The Markdown pages of the repository, and the code that they show."""
 
+import importlib.util
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -29,6 +31,15 @@ def _tree(pattern: str) -> Iterator[Path]:
 def shell_blocks(text: str) -> list[str]:
     """Return the contents of a page's code blocks for a shell, and of those without a language."""
     return [block for language, block in BLOCK.findall(text) if language in ("", "console", "bash")]
+
+
+def site_maker() -> ModuleType:
+    """Return docs/make_site.py as a module."""
+    spec = importlib.util.spec_from_file_location("make_site", REPOSITORY / "docs" / "make_site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 PAGES = tracked("*.md")
