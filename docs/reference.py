@@ -14,12 +14,12 @@ import typer
 import yaml
 
 import poolbench_driver
-from poolbench.concepts import CONCEPTS, Concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench.contracts.wire import HEALTH_PATH
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import build_api
-from poolbench.pooling.registry import StrategySpec, strategies_of
+from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import SIGNALS
 from poolbench.settings import Settings
 from poolbench.steps import SERVICE_STEPS
@@ -43,8 +43,6 @@ _DECODERS = {
     "steered": "steered",
 }
 _YES = {True: "yes", False: ""}
-#: The construction of negatives that the page on concepts states once.
-_INDEPENDENT = "Independent passages: positives and negatives come from different documents."
 
 
 def pages(public: Sequence[str]) -> dict[str, str]:
@@ -147,33 +145,34 @@ def errors_page() -> str:
     return f"# Error codes\n\n{head}\n\n{table(('code', 'HTTP status', 'meaning'), lines)}\n"
 
 
-def _strategy_row(spec: StrategySpec) -> Sequence[str]:
-    params = ", ".join(f"{name} = {value}" for name, value in spec.params.items())
-    notes = ["uses the concept's words"] * spec.uses_concept_lexicon + ["on request only"] * spec.on_request
-    notes += ["constant after a BOS"] * spec.collapses_with_bos
-    needs = ", ".join(spec.needs)
-    return f"`{spec.id}`", str(spec.version), spec.board, spec.family, spec.summary, needs, params, "; ".join(notes)
+def _strategies() -> str:
+    """Return the table of strategies, those of the card first, and the signals that they may need."""
+    rows = []
+    for spec in (*strategies_of("card"), *strategies_of("extended")):
+        params = ", ".join(f"{name} = {value}" for name, value in spec.params.items())
+        notes = ["uses the concept's words"] * spec.uses_concept_lexicon + ["on request only"] * spec.on_request
+        notes += ["constant after a BOS"] * spec.collapses_with_bos
+        needs, remarks = ", ".join(spec.needs), "; ".join(notes)
+        rows.append((f"`{spec.id}`", str(spec.version), spec.board, spec.family, spec.summary, needs, params, remarks))
+    head = ("id", "version", "board", "family", "definition", "needs", "parameters", "notes")
+    signals = items(f"`{signal.name}`: {signal.summary}" for signal in SIGNALS.values())
+    return f"{table(head, rows)}\n\nThe signals:\n\n{signals}"
 
 
-def _concept_row(concept: Concept) -> Sequence[str]:
-    low, high = concept.token_window
-    return (
-        f"`{concept.id}`",
-        concept.family,
-        _YES[concept.matched_pairs],
-        f"{low}-{high}",
-        str(concept.min_source_domains),
-        concept.neighbours.linguistically_distant,
-        concept.neighbours.linguistically_close,
-        _YES[concept.sensitive],
-    )
-
-
-def _definition(concept: Concept) -> str:
-    seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
-    construction = concept.construction.strip()
-    negatives = "" if construction == _INDEPENDENT else f" *Negatives:* {construction}"
-    return f"**{concept.id}**: {concept.definition.strip()}{negatives}{seeds}"
+def _concepts() -> str:
+    """Return the table of concepts, and their definitions."""
+    rows, definitions = [], []
+    for concept in CONCEPTS.all():
+        low, high = concept.token_window
+        distant, close = concept.neighbours.linguistically_distant, concept.neighbours.linguistically_close
+        pairs, sensitive = _YES[concept.matched_pairs], _YES[concept.sensitive]
+        domains = str(concept.min_source_domains)
+        rows.append((f"`{concept.id}`", concept.family, pairs, f"{low}-{high}", domains, distant, close, sensitive))
+        seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
+        negatives = f" *Negatives:* {concept.construction.strip()}{seeds}"
+        definitions.append(f"**{concept.id}**: {concept.definition.strip()}{negatives}")
+    head = ("id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive")
+    return f"{table(head, rows)}\n\n{items(definitions)}"
 
 
 def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = None) -> str:
@@ -233,7 +232,7 @@ def _suites() -> str:
 
 def _settings() -> str:
     rows = []
-    for model, name, field in ((each, *item) for each in Settings.models for item in each.model_fields.items()):
+    for model, name, field in ((owner, *item) for owner in Settings.models for item in owner.model_fields.items()):
         extra = field.json_schema_extra
         unset = extra["unset"] if isinstance(extra, dict) else _default(field.default)
         rows.append((f"`{model.variable(name)}`", str(field.description), str(unset)))
@@ -269,9 +268,8 @@ def _models() -> dict[str, str]:
         if "encoder_states" not in row
     )
     return {
-        "decoders": table(("architecture", *_DECODERS), decoders),
+        "decoders": f"{table(('architecture', *_DECODERS), decoders)}\n\n{paragraph(f'Refused: {'; '.join(refused)}.')}",
         "encoders": paragraph(f"{'; '.join(encoders)}."),
-        "refused": items(refused),
     }
 
 
@@ -288,21 +286,8 @@ TABLES: Parts = {
     "architecture.md": lambda: {"tasks": _tasks()},
     "observability.md": lambda: {"metrics": _metrics()},
     "operations/settings.md": lambda: {"settings": _settings()},
-    "strategies.md": lambda: {
-        "signals": items(f"`{signal.name}`: {signal.summary}" for signal in SIGNALS.values()),
-        "strategies": table(
-            ("id", "version", "board", "family", "definition", "needs", "parameters", "notes"),
-            map(_strategy_row, [*strategies_of("card"), *strategies_of("extended")]),
-        ),
-    },
-    "concepts.md": lambda: {
-        "concepts": table(
-            ("id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive"),
-            map(_concept_row, CONCEPTS.all()),
-        )
-        + "\n\n"
-        + items(map(_definition, CONCEPTS.all())),
-    },
+    "strategies.md": lambda: {"strategies": _strategies()},
+    "concepts.md": lambda: {"concepts": _concepts()},
     "results.md": lambda: {
         "results": _columns("results.parquet", RESULT_SCHEMA, _role),
         "cosines": _columns("cosines.parquet", COSINE_SCHEMA),

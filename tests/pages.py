@@ -28,11 +28,6 @@ def _tree(pattern: str) -> Iterator[Path]:
             yield path
 
 
-def shell_blocks(text: str) -> list[str]:
-    """Return the contents of a page's code blocks for a shell, and of those without a language."""
-    return [block for language, block in BLOCK.findall(text) if language in ("", "console", "bash")]
-
-
 def site_maker() -> ModuleType:
     """Return docs/make_site.py as a module."""
     spec = importlib.util.spec_from_file_location("make_site", REPOSITORY / "docs" / "make_site.py")
@@ -40,6 +35,11 @@ def site_maker() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def shell_blocks(text: str) -> list[str]:
+    """Return the contents of a page's code blocks for a shell, and of those without a language."""
+    return [block for language, block in BLOCK.findall(text) if language in ("", "console", "bash")]
 
 
 PAGES = tracked("*.md")
