@@ -267,8 +267,9 @@ def _models() -> dict[str, str]:
         for name, row in largest.items()
         if "encoder_states" not in row
     )
+    refusals = paragraph(f"Refused: {'; '.join(refused)}.")
     return {
-        "decoders": f"{table(('architecture', *_DECODERS), decoders)}\n\n{paragraph(f'Refused: {'; '.join(refused)}.')}",
+        "decoders": f"{table(('architecture', *_DECODERS), decoders)}\n\n{refusals}",
         "encoders": paragraph(f"{'; '.join(encoders)}."),
     }
 
