@@ -14,12 +14,12 @@ import typer
 import yaml
 
 import poolbench_driver
-from poolbench.concepts import CONCEPTS
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench.contracts.wire import HEALTH_PATH
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import build_api
-from poolbench.pooling.registry import strategies_of
+from poolbench.pooling.registry import StrategySpec, strategies_of
 from poolbench.pooling.signals import SIGNALS
 from poolbench.settings import Settings
 from poolbench.steps import SERVICE_STEPS
@@ -42,7 +42,6 @@ _DECODERS = {
     "rounding": "steerer_rounding",
     "steered": "steered",
 }
-_YES = {True: "yes", False: ""}
 
 
 def pages(public: Sequence[str]) -> dict[str, str]:
@@ -71,7 +70,7 @@ def command_help(command: Any, name: str) -> Iterator[str]:
         yield f"```text\n{context.get_help()}\n```"
         for key, prints in _texts("commands.yaml").items():
             if f"{PROGRAM} {key}".partition(" --")[0] == name:
-                yield f"`{key} --json` prints {prints['json']}. Rows of `--csv`: {prints['csv']}."
+                yield f"`{key} --json` prints {prints['json']}; rows of `--csv`: {prints['csv']}."
     if isinstance(command, Group):
         for sub in command.list_commands(context):
             yield from command_help(command.get_command(context, sub), f"{name} {sub}")
@@ -146,33 +145,34 @@ def errors_page() -> str:
 
 
 def _strategies() -> str:
-    """Return the table of strategies, those of the card first, and the signals that they may need."""
-    rows = []
-    for spec in (*strategies_of("card"), *strategies_of("extended")):
-        params = ", ".join(f"{name} = {value}" for name, value in spec.params.items())
-        notes = ["uses the concept's words"] * spec.uses_concept_lexicon + ["on request only"] * spec.on_request
-        notes += ["constant after a BOS"] * spec.collapses_with_bos
-        needs, remarks = ", ".join(spec.needs), "; ".join(notes)
-        rows.append((f"`{spec.id}`", str(spec.version), spec.board, spec.family, spec.summary, needs, params, remarks))
-    head = ("id", "version", "board", "family", "definition", "needs", "parameters", "notes")
+    """Return a table of the strategies of each board, and the signals that they may need."""
+    parts = []
+    for board in ("card", "extended"):
+        specs = strategies_of(board)
+        parts += [f"## Strategies of the board `{board}` ({len(specs)})"]
+        parts += [table(("id", "family", "definition", "needs", "notes"), map(_strategy_row, specs))]
     signals = items(f"`{signal.name}`: {signal.summary}" for signal in SIGNALS.values())
-    return f"{table(head, rows)}\n\nThe signals:\n\n{signals}"
+    return "\n\n".join([*parts, "## Signals", signals])
 
 
-def _concepts() -> str:
-    """Return the table of concepts, and their definitions."""
-    rows, definitions = [], []
-    for concept in CONCEPTS.all():
-        low, high = concept.token_window
-        distant, close = concept.neighbours.linguistically_distant, concept.neighbours.linguistically_close
-        pairs, sensitive = _YES[concept.matched_pairs], _YES[concept.sensitive]
-        domains = str(concept.min_source_domains)
-        rows.append((f"`{concept.id}`", concept.family, pairs, f"{low}-{high}", domains, distant, close, sensitive))
-        seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
-        negatives = f" *Negatives:* {concept.construction.strip()}{seeds}"
-        definitions.append(f"**{concept.id}**: {concept.definition.strip()}{negatives}")
-    head = ("id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive")
-    return f"{table(head, rows)}\n\n{items(definitions)}"
+def _strategy_row(spec: StrategySpec) -> Sequence[str]:
+    notes = [f"version {spec.version}"] * (spec.version > 1)
+    notes += [f"{name} = {value}" for name, value in spec.params.items()]
+    notes += ["uses the concept's words"] * spec.uses_concept_lexicon + ["on request only"] * spec.on_request
+    notes += ["constant after a BOS"] * spec.collapses_with_bos
+    return f"`{spec.id}`", spec.family, spec.summary, ", ".join(spec.needs), "; ".join(notes)
+
+
+def _concept(concept: Concept) -> str:
+    """Return a concept as an item of a list: what it is, its passages and its neighbours."""
+    low, high = concept.token_window
+    facts = [concept.family, *["sensitive"] * concept.sensitive, *["matched pairs"] * concept.matched_pairs]
+    facts += [f"passages of {low} to {high} tokens, of at least {concept.min_source_domains} domains"]
+    near = concept.neighbours
+    facts += [f"neighbours {near.linguistically_distant} (distant) and {near.linguistically_close} (close)"]
+    seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
+    definition = f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}{seeds}"
+    return f"**{concept.id}**: {definition} *Facts:* {'; '.join(facts)}."
 
 
 def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = None) -> str:
@@ -195,17 +195,14 @@ def _role(column: str) -> str:
 def _tasks() -> str:
     rows = (
         (
-            f"`{step.kind}`",
-            str(step.version),
+            f"`{step.kind}`, version {step.version}",
             ", ".join(f"`{role}`" for role in step.inputs),
             ", ".join(f"`{output.role}`" for output in step.outputs),
-            step.label,
-            step.unit,
-            step.summary,
+            f"*{step.label}*, in {step.unit}: {step.summary}",
         )
         for step in SERVICE_STEPS.values()
     )
-    return table(("kind", "version", "inputs", "outputs", "shown as", "work in", "notes"), rows)
+    return table(("kind", "inputs", "outputs", "name on screen, what its work is counted in, notes"), rows)
 
 
 def _metrics() -> str:
@@ -224,10 +221,12 @@ def _metrics() -> str:
 
 def _suites() -> str:
     """Return the suites with the data of their references."""
-    columns = ("id", "summary", "reference", "dataset", "revision", "licence", "citation")
-    suites = sorted(SUITES.all(), key=lambda suite: suite.id)
-    lines = ([f"`{suite.id}`", *(getattr(suite, name) for name in columns[1:])] for suite in suites)
-    return table(columns, lines)
+    lines = []
+    for suite in sorted(SUITES.all(), key=lambda suite: suite.id):
+        names = ("reference", "dataset", "revision", "licence", "citation")
+        facts = [f"*{name}:* {fact}" for name in names if (fact := getattr(suite, name))]
+        lines.append(f"`{suite.id}`: {suite.summary} ({'; '.join(facts)})")
+    return items(lines)
 
 
 def _settings() -> str:
@@ -288,7 +287,7 @@ TABLES: Parts = {
     "observability.md": lambda: {"metrics": _metrics()},
     "operations/settings.md": lambda: {"settings": _settings()},
     "strategies.md": lambda: {"strategies": _strategies()},
-    "concepts.md": lambda: {"concepts": _concepts()},
+    "concepts.md": lambda: {"concepts": items(map(_concept, CONCEPTS.all()))},
     "results.md": lambda: {
         "results": _columns("results.parquet", RESULT_SCHEMA, _role),
         "cosines": _columns("cosines.parquet", COSINE_SCHEMA),
