@@ -70,7 +70,7 @@ def command_help(command: Any, name: str) -> Iterator[str]:
         yield f"```text\n{context.get_help()}\n```"
         for key, prints in _texts("commands.yaml").items():
             if f"{PROGRAM} {key}".partition(" --")[0] == name:
-                yield f"`{key} --json` prints {prints['json']}; rows of `--csv`: {prints['csv']}."
+                yield f"`{key} --json`: {prints['json']}; rows of `--csv`: {prints['csv']}."
     if isinstance(command, Group):
         for sub in command.list_commands(context):
             yield from command_help(command.get_command(context, sub), f"{name} {sub}")
