@@ -125,7 +125,7 @@ test-pythons: install  ## Install, demo and tests on each Python of this machine
 test-models: install  ## Check every architecture in extractor and steerer against Transformers, to docs/models.md
 	@$(PY) -m pytest -m "" services/extractor/tests/architectures services/steerer/tests/engine/test_steerer_models.py \
 		--models-table docs/models.json
-	@$(PY) docs/generate.py
+	@$(PY) docs/make_site.py --pages
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile

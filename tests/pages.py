@@ -1,9 +1,11 @@
 """The Markdown pages of the repository, and the code that they show."""
 
+import importlib.util
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -24,6 +26,15 @@ def _tree(pattern: str) -> Iterator[Path]:
     for path in REPOSITORY.rglob(pattern):
         if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts):
             yield path
+
+
+def site_maker() -> ModuleType:
+    """Return docs/make_site.py as a module."""
+    spec = importlib.util.spec_from_file_location("make_site", REPOSITORY / "docs" / "make_site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def shell_blocks(text: str) -> list[str]:

@@ -1,18 +1,16 @@
 """The documentation says what the code does: pages, links, commands, metric ids, the plug-in example."""
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
-from tests.pages import NAMES, PAGES, REPOSITORY
+from tests.pages import NAMES, PAGES, REPOSITORY, site_maker
 
 from poolbench_driver.cli import app
 from poolbench_driver.cli.help import Group
@@ -49,17 +47,13 @@ def test_pages_name_no_places_of_one_machine(page: Path) -> None:
     assert not [pattern for pattern in _UNWANTED if re.search(pattern, text)]
 
 
-def generator() -> ModuleType:
-    """docs/generate.py as a module."""
-    spec = importlib.util.spec_from_file_location("docs_generate", REPOSITORY / "docs" / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_generated_pages_are_up_to_date() -> None:
-    assert generator().outdated() == [], "run `python docs/generate.py`"
+def test_parts_of_pages_are_up_to_date_and_have_their_marks() -> None:
+    docs = site_maker()
+    assert docs.outdated() == [], "run `python docs/make_site.py --pages`"
+    for page in filter(lambda page: page.is_relative_to(docs.DOCS), PAGES):
+        name = str(page.relative_to(docs.DOCS))
+        parts = (docs.reference.PAGES | docs.reference.TABLES).get(name, dict)()
+        assert re.findall(r"<!-- end of (.+) -->", page.read_text("utf-8")) == list(parts), name
 
 
 def subcommands(command: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import typer
+import yaml
 from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
@@ -29,7 +30,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.failure import Failure
 
 NUM_COLUMNS, ROOM = 80, 40
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "queries.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "commands.yaml"
 
 
 def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -> Iterator[tuple[Any, Any]]:
@@ -46,8 +47,8 @@ def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -
 ALL = {context.command_path: (command, context) for command, context in commands(typer.main.get_command(app))}
 #: Keys of JSON by command, as the documentation lists them; those of a list are the keys of its rows.
 DOCUMENTED = {
-    command: (cell, re.findall(r"`([a-z0-9_]+)`", cell))
-    for command, cell in re.findall(r"^\| `([a-z -]+)` \| (.+?) \| .+ \|$", DOCUMENTATION.read_text("utf-8"), re.M)
+    command: (prints["json"], re.findall(r"`([a-z0-9_]+)`", prints["json"]))
+    for command, prints in yaml.safe_load(DOCUMENTATION.read_text("utf-8")).items()
 }
 #: Arguments for those that need no service, in a folder with two runs; how the others answer is tested with services.
 CASES = {
@@ -99,7 +100,7 @@ def test_the_documentation_lists_every_command_that_prints_data() -> None:
     data = {
         path.partition(" ")[2] for path, (command, _) in ALL.items() if "as_json" in {p.name for p in command.params}
     }
-    assert data == DOCUMENTED.keys() - {"run --dry-run"}
+    assert data == {command for command in DOCUMENTED if " --" not in command}
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ class Settings(BaseModel):
 
     Each field is the environment variable `<prefix><FIELD>`, or a file of that name in the folder of secrets. A
     variable or file that is empty counts as unset. Subclasses register themselves: their variables are the ones that
-    may be set, and docs/operations/settings.md lists them.
+    may be set, and the site of the documentation lists them.
     """
 
     # A process reads few of the models, and building all of them takes a tenth of a second.
@@ -156,4 +156,4 @@ def _unknown() -> list[str]:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        raise ConfigError(f"{'; '.join(problems)}; correct or unset it: docs/operations/settings.md lists the settings")
+        raise ConfigError(f"{'; '.join(problems)}; correct or unset it: see docs/operations/settings.md")
