@@ -244,6 +244,7 @@ QUESTIONS = {
         r"\(2, 256\) demo",
         r"unsteered",
         r"strength 0\.5, \d+ of \d+ positions changed",
+        r"\['ok', 'ok', 'ok', 'ok', 'ok'\]",
     ),
     "docs/suites/humanoid.md": (
         r"\d of 6 fine-tunes moved the words more than all 5 neutral ones do",
