@@ -100,6 +100,7 @@ def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undistu
     assert refused["closed"] <= len(ports) / 4, refused
 
 
+@pytest.mark.release
 def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> None:
     def replace() -> None:
         nodes.machines["second"].kill()
@@ -131,6 +132,7 @@ def test_a_machine_with_another_token_of_ray_is_refused(nodes: Nodes) -> None:
     assert "Traceback" not in done.stderr and nodes.replicas("desk") == {}
 
 
+@pytest.mark.release
 def test_the_state_of_the_head_is_away(nodes: Nodes, undisturbed: Rows) -> None:
     """Ray's head ends without its Redis, and its program with it; a supervisor starts both again."""
 

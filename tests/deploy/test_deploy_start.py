@@ -35,6 +35,7 @@ def test_what_the_machine_lacks_is_said_before_anything_is_started(
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_port_that_another_program_took_meanwhile_is_one_line(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     environment["POOLBENCH_STATE"] = str(tmp_path)

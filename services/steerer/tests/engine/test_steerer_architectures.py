@@ -91,7 +91,7 @@ def host_of(steerer_config: Any, others: set[int]) -> Iterator[Callable[[bool], 
     close()
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.release) if CASES[name][2] else name for name in CASES])
 def case(
     request: Any, tmp_path: Path, tiny_model: Path, host_of: Callable[[bool], EngineHost]
 ) -> tuple[Any, Any, EngineHost, Any]:
