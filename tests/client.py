@@ -30,8 +30,8 @@ TESTS = (
     *(f"driver/tests/test_{name}.py" for name in ("dataset_folder", "run_folder", "client_imports", "import_probing")),
     *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
 )
-#: A bundle of ours, which the client verifies.
-SHARING, VERIFIES = "driver/tests/test_sharing.py", "test_a_client_verifies_a_bundle_without_a_cluster"
+#: A bundle of ours, which the client with its extra `statistics` verifies.
+VERIFIES = "driver/tests/test_sharing.py::test_a_client_verifies_a_bundle_without_a_cluster"
 
 
 def main() -> int:
@@ -77,8 +77,10 @@ def check(python: str, venv: Path) -> int:
         return 1
     _run([*pip, "install", "--quiet", *TOOLS])
     tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
-    served = [sys.executable, "-m", "pytest", "-q", "tests/clusters/test_client.py", f"{SHARING}::{VERIFIES}"]
+    served = [sys.executable, "-m", "pytest", "-q", "tests/clusters/test_client.py"]
     failed = [_tested(tests), _tested(served, CLIENT=str(client))]
+    _run([*pip, "install", "--quiet", *(f"{wheel}[statistics]" for wheel in wheels)])
+    failed.append(_tested([sys.executable, "-m", "pytest", "-q", VERIFIES], CLIENT=str(client)))
     return int(any(failed))
 
 
