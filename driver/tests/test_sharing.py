@@ -535,7 +535,9 @@ def test_a_client_verifies_a_bundle_without_a_cluster(made: Made, tmp_path: Path
     command = [client, "verify", made.bundle, "--signers", made.signers, "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {stage["state"] for stage in json.loads(done.stdout)["stages"]} == {"passed"}
+    states = {stage["stage"]: stage["state"] for stage in json.loads(done.stdout)["stages"]}
+    model = states.pop("model")  # an installed client does not have the demo model
+    assert set(states.values()) == {"passed"} and model in ("passed", "cannot be checked"), states
 
 
 def test_a_run_that_was_pushed_is_pulled_the_same_and_reads_as_a_dataset(
