@@ -157,7 +157,7 @@ def _activations(_: Path) -> Entries:
 
 
 def _runs(output: Path) -> Entries:
-    """Return the runs of the folder and of the object store; those of the folder alone if there is no store."""
+    """Return the runs of the folder and of the object store; those of the folder alone without a store."""
     from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.records import RunRecords, Runs
 
