@@ -35,7 +35,7 @@ VERIFIES = "driver/tests/test_sharing.py::test_a_client_verifies_a_bundle_withou
 
 
 def main() -> int:
-    """Install and test; return 0 if everything passed, or if there is no other Python."""
+    """Install and test; return 0 if everything passed, or if this Python is the only one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", help="interpreter to use; default: the newest other one that is found")
     parser.add_argument("--folder", type=Path, help="where the environment goes; default: a temporary folder")
