@@ -79,7 +79,8 @@ def test_what_a_notebook_draws_is_static_and_escaped() -> None:
     assert not [rule for rule in ("\nhtml {", "\nbody {", "\n:root", "<link", "://") if rule in html], html
 
 
-def test_a_list_has_the_entries_of_the_command(tmp_path: Path) -> None:
+def test_a_list_has_the_entries_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
     strategies = pb.ls("strategies")
     assert {"id", "family", "summary"} <= set(strategies.columns) and strategies.where(id="A1_mean").to_pylist()
     assert pb.ls("runs", tmp_path).to_pylist() == []
