@@ -30,7 +30,7 @@ STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
     "gpu_steer": (ON_CPU, RELEASE),
     "holmes": ((), RELEASE),
     "pilots": ((), RELEASE),
-    "probe": ((), ()),
+    "probe": ((), RELEASE),
     "queue": ((), redis_server.NEEDED),
     "scale": ((), RELEASE),
     "scale_check": ((), (*RELEASE, *redis_server.NEEDED)),

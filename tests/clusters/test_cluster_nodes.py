@@ -110,6 +110,7 @@ def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> No
     assert set(nodes.replicas("spare").values()) == set(HEAVY)
 
 
+@pytest.mark.release
 def test_the_head_dies_and_comes_back(nodes: Nodes, undisturbed: Rows) -> None:
     """Workers keep their replicas, because Ray keeps the head's state in Redis."""
 

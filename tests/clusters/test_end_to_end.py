@@ -743,6 +743,7 @@ def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> No
 SENSITIVE = ("--concepts", "depression", "--metrics", "d1,d2", "--strategies", "A1_mean")
 
 
+@pytest.mark.release
 def test_a_sensitive_concept_is_measured_and_leaves_only_figures(running: Running) -> None:
     """Its scores are public; its vectors are not listed, and its passages are in no table or page of the run."""
     done, digest = running.run(*SENSITIVE, budget=None)

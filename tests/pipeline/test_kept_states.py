@@ -123,7 +123,9 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
     assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
 
 
-@pytest.mark.parametrize("strategy", ["X1_learned_query", "R1_mean_score", "R2_max_score"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("X1_learned_query", marks=pytest.mark.release), "R1_mean_score", "R2_max_score"]
+)
 def test_what_is_learned_of_tokens_needs_no_more_than_the_states(kept: Runner, strategy: str) -> None:
     plan = kept.plan(["A1_mean", strategy], layers=[4])
     assert kept.carry_out(plan) == {"prober.probe": 1}

@@ -11,7 +11,7 @@ from recipes.saes.synthetic.world import World
 
 from poolbench_extractor.features import coordinates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 #: Scores by protocol and metric that the true features win, of `SCORES`.
 WON = {

@@ -26,7 +26,9 @@ def random_labels(count, width, seed, num_classes=2):
     return rng.normal(size=(count, width)), rng.integers(0, num_classes, count)
 
 
-@pytest.mark.parametrize("width", [64, 256, 768])
+@pytest.mark.parametrize(
+    "width", [pytest.param(64, marks=pytest.mark.release), 256, pytest.param(768, marks=pytest.mark.release)]
+)
 def test_random_labels_are_not_compressed_at_any_width(width):
     values = [lengths(*random_labels(1400, width, seed), seed=seed).compression for seed in range(3)]
     assert all(0.98 <= value <= 1.02 for value in values), values
@@ -36,6 +38,7 @@ def test_random_labels_of_several_classes_are_not_compressed():
     assert 0.98 <= lengths(*random_labels(1000, 32, 0, num_classes=4), num_classes=4).compression <= 1.02
 
 
+@pytest.mark.release
 def test_random_labels_of_fifty_classes_are_not_compressed():
     """Learning fifty equal frequencies costs a fortieth of all bits; stratified inner folds flatter who learns them."""
     values = [lengths(*random_labels(1000, 32, seed, num_classes=50), 50, seed).compression for seed in range(2)]
@@ -173,6 +176,7 @@ def test_twins_that_show_nothing_are_not_compressed():
     assert 0.98 <= lengths(vectors, codes, groups=pairs).compression <= 1.02
 
 
+@pytest.mark.release
 def test_random_labels_of_whole_documents_are_not_compressed():
     """Vectors tell documents apart, and each has one label: with split documents, they seem to tell the labels."""
     for seed in range(3):

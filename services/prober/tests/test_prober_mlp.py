@@ -74,7 +74,7 @@ def torch_mlp(xor: Problem, hidden: int, weight_decay: float) -> tuple[torch.nn.
 
 
 @pytest.mark.parametrize("weight_decay", WEIGHT_DECAYS)
-@pytest.mark.parametrize("num_classes", [0, 2, 5])
+@pytest.mark.parametrize("num_classes", [0, pytest.param(2, marks=pytest.mark.release), 5])
 def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int, weight_decay: float) -> None:
     xor = problem(4, num_classes, count=420)  # no two epochs are about as good
     train = xor.rows["train"]
@@ -109,6 +109,7 @@ def hits(xor: Problem, predicted: np.ndarray) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_it_learns_what_no_linear_probe_can_as_well_as_scikit_learn() -> None:
     """Five sets of 1,000 test instances: a difference of .02 is 2 standard errors."""
     ours, theirs, linear = [], [], []

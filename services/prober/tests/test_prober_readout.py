@@ -309,6 +309,7 @@ def test_a_token_at_a_random_place_is_found_where_the_mean_drowns_it(planted_sta
     assert learned.value > 0.95 > auroc_of(passages, mean).value + 0.1
 
 
+@pytest.mark.release
 def test_noise_is_chance_out_of_fold(make_passages):
     passages = Passages.from_table(make_passages(40))
     values = [auroc_of(passages, tokens(passages, states_of(passages, seed=s)), seed=s).value for s in range(12)]

@@ -14,7 +14,7 @@ from poolbench.config import resolve_model
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.host import EngineHost
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 WIDTH, NUM_LAYERS, NUM_NEW = 256, 4, 8
 VOCABULARY = 400
 NORM = 20.0  # about the residual norm of these models
@@ -91,7 +91,7 @@ def host_of(steerer_config: Any, others: set[int]) -> Iterator[Callable[[bool], 
     close()
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.release) if CASES[name][2] else name for name in CASES])
+@pytest.fixture(params=CASES)
 def case(
     request: Any, tmp_path: Path, tiny_model: Path, host_of: Callable[[bool], EngineHost]
 ) -> tuple[Any, Any, EngineHost, Any]:

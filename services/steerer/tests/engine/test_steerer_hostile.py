@@ -66,7 +66,9 @@ async def score(engine: Any, prompt: tuple[int, ...]) -> Any:
         return error
 
 
-@pytest.fixture(scope="module", params=["float32 with prefix cache", "float16 without"])
+@pytest.fixture(
+    scope="module", params=["float32 with prefix cache", pytest.param("float16 without", marks=pytest.mark.release)]
+)
 def served(
     request: Any, host: Any, tiny_model: Any, steerer_config: Any, prompts: Any, unit_vectors: Any, many_settings: Any
 ) -> Iterator[Served]:

@@ -95,6 +95,7 @@ def test_likelihoods_of_minimal_pairs_are_those_of_transformers(client, smollm2,
     assert all(good > bad for good, bad in zip(sums[::2], sums[1::2], strict=True)), "it was trained on English"
 
 
+@pytest.mark.release
 def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
     address, smollm2, tokenizer, reference, tmp_path
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 NUM_REQUESTS = 600
 BENCH = Path(__file__).parents[4] / "bench"
 
