@@ -20,6 +20,7 @@ from tests.waiting import wait_until
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.cluster,
     pytest.mark.slow,
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
@@ -100,7 +101,6 @@ def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undistu
     assert refused["closed"] <= len(ports) / 4, refused
 
 
-@pytest.mark.release
 def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> None:
     def replace() -> None:
         nodes.machines["second"].kill()
@@ -110,7 +110,6 @@ def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> No
     assert set(nodes.replicas("spare").values()) == set(HEAVY)
 
 
-@pytest.mark.release
 def test_the_head_dies_and_comes_back(nodes: Nodes, undisturbed: Rows) -> None:
     """Workers keep their replicas, because Ray keeps the head's state in Redis."""
 
@@ -133,7 +132,6 @@ def test_a_machine_with_another_token_of_ray_is_refused(nodes: Nodes) -> None:
     assert "Traceback" not in done.stderr and nodes.replicas("desk") == {}
 
 
-@pytest.mark.release
 def test_the_state_of_the_head_is_away(nodes: Nodes, undisturbed: Rows) -> None:
     """Ray's head ends without its Redis, and its program with it; a supervisor starts both again."""
 

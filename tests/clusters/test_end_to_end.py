@@ -230,6 +230,7 @@ def test_python_code_runs_and_reads_the_same(running: Running, first: str) -> No
     assert done.stdout.strip() == first, done.stderr[-3000:]
 
 
+@pytest.mark.release
 def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_path: Path) -> None:
     """docs/examples/best-layer, found by its entry point: nothing else knows it."""
     site, output = install_example("best-layer", tmp_path), running.output / "layers"

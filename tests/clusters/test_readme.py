@@ -303,7 +303,8 @@ SUITE_PAGES = "docs/suites/"
 #: Pages whose runs take minutes on a slow machine: only TYPE_ALL=1 types them.
 LONG_PAGES = (
     *("docs/own-vector.md", "docs/sharing.md"),
-    *("docs/suites/data-requirements.md", "docs/suites/holmes.md", "docs/suites/humanoid.md"),
+    *("docs/suites/ce-bench.md", "docs/suites/data-requirements.md"),
+    *("docs/suites/holmes.md", "docs/suites/humanoid.md"),
 )
 #: Commands of docs/runs.md that a local cluster answers in seconds, without a GPU, a hub or archives.
 ANSWERED = re.compile(

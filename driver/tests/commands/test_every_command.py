@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import rank_rows
-from poolbench_driver.cli import app
+from poolbench_driver.cli import app, command_line
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
@@ -70,6 +70,19 @@ CASES = {
     "vectors ls": "vectors ls --run latest",
 }
 FAILING = ("status", "doctor", "concept check")
+
+
+def test_a_command_that_is_built_alone_is_that_of_the_whole() -> None:
+    def options(command: Any) -> list[Any]:
+        inner = getattr(command, "commands", {}).items()
+        return [[param.opts for param in command.params], *((name, options(nested)) for name, nested in inner)]
+
+    whole = typer.main.get_command(app).commands
+    for name, command in whole.items():
+        assert command_line(name).commands.keys() == {name}
+        assert options(command_line(name).commands[name]) == options(command)
+    for name in (None, "--version", "nonsense"):
+        assert command_line(name).commands.keys() >= whole.keys()
 
 
 @pytest.mark.parametrize("path", ALL)

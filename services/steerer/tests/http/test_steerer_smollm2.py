@@ -74,6 +74,7 @@ def likelihoods(client: openai.OpenAI, model: Path, texts: list[str], steering: 
     return [np.array(choice.logprobs.token_logprobs[1:-1]) for choice in made.choices]
 
 
+@pytest.mark.release
 def test_a_chat_answers_by_the_models_template_as_transformers_does(client, smollm2, tokenizer, reference) -> None:
     options = {"model": str(smollm2), "messages": QUESTION, "temperature": 0.0, "max_tokens": 16}
     (choice,) = client.chat.completions.create(logprobs=True, **options).choices
