@@ -61,7 +61,7 @@ def test_a_package_that_is_absent_is_named_with_its_extra(
     def absent(**_: object) -> None:
         raise ModuleNotFoundError("No module named 'kombu.exceptions'", name="kombu.exceptions")
 
-    monkeypatch.setattr(cli, "app", absent)
+    monkeypatch.setattr(cli, "command_line", lambda name: absent)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
