@@ -6,7 +6,7 @@ from recipes.annotator.conllu import Sentence, Word, read_conllu
 from spacy.vocab import Vocab
 
 CONLLU = """# newdoc id = d1
-# meta::summary1 = a summary that is no part of it
+# meta::summary1 = a summary beside it
 # text = I don't  know.
 1\tI\tI\tPRON\t_\t_\t4\tnsubj\t_\t_
 2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
