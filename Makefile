@@ -7,6 +7,7 @@ DISPLAY_MODE ?=
 MODEL   ?=
 WHEEL   ?=
 TESTS   ?=
+LANE    ?=
 WORKERS ?= 2
 BUNDLE  ?=
 TO      ?=
@@ -25,12 +26,12 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text docs cluster-up cluster-down cluster-status demo demo-nodes model \
-	test test-slow test-client test-cluster test-rest test-clients test-release test-pythons test-models test-hostile soak fuzz lint bench picture clean
+	test lanes lane durations test-client test-pythons test-models test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11 to 3.14>  DISPLAY_MODE=rich|plain|json  MODEL=<of the demo>  WORKERS=<processes of test and test-slow>"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11 to 3.14>  DISPLAY_MODE=rich|plain|json  MODEL=<of the demo>  WORKERS=<processes of test>"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
 	@$(or $(PYTHON),python3) deploy/install.py --profile $(PROFILE) $(if $(PYTHON),--python "$(PYTHON)") $(if $(BUNDLE),--bundle "$(BUNDLE)")
@@ -95,29 +96,19 @@ demo-nodes: install  ## Run the demo on a head and two workers, which are networ
 	@$(PY) -m tests.demo_nodes
 
 test: install  ## Run the tests that need no server and are not slow (TESTS="folder ...": some)
-	@$(PYTEST) -m "not (cluster or slow or release or clients)" $(TESTS)
+	@$(PYTEST) --in-memory -m "not lane" $(TESTS)
 
-test-slow: install  ## Run the tests that need no server and are slow by nature
-	@$(PYTEST) -m "slow and not (cluster or release or clients)" $(TESTS)
+lanes: install  ## List the lanes, which hold all other tests: `.ci/run` runs some of them each time
+	@$(PY) -m tests.lanes list
+
+lane: install  ## Run one lane (LANE=name)
+	@$(PY) -m tests.lanes run $(LANE)
+
+durations: install  ## Record how long the tests take, to tests/durations.json: their order rests on it
+	@$(PYTEST) --in-memory -m "not lane" --record
 
 test-client: wheels  ## Install the client from its wheels for another Python, and test it there
 	@$(PY) -m tests.client
-
-test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
-	@$(PY) -m pytest -m cluster $(TESTS)
-
-test-rest: install  ## Run the tests that `make test` leaves out: with servers, or slow by nature
-	@$(PYTEST) -m "(cluster or slow) and not (release or clients)" $(TESTS)
-
-test-clients: install  ## Add requirements/clients.txt to .venv, and run Inspect, mteb, trackers and a notebook against us
-	@$(PY) deploy/install.py --profile $(PROFILE) --clients
-	@$(PY) -m pytest -m clients $(TESTS)
-
-test-release: install  ## Run what CI leaves out: more architectures, whole pages, long benchmarks, the proof of a profile, soak
-	@$(PYTEST) -m release $(TESTS)
-	@TYPE_ALL=1 $(PY) -m pytest -m cluster tests/clusters/test_readme.py
-	@$(PY) deploy/prove.py --model demo --preset demo --smallest
-	@SOAK_MINUTES=4 $(PY) -m tests.soak
 
 test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each
 	@$(PY) -m tests.pythons

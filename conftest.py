@@ -9,7 +9,7 @@ import signal
 import socketserver
 import sys
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,30 +42,42 @@ socketserver.BaseServer.serve_forever.__defaults__ = (0.01,)
 hypothesis.settings.register_profile("poolbench", deadline=None)
 hypothesis.settings.load_profile("poolbench")
 
-#: Tests in one of these folders share what is expensive to make: the engine of the steerer, a trained scorer.
-SHARED = ("services/steerer/tests/", "services/scorer/tests/")
-#: Beginnings of files that share an S3 service.
+#: Beginnings of files that share an S3 service, and so a process.
 S3_FILES = (
     *("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_"),
     *("tests/clusters/test_bad_input", "tests/bench/test_bench_store", "driver/tests/test_backup"),
 )
-#: Files in these folders that share nothing, because they start engines of their own.
-ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
-
 
 #: A file system in memory, and the room in it that a run of all tests may need.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
-#: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
-SLOW_COST_S, OTHER_COST_S = 5.0, 0.2
+#: How long each file of tests takes, in seconds; `--record` writes it.
+DURATIONS = Path(__file__).parent / "tests" / "durations.json"
+#: What is assumed of a test whose file has no recorded duration.
+GUESS_S = 0.2
+#: How long the tests of this session took, in seconds by file.
+_taken: defaultdict[str, float] = defaultdict(float)
+
+
+def file_of(nodeid: str) -> str:
+    """Return the file of a test, relative to the repository."""
+    return nodeid.partition("::")[0]
 
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test. All tests of a group run in the same worker of pytest-xdist."""
-    file = nodeid.partition("::")[0]
-    if file.startswith(S3_FILES):
-        return "s3"
-    return file if file.endswith(ALONE) else next((folder for folder in SHARED if file.startswith(folder)), file)
+    file = file_of(nodeid)
+    return "s3" if file.startswith(S3_FILES) else file
+
+
+def recorded_durations() -> dict[str, float]:
+    """Return the recorded seconds by file; none if the record is missing or is not one."""
+    try:
+        return {
+            str(file): float(taken_s) for file, taken_s in json.loads(DURATIONS.read_text("utf-8"))["files"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,13 +85,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Tests of clusters have theirs on the disk, as clusters do.
     """
-    asked = "not cluster" in config.option.markexpr and MEMORY.is_dir()
+    asked = config.getoption("--in-memory") and MEMORY.is_dir()
     if asked and shutil.disk_usage(MEMORY).free > ROOM_BYTES and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test-models`."""
+    """Add the options of the Makefile."""
+    parser.addoption("--in-memory", action="store_true", help=f"keep temporary folders in {MEMORY}")
+    parser.addoption("--record", action="store_true", help=f"write how long each file took to {DURATIONS.name}")
     parser.addoption("--models-table", type=Path, help="file that gets what the tests of architectures measured")
 
 
@@ -145,14 +159,37 @@ def s3_service(ceph: Ceph | None) -> S3Settings:
     return ceph.service if ceph else S3Settings.load()
 
 
-@pytest.hookimpl(trylast=True)  # after the tests of other marks are deselected
+def pytest_report_header() -> str | None:
+    """Say that the order of the tests is a guess, if no durations are recorded."""
+    if recorded_durations():
+        return None
+    return f"{DURATIONS.name} has no durations: the order of the tests is a guess; `make durations` records them"
+
+
+@pytest.hookimpl(trylast=True)  # after the tests of other lanes are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the groups by cost, the most expensive first; the order within a group stays."""
-    costs: defaultdict[str, float] = defaultdict(float)
-    for item in items:
-        slow = item.get_closest_marker("slow")
-        costs[group_of(item.nodeid)] += OTHER_COST_S if slow is None else slow.kwargs.get("cost_s", SLOW_COST_S)
+    """Sort the groups by duration, the longest first, so that workers end at about the same time.
+
+    The order within a group stays.
+    """
+    durations, costs = recorded_durations(), defaultdict[str, float](float)
+    num_tests = Counter(file_of(item.nodeid) for item in items)
+    for file, count in num_tests.items():
+        costs[group_of(file)] += durations.get(file, GUESS_S * count)
     items.sort(key=lambda item: (-costs[group_of(item.nodeid)], group_of(item.nodeid)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up how long the tests of each file take."""
+    _taken[file_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Record how long the files of this session took, beside those of files that were not run."""
+    if session.config.getoption("--record") and not hasattr(session.config, "workerinput"):
+        files = {file: taken_s for file, taken_s in recorded_durations().items() if Path(file).is_file()}
+        files |= {file: round(taken_s, 2) for file, taken_s in _taken.items()}
+        DURATIONS.write_text(json.dumps({"files": dict(sorted(files.items()))}, indent=1) + "\n", "utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

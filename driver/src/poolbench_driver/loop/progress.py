@@ -20,6 +20,8 @@ from poolbench_driver.waiting import about, left_s, longest_s
 
 #: Least time between two lines on how far a run is.
 PLAIN_INTERVAL_S = 5.0
+#: Characters of the stages in such a line. With time, counts and what is left, a line has at most 100.
+PLAIN_CHARS = 42
 #: Time between two looks at the progress that is published, and entries of each of its lists.
 PUBLISH_INTERVAL_S, NUM_SHOWN = 2.0, 20
 #: Takes entrant, layer and key of tables of measures.
@@ -159,11 +161,11 @@ class RichDisplay(_Counting):
 
 
 class PlainDisplay(_Counting):
-    """A line when something has changed, every few seconds at most, for logs."""
+    """A line on the stages in work when something has changed, every few seconds at most, for logs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._last_s, self._line = 0.0, ""
+        self._last_s, self._shown = 0.0, ("", list[str]())
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         super().failed(task_id, kind, reason)
@@ -176,18 +178,27 @@ class PlainDisplay(_Counting):
         super().tick(in_flight)
         if time.monotonic() - self._last_s < PLAIN_INTERVAL_S:
             return
-        busy = Counter(task.kind for task in in_flight.values())
-        open_kinds = [k for k in self.totals if self.finished[k] < self.totals[k]]
-        parts = [f"{label_of(k)} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
-        line = f"{self.finished.total()}/{self.totals.total()} tasks; " + ", ".join(parts)
-        if line != self._line:
-            self._last_s, self._line = time.monotonic(), line
+        in_work = {task.kind for task in in_flight.values()}
+        parts = [f"{label_of(k)} {self.finished[k]}/{self.totals[k]}" for k in self.totals if k in in_work]
+        progress = f"{self.finished.total()}/{self.totals.total()} tasks"
+        if (progress, parts) != self._shown:
+            self._last_s, self._shown = time.monotonic(), (progress, parts)
+            open_kinds = [kind for kind, total in self.totals.items() if self.finished[kind] < total]
             left = _said(longest_s(map(self.left_s, open_kinds)))
-            self.note(f"{line}; {left}" if left else line)
+            self.note(f"{progress}, {left}: {_some_of(parts)}" if left else f"{progress}: {_some_of(parts)}")
 
     def close(self) -> None:
         for line in self.times_lines():
             self.note(line)
+
+
+def _some_of(parts: list[str]) -> str:
+    """Return as many of the parts as a line has room for, and the number of the others."""
+    num_shown = len(parts)
+    while num_shown > 1 and len(", ".join(parts[:num_shown])) > PLAIN_CHARS:
+        num_shown -= 1
+    more = [f"{len(parts) - num_shown} more"] if num_shown < len(parts) else []
+    return ", ".join([*parts[:num_shown], *more])
 
 
 def _said(seconds: float | None) -> str:

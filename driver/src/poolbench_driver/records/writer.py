@@ -9,7 +9,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +122,10 @@ def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> b
         ) from None
 
 
+#: How many of the first figures a run prints.
+NUM_NOTED = 2
+
+
 @dataclass(frozen=True)
 class Rhythm:
     """How often a driver writes and looks."""
@@ -129,6 +133,14 @@ class Rhythm:
     tick_s: float = 2.0  # between two looks for the cancel mark, and at least between two changes of the state
     heartbeat_s: float = 10.0  # the state is written this often even if nothing changed
     end_s: float = 30.0  # how long the end of a run waits for a store that does not answer
+
+
+def first_figures_line(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return the best of some first figures, as `FirstFigures.read` has them, in a line."""
+    metric = figures[0]["metric"]
+    best = [figure for figure in figures if figure["metric"] == metric][:NUM_NOTED]
+    values = (f"{figure['entrant']} {figure['value']:.3f} at layer {figure['layer']}" for figure in best)
+    return f"first figures, {metric}: {', '.join(values)}"
 
 
 class RunWriter:
@@ -150,6 +162,7 @@ class RunWriter:
         self._state: dict[str, Any] = {}
         self._progress, self._written_progress = dict[str, Any](), dict[str, Any]()
         self._first_figures: FirstFigures | None = None
+        self._has_noted_figures = False
         self._changed = self._cleared = self._failing = False
         self._written_s = -float("inf")
         self._cancelled, self._ended = threading.Event(), threading.Event()
@@ -183,7 +196,7 @@ class RunWriter:
             self._changed = True
 
     def follow(self, first_figures: FirstFigures) -> None:
-        """Publish the first figures of a plan with its progress."""
+        """Publish the first figures of a plan with its progress, and note the very first."""
         self._first_figures = first_figures
 
     def write_progress(self, **fields: Any) -> None:
@@ -227,7 +240,11 @@ class RunWriter:
             progress = self._progress
         if not progress:
             return
-        progress = {**progress, "figures": self._first_figures.read() if self._first_figures else []}
+        figures = self._first_figures.read() if self._first_figures else []
+        if figures and not self._has_noted_figures:
+            self._note(first_figures_line(figures))
+            self._has_noted_figures = True
+        progress = {**progress, "figures": figures}
         if {**progress, "elapsed_s": 0} != {**self._written_progress, "elapsed_s": 0}:
             self._store.put(run_path(self._folder.id, PROGRESS), json.dumps(progress).encode())
             self._written_progress = progress

@@ -21,6 +21,8 @@ from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device
 from poolbench_scorer.classifiers.scoring import score_texts, scores_table
 from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.training.imported import run_training
+from poolbench_scorer.training.shipped import shipped_scorer
+from poolbench_scorer.training.train import Trained
 
 #: A concept's own scorer, those of its two neighbours, and one more.
 KEPT_SCORERS = 4
@@ -28,17 +30,21 @@ _KEPT: LRUCache[tuple[str, ...], Scorer] = LRUCache(KEPT_SCORERS)  # by content;
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
-    """Train a scorer, write its files and measures, and name it."""
+    """Train a scorer, or take the one that is shipped under this key; write its files and measures, and name it."""
     params = steps.TRAIN.params_of(task)
     if io.missing:
-        passages = io.table(steps.SCORER_PASSAGES())
-        cost.require_training(passages.num_rows, params, cost.TASK)
-        trained = run_training(passages, params, io.progress)
+        trained = shipped_scorer(task.outputs[steps.SCORER()]) or _train(params, io)
         if steps.SCORER() in io.missing:
             io.write_files(steps.SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
         if steps.MEASURES() in io.missing:
             io.write_table(steps.MEASURES(), trained.measures)
     name_scorer(store, task.outputs[steps.SCORER()], params.concept, params.base, requested=False)
+
+
+def _train(params: steps.TrainParams, io: TaskIO) -> Trained:
+    passages = io.table(steps.SCORER_PASSAGES())
+    cost.require_training(passages.num_rows, params, cost.TASK)
+    return run_training(passages, params, io.progress)
 
 
 def handle_gate(task: Task, io: TaskIO, store: ObjectStore) -> None:

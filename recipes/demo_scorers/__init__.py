@@ -1,0 +1,1 @@
+"""The recipe of `assets/demo_scorers`: the scorers of `make demo`."""
