@@ -8,6 +8,8 @@ MODEL   ?=
 WHEEL   ?=
 TESTS   ?=
 LANE    ?=
+PACKAGE ?=
+MUTANTS ?=
 WORKERS ?= 2
 BUNDLE  ?=
 TO      ?=
@@ -26,7 +28,7 @@ TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy to
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text docs cluster-up cluster-down cluster-status demo demo-nodes model \
-	test lanes lane durations test-client test-pythons test-models test-hostile soak fuzz lint bench picture clean
+	test lanes lane durations mutants test-client test-pythons test-models test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +111,10 @@ durations: install  ## Record how long the tests take, to tests/durations.json: 
 
 test-client: wheels  ## Install the client from its wheels for another Python, and test it there
 	@$(PY) -m tests.client
+
+mutants: install  ## Change lines of a module, and see which changes its tests notice (PACKAGE=dotted.name MUTANTS="--count 60 --minutes 10")
+	@$(PY) deploy/install.py --add mutants
+	@$(PY) -m tests.mutants $(PACKAGE) $(MUTANTS)
 
 test-pythons: install  ## Install, demo and tests on each Python of this machine, from fresh clones; 25 minutes for each
 	@$(PY) -m tests.pythons

@@ -93,6 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the Makefile."""
     parser.addoption("--in-memory", action="store_true", help=f"keep temporary folders in {MEMORY}")
+    parser.addoption("--lane", help="run the tests of this lane alone (with `-m lane`)")
     parser.addoption("--record", action="store_true", help=f"write how long each file took to {DURATIONS.name}")
     parser.addoption("--models-table", type=Path, help="file that gets what the tests of architectures measured")
 
@@ -166,12 +167,17 @@ def pytest_report_header() -> str | None:
     return f"{DURATIONS.name} has no durations: the order of the tests is a guess; `make durations` records them"
 
 
-@pytest.hookimpl(trylast=True)  # after the tests of other lanes are deselected
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the groups by duration, the longest first, so that workers end at about the same time.
+@pytest.hookimpl(trylast=True)  # after `-m` has deselected some
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of a lane, and sort the groups by duration, so that workers end at about the same time.
 
-    The order within a group stays.
+    The order within a group stays. The mark of a test counts more than that of its file.
     """
+    if lane := config.getoption("--lane"):
+        marks = {item: item.get_closest_marker("lane") for item in items}
+        others = [item for item, mark in marks.items() if mark is None or mark.kwargs["name"] != lane]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     durations, costs = recorded_durations(), defaultdict[str, float](float)
     num_tests = Counter(file_of(item.nodeid) for item in items)
     for file, count in num_tests.items():

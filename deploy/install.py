@@ -58,6 +58,8 @@ PACKAGES = (
     "driver",
     *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("services/*/pyproject.toml")),
 )
+#: Pins that are installed on top of a profile and move none of its own.
+ADDED = ("clients", "mutants")
 SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 _SOURCES = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--default-index"}
 _PROGRESS_S = 5
@@ -76,15 +78,15 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, metavar="FOLDER", help="install from this folder of `make bundle` only")
     parser.add_argument("--no-dev", action="store_true", help="leave out what only tests and lint need")
     parser.add_argument("--image", metavar="NAME", help="install the pins of one image only")
-    parser.add_argument("--clients", action="store_true", help="add what `make test-clients` needs to .venv")
+    parser.add_argument("--add", choices=ADDED, help="add what tests of clients, or `make mutants`, need to .venv")
     parser.add_argument("--packages", nargs="*", default=PACKAGES, help="folders to install; none: pins only")
     arguments = parser.parse_args()
     try:
         go_on_with(supported_python(arguments.python))
         if arguments.image:
             install_image(arguments.profile, arguments.image)
-        elif arguments.clients:
-            file = REQUIREMENTS / "clients.txt"
+        elif arguments.add:
+            file = REQUIREMENTS / f"{arguments.add}.txt"
             Installer(arguments.profile).install(["--require-hashes", "-r", str(file)], [file])
         else:
             install(

@@ -17,9 +17,9 @@ from typing import Any
 
 from packaging.markers import Marker
 
-from deploy.install import IMAGES, ON_GPU, REQUIREMENTS, SUPPORTED, TORCH, UNHASHED, pins_of, pip_sources, uv
+from deploy.install import ADDED, IMAGES, ON_GPU, REQUIREMENTS, SUPPORTED, TORCH, UNHASHED, pins_of, pip_sources, uv
 
-PROFILES = ("cpu", "gpu", "dev", "build", "clients")
+PROFILES = ("cpu", "gpu", "dev", "build", *ADDED)
 MACHINES = ("x86_64", "aarch64")
 #: What PyTorch's CUDA build requires beyond what its CPU build requires.
 CUDA_LIBRARY = re.compile(r"(nvidia|cuda)-")
@@ -59,7 +59,7 @@ def lock(profile: str) -> None:
         compile_pins(f"{profile}.in", packages, ["--universal", *options, "-c", str(versions)])
         locked = tomllib.loads(packages.read_text())["packages"]
     pins = [package for package in locked if _machines(package)]
-    if profile == "clients":  # they are installed on top of the others, which do not move
+    if profile in ADDED:  # they are installed on top of the others, which do not move
         others = (REQUIREMENTS / "cpu.txt", TORCH, REQUIREMENTS / "dev.txt")
         before_them = {pin.split("==")[0] for file in others for pin in pins_of(file)}
         pins = [package for package in pins if package["name"] not in before_them]
