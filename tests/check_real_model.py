@@ -1,10 +1,12 @@
 """Measure a pretrained model on few real passages: `python -m tests.check_real_model [RUNS]`, on a running cluster.
 
-It is `make real-text` with little of everything. Without the archives it measures planted passages, and says so. Exit
-code 1 names what does not hold. D2 must have rows; they may be null, because the scorer's gate is strict with so few
-passages.
+With `--steered-text` it only steers one text. Else it is `make real-text` with little of everything. Without the
+archives it measures planted passages, and says so. Exit code 1 names what does not hold. D2 must have rows; they may
+be null, because the scorer's gate is strict with so few passages.
 """
 
+import argparse
+import json
 import os
 import subprocess
 import sys
@@ -13,18 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
 from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
 from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import build, measure
-from tests.check_demo import steering_by_name
+from tests.check_demo import DRIVER, OPENING, steering_by_name
 from tests.pages import REPOSITORY
 
 from poolbench.settings import ClusterSettings
 from poolbench_corpora.real import ARCHIVES_VARIABLE
 
 CONCEPT = "bureaucratic"
+#: Of the hidden states of the model.
+WIDTH = 576
 #: Concepts whose negatives are made by rules; they are built and not measured.
 REWRITTEN = "contrast,causation,negation_density"
 STRATEGIES = ("A1_mean", "A4_norm_weighted", "P2_first_token")
@@ -51,6 +56,28 @@ def findings(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"D2 of A1_mean is {[row['status'] for row in steered]}"
     if {row["model_revision"] for row in rows} != {"gguf-q4_1-bcc81830d10c"}:
         yield "the rows do not say that the weights were dequantised"
+
+
+def steered_text(folder: Path) -> Iterator[str]:
+    """Steer a text along a random vector; the receipt must count each of its positions."""
+    vector = np.random.default_rng(0).standard_normal(WIDTH).astype(np.float32)
+    np.save(folder / "vector.npy", vector / np.linalg.norm(vector))
+    texts = []
+    for alpha in ("0", "60"):  # about the norm of the layer's states
+        options = ["--vector", str(folder / "vector.npy"), "--layer", "15", "--alpha", alpha]
+        command = [str(DRIVER), "steer", OPENING, "--model", MODEL, *options, "--max-tokens", "16", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            yield f"steer ended with {done.returncode}: {done.stderr[-500:]}"
+            return
+        (row,) = json.loads(done.stdout)["texts"]
+        texts.append(row["text"])
+        print(f"  {MODEL}, coefficient {alpha}: {row['text']!r}; receipt {row['receipt']}")
+    if texts[0] == texts[1]:
+        yield "steering changes nothing"
+    receipt = row["receipt"]
+    if not receipt["positions_expected"] or receipt["positions_changed"] != receipt["positions_expected"]:
+        yield f"the receipt of the steered text does not hold: {receipt}"
 
 
 def chat_of_the_page() -> Iterator[str]:
@@ -89,8 +116,19 @@ def check(runs: Path) -> int:
     return 1 if wrong else 0
 
 
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(check(Path(sys.argv[1])))
+def main() -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="?", type=Path, help="folder that runs go into; default: a temporary one")
+    parser.add_argument("--steered-text", action="store_true", help="steer one text, and nothing else")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="poolbench-real-model-") as folder:
-        sys.exit(check(Path(folder)))
+        if not arguments.steered_text:
+            return check(arguments.runs or Path(folder))
+        wrong = list(steered_text(Path(folder)))
+    print("\n".join(wrong) or "a steered text of the pretrained model: its receipt holds")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
