@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.ratios import RATIOS
+from tests.pages import REPOSITORY
 from tests.waiting import PATIENCE_S
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = REPOSITORY / "bench"
 #: Files in `bench/` that are not benchmarks.
 SHARED = {"common", "ratios", "table"}
 

@@ -1,14 +1,14 @@
 """The extraction benchmark: its baseline does the same work, and peaks of memory are compared."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.pages import REPOSITORY
 
 from poolbench.contracts.tables import vector_matrix
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = REPOSITORY / "bench"
 
 
 @pytest.fixture

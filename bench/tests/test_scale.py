@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import REPOSITORY
 from tests.servers.redis import BROKERS, broker
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = REPOSITORY / "bench"
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.pages import REPOSITORY
 from typer.testing import CliRunner
 
 from poolbench.contracts.tasks import Task
@@ -20,7 +21,7 @@ from poolbench_driver.stages.stage import Plan
 from poolbench_pooler.service import create
 
 SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"], "limit": 60}
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = REPOSITORY / "bench"
 
 
 def annotations(plan: Plan) -> list[Task]:

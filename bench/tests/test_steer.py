@@ -1,13 +1,13 @@
 """The steering benchmarks: pairs are pairs, and settings are distinct."""
 
 import asyncio
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.pages import REPOSITORY
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = REPOSITORY / "bench"
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, tracked
 
-WORDS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "tests" / "words.yaml").read_text("utf-8"))["words"]
+WORDS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "docs" / "tests" / "words.yaml").read_text("utf-8"))["words"]
 CODE = ("*.py", "*.j2", "*.sh", "*.toml", "*.yaml", "*.in", "Makefile", ".ci/run", "*Dockerfile")
 #: Texts that are data: passages, markers of concepts and openings may hold any word.
 DATA = (

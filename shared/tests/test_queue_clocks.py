@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from tests.pages import REPOSITORY
 from tests.poison import QUEUE, echo
 from tests.servers import redis as redis_server
 from tests.waiting import wait_until
@@ -22,7 +23,6 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import MAX_RETRIES
 from poolbench.storage import Artifacts, open_store
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CLOCKS = ("3600", "-3600")
 #: Each delivery goes to either of two consumers, so some retries reach the one with the other clock.
 AWAY = [echo(number, "prober.away") for number in range(6)]

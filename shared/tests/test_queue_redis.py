@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 from tests.servers import redis as redis_server
+from tests.servers.stranger import strangers
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
@@ -66,6 +67,11 @@ def test_a_wrong_password_is_a_broker_error(url: str) -> None:
     with pytest.raises(BrokerError) as caught:
         TaskQueue(Broker(url.replace(redis_server.PASSWORD, "wrong"))).ping()
     assert "wrong@" not in str(caught.value)
+
+
+def test_a_stranger_gets_nothing(url: str) -> None:
+    """Without the password, with a wrong one, and as an unknown user."""
+    assert strangers(url) == []
 
 
 def test_a_lease_is_renewed_while_held_and_exclusive(url: str) -> None:

@@ -6,19 +6,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.pages import REPOSITORY
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue
 from poolbench.statuses import ServiceState
 from poolbench.storage import Artifacts, open_store
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import httpx
-from tests.trials.hostile.redis_phase import strangers
+import redis
+from tests.poison import QUEUE
 from tests.servers import redis as redis_server
 from tests.waiting import PATIENCE_S
 
@@ -42,6 +43,12 @@ _GRPC_METHODS = (
 )
 #: What gRPC says of a method that a server lacks, and of a server that speaks something else.
 _NO_ANSWER = {"UNIMPLEMENTED", "UNAVAILABLE"}
+#: Commands that a stranger would send to Redis: read, write, run code, learn settings, copy the data, end the server.
+_REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("PING",), ("KEYS", "*"), ("LPUSH", QUEUE, "x"), ("EVAL", "return 1", "0"), ("CONFIG", "GET", "requirepass"),
+    ("CONFIG", "SET", "dir", "/tmp"), ("REPLICAOF", "127.0.0.1", "9"), ("FLUSHALL",), ("DEBUG", "SLEEP", "1"),
+    ("SHUTDOWN", "NOSAVE"), ("MONITOR",), ("SUBSCRIBE", "x"), ("HELLO", "3"), ("ACL", "LIST"),
+)  # fmt: skip
 Answers = tuple[list[str], list[str]]
 
 
@@ -113,6 +120,21 @@ def _as_redis(target: str, spoken: bytes) -> Answers:
     if spoken.startswith(b"-NOAUTH"):
         return strangers(f"redis://:{redis_server.PASSWORD}@{target}/0"), ["NOAUTH"]
     return [spoken.decode(errors="replace")], []
+
+
+def strangers(url: str) -> list[str]:
+    """Return what the server does for clients without the password, and with wrong ones."""
+    ways = {"no password": "", "a wrong password": ":wrong@", "an unknown user": f"nobody:{redis_server.PASSWORD}@"}
+    findings = []
+    for name, given in ways.items():
+        client = redis.Redis.from_url(url.replace(f":{redis_server.PASSWORD}@", given), socket_timeout=10)
+        for command in _REDIS_COMMANDS:
+            try:
+                answer = client.execute_command(*command)
+            except redis.RedisError:
+                continue
+            findings.append(f"{name}: {' '.join(command)} was answered with {answer!r}")
+    return findings
 
 
 def main(targets: Sequence[str]) -> None:

@@ -8,11 +8,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.pages import tracked
+from tests.pages import REPOSITORY, tracked
 
 from poolbench import __version__
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "shared",
     "corpus",

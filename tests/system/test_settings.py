@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.pages import REPOSITORY
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
@@ -23,7 +24,6 @@ from poolbench.settings import (
 )
 from poolbench_driver.cli import main
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r"\bPOOLBENCH_[A-Z0-9_]*[A-Z0-9]\b")
 _FOLDERS = ("shared", "corpus", "services", "driver", "deploy", "docs", "recipes", "bench")
 _TEXT = (".py", ".md", ".yaml", ".toml", "Dockerfile")

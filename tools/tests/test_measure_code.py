@@ -7,8 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.pages import REPOSITORY
 
-TOOLS = Path(__file__).resolve().parents[1] / "tools"
+TOOLS = REPOSITORY / "tools"
 
 _DEEP = '''"""Lowest."""
 import os  # why

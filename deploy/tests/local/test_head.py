@@ -10,6 +10,7 @@ import psutil
 import pytest
 from deploy.local import state
 from deploy.local.head import exposed, make_private, require_loopback
+from tests.pages import REPOSITORY
 from tests.ports import NAMED, unnamed
 from tests.waiting import PATIENCE_S
 
@@ -56,7 +57,7 @@ def test_ports_beyond_loopback_are_named(
 
 
 def test_the_page_on_security_has_the_table_of_ports() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "security.md").read_text("utf-8")
     text = page.partition("## Ports")[2].partition("\n### ")[0]
     assert all(f"| `{each.process}` | {each.most} | {each.purpose} |" in text for each in NAMED)
     assert text.count("\n| `") == len(NAMED)

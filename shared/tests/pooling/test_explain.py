@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from shared.tests.test_pooling_strategies import COUNTED, EXPECTED, PARAMS, SIGNALS, STATES, context
 
 from poolbench.errors import CellError
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.context import TokenContext
 from poolbench.pooling.explain import TokenShares, explain_layer
 from poolbench.pooling.registry import STRATEGIES
-
-from .test_pooling_strategies import COUNTED, EXPECTED, PARAMS, SIGNALS, STATES, context
 
 DIRECTION = np.array([0.6, -0.8])
 EVERY_SIGNAL = {**SIGNALS, "received": np.arange(9.0)}

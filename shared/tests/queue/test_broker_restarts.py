@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import redis
 from deploy.local.state import free_port
+from tests.pages import REPOSITORY
 from tests.servers import redis as redis_server
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue
 from poolbench.storage import Artifacts, open_store
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.cluster,

@@ -25,16 +25,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from bench.tests.benches import smallest
 from deploy.local.head import exposed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.console.conftest import chromium
 from driver.tests.hub import serving
 from safetensors.torch import load_file, save_file
-from bench.tests.benches import smallest
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
-from tests.servers.stranger import grpc_answers
+from tests.pages import REPOSITORY
 from tests.ports import unnamed
+from tests.servers.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
@@ -47,7 +48,6 @@ from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 
 LONG_S = 1200  # a guard against hanging
-REPOSITORY = Path(__file__).resolve().parents[2]
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 STRATEGIES = "A1_mean,L5_keyword,S1_attention"
 Budget = dict[str, Any] | None  # None: the demo's own

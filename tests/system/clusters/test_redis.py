@@ -15,6 +15,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 from deploy.local.state import Cluster, free_port, load
+from tests.pages import REPOSITORY
 from tests.servers import redis as redis_server
 from tests.servers.authority import issue
 from tests.waiting import PATIENCE_S, wait_until
@@ -26,7 +27,6 @@ from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PASSAGES_KEY = "corpus.passages.redis-test"
 
 pytestmark = [

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.servers import haproxy
+from tests.servers.door import TOKEN, Door, Reply, closed, kept_open, read_reply, request, serving
 from tests.trials.hostile.case import Case, Outcome
 from tests.trials.hostile.send import Sender
 from tests.trials.hostile.wire import ABUSES
-from tests.servers import haproxy
-from tests.servers.door import TOKEN, Door, Reply, closed, kept_open, read_reply, request, serving
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = haproxy.NEEDED

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.pages import REPOSITORY
 
 from poolbench.config import resolve_model
 from poolbench.errors import ModelError, UnknownModelError
@@ -16,7 +17,7 @@ from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import create as pooler
 from poolbench_scorer.service import ScorerService
 
-DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo_lm"
+DEMO = REPOSITORY / "assets" / "demo_lm"
 PIPELINES = ["../../x", "/", "/etc", str(DEMO.parent / "annotator"), "./annotator", "demo_lm", "spacy", "os", "x" * 200]
 MODELS = ["~nosuchuser", "~nosuchuser/x", "~", ".", "..", "../..", "/", "/etc", str(DEMO), "assets", "assets/demo_lm"]
 MODELS += ["a" * 999, "/" + "a" * 900, "a/../..", "asset:demo_lm", "no\\such", "a/b/c", "/proc/self/root/etc"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from deploy.local import apps, state
+from tests.pages import REPOSITORY
 from tests.poison import echo
 from tests.servers import redis as redis_server
 from tests.servers.authority import Certificate, issue
@@ -23,8 +24,6 @@ from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cluster.services import Services
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 import ast
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from tests.pages import REPOSITORY
 
 from poolbench.concepts import CONCEPTS
 from poolbench.statistics.bootstrap import group_weights
@@ -21,7 +21,6 @@ from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing.compression import dealt_folds
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared/src", "corpus/src", "driver/src", *(f"services/{name}/src" for name in
            ("extractor", "pooler", "prober", "steerer", "scorer")))  # fmt: skip
 #: Methods of random generators.
@@ -161,9 +160,9 @@ MAKES = {
 def draws() -> set[str]:
     """The module and function of every call that draws."""
     return {
-        f"{'.'.join(path.relative_to(ROOT / source).with_suffix('').parts)}:{place}"
+        f"{'.'.join(path.relative_to(REPOSITORY / source).with_suffix('').parts)}:{place}"
         for source in SOURCES
-        for path in (ROOT / source).rglob("*.py")
+        for path in (REPOSITORY / source).rglob("*.py")
         for place in _places(ast.parse(path.read_text("utf-8")), "")
     }
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from tests.poison import POISON, QUEUE, echo
 from tests.trials.fuzz.mutate import mutated, mutated_json
 from tests.trials.fuzz.target import Target
-from tests.trials.hostile.messages import message as hostile_message
-from tests.poison import QUEUE, echo
 
 from poolbench.errors import InputError
 from poolbench.queue import Broker
@@ -25,7 +24,7 @@ def _valid() -> bytes:
 
 def _make_message(rng: random.Random) -> bytes:
     if rng.random() < 0.4:
-        return hostile_message(rng.randrange(2**32), rng.randrange(10**6)).raw
+        return mutated(rng.choice(list(POISON.values()))[0], rng)
     return mutated_json(_valid(), rng)
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from tests.pages import REPOSITORY
 from tests.trials.fuzz.progress import Progress
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: CPU time of one case. It does not depend on what else runs on the machine.
 CASE_CPU_S = 20.0
 #: A case that neither ends nor computes waits for something.

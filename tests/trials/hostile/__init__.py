@@ -1,1 +1,1 @@
-"""A hostile trial: requests, messages and damaged files that must not harm anybody else's work."""
+"""A hostile trial: requests that must not harm anybody else's work."""

@@ -39,11 +39,6 @@ class Target:
         """Base address of the services."""
         return self.record.http
 
-    @property
-    def store(self) -> Path:
-        """The folder store."""
-        return Path(self.record.store)
-
     def processes(self) -> dict[int, Process]:
         """Every live process by pid, with the memory that ends with it (USS)."""
         found = {}
@@ -71,7 +66,7 @@ def running() -> Iterator[Target]:
     """The cluster of the state folder; started, and stopped again, where none runs.
 
     Raises:
-        ConfigError: It is not recorded, or its store is no folder of this machine, whose files can be damaged.
+        ConfigError: It is not recorded.
     """
     state = state_folder()
     found = load(state)
@@ -81,8 +76,6 @@ def running() -> Iterator[Target]:
         record = load(state)
         if record is None:
             raise ConfigError(f"no cluster is recorded in {state}: start one with `make cluster-up`")
-        if not Path(record.store).is_dir():
-            raise ConfigError(f"the store {record.store} is no folder: the trial damages files of a folder store")
         yield Target(record, Path(record.token_file).read_text().strip())
     finally:
         if started:

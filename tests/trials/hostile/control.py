@@ -19,6 +19,24 @@ _TEXTS = ["It rained, although the sun shone.", "She left early and nobody saw h
 _VOLATILE = frozenset(("id", "created", "wall_s", "at"))
 
 
+def train_scorer(address: str, token: str) -> str:
+    """Train a scorer of `contrast` in the cluster on a few sentences; return its key."""
+    passages = [
+        {"text": f"The {noun} was {word}{end}", "label": label, "pair_id": f"{noun} {word}"}
+        for noun in ("tide", "wind")
+        for word in ("high", "low", "late", "cold", "slow")
+        for end, label in ((". However, nobody sailed.", 1), (" and nobody sailed.", 0))
+    ]
+    params = {"concept": "contrast", "mode": "head", "epochs": 1, "num_windows": 1}
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = httpx.post(
+        f"{address}/scorer/train", json={"params": params, "passages": passages}, headers=headers, timeout=_LOADING_S
+    )
+    if not answer.is_success:
+        raise SystemExit(f"the quiet cluster trains no scorer: {answer.status_code} {answer.text[:500]}")
+    return str(answer.json()["scorer"])
+
+
 @dataclass(frozen=True)
 class Difference:
     """A control answer that was not what it had been."""
@@ -64,11 +82,6 @@ class Control:
         async with self._client() as client:
             while not until.is_set():
                 await self._compare(client)
-            await self._compare(client)
-
-    async def compare_once(self) -> None:
-        """Asks everything once."""
-        async with self._client() as client:
             await self._compare(client)
 
     async def _compare(self, client: httpx.AsyncClient) -> None:

@@ -40,59 +40,58 @@ class Report:
         self.figures["slowest request, s"] = round(max((e.ended_s - e.started_s for e in sent.outcomes), default=0), 2)
         for each in sent.outcomes:
             if each.defect:
-                again = self.settings.command("requests", str(each.case.number))
+                again = self.settings.command(str(each.case.number))
                 self.findings.append(f"{each.case.shown}\n  {each.defect}\n  again: {again}")
 
-    def add_health(self, phase: str, pulse: Pulse, sent: Sent, *, timed: bool = True) -> None:
+    def add_health(self, pulse: Pulse, sent: Sent) -> None:
         """The slowest answer, and answers that were no 200; requests that were under way then are named."""
         slowest = pulse.slowest()
-        self.figures[f"{phase}: health answers"] = len(pulse.beats)
-        self.figures[f"{phase}: slowest health, s"] = round(slowest.wall_s, 3) if slowest else None
+        self.figures["health answers"] = len(pulse.beats)
+        self.figures["slowest health, s"] = round(slowest.wall_s, 3) if slowest else None
         for service in sorted({beat.service for beat in pulse.beats}):
             own = [beat for beat in pulse.beats if beat.service == service]
             if bad := [beat for beat in own if beat.status != 200]:
                 suspects = self._suspects(sent, bad[0].started_s, bad[0].started_s + bad[0].wall_s)
                 self.findings.append(
-                    f"{phase}: {len(bad)} health answers of the {service} were no 200: {bad[0].status}{suspects}"
+                    f"{len(bad)} health answers of the {service} were no 200: {bad[0].status}{suspects}"
                 )
             worst = max(own, key=lambda beat: beat.wall_s)
-            if timed and worst.wall_s >= HEALTH_LIMIT_S:
+            if worst.wall_s >= HEALTH_LIMIT_S:
                 suspects = self._suspects(sent, worst.started_s, worst.started_s + worst.wall_s)
                 late = sum(beat.wall_s >= HEALTH_LIMIT_S for beat in own)
                 self.findings.append(
-                    f"{phase}: health of the {service} took {worst.wall_s:.2f} s "
+                    f"health of the {service} took {worst.wall_s:.2f} s "
                     f"({late} times {HEALTH_LIMIT_S:g} s or more){suspects}"
                 )
 
-    def add_control(self, phase: str, control: Control, sent: Sent) -> None:
+    def add_control(self, control: Control, sent: Sent) -> None:
         """Control answers that differ from those of the quiet cluster."""
-        self.figures[f"{phase}: control answers compared"] = control.num_compared
-        self.figures[f"{phase}: control answers that differ"] = len(control.differences)
+        self.figures["control answers compared"] = control.num_compared
+        self.figures["control answers that differ"] = len(control.differences)
         for each in control.differences[:3]:
             suspects = self._suspects(sent, each.started_s - 1, each.ended_s)
             at = next((i for i, (a, b) in enumerate(zip(each.expected, each.received, strict=False)) if a != b), 0)
             self.findings.append(
-                f"{phase}: control {each.question}\n  expected ...{each.expected[max(0, at - 30) : at + 100]}"
+                f"control {each.question}\n  expected ...{each.expected[max(0, at - 30) : at + 100]}"
                 f"\n  received ...{each.received[max(0, at - 30) : at + 100]}{suspects}"
             )
-        control.num_compared, control.differences = 0, []
 
-    def add_processes(self, phase: str, before: dict[int, Process], after: dict[int, Process], *, grows: bool) -> None:
-        """Processes that ended, and how memory grew; `grows` where growth is no finding."""
+    def add_processes(self, before: dict[int, Process], after: dict[int, Process]) -> None:
+        """Processes that ended, and how memory grew."""
         gone = [process for pid, process in before.items() if pid not in after]
         new = [process for pid, process in after.items() if pid not in before]
-        self.figures[f"{phase}: processes ended, new"] = [len(gone), len(new)]
+        self.figures["processes ended, new"] = [len(gone), len(new)]
         if gone:
-            self.findings.append(f"{phase}: processes ended: {', '.join(f'{p.name} ({p.pid})' for p in gone)}")
+            self.findings.append(f"processes ended: {', '.join(f'{p.name} ({p.pid})' for p in gone)}")
         growth = total(after) / total(before) - 1
-        self.figures[f"{phase}: memory, MiB"] = [round(total(before) / MIB), round(total(after) / MIB)]
-        self.figures[f"{phase}: growth, %"] = round(100 * growth, 1)
+        self.figures["memory, MiB"] = [round(total(before) / MIB), round(total(after) / MIB)]
+        self.figures["growth, %"] = round(100 * growth, 1)
         more = {p.name: (p.uss - (before[pid].uss if pid in before else 0)) / MIB for pid, p in after.items()}
         most = sorted(more.items(), key=lambda item: -item[1])[:3]
         shown = ", ".join(f"{name} {size:+.0f} MiB" for name, size in most)
-        self.figures[f"{phase}: grew most"] = shown
-        if growth > GROWTH_LIMIT and not grows:
-            self.findings.append(f"{phase}: memory grew by {growth:.1%} (allowed {GROWTH_LIMIT:.0%}): {shown}")
+        self.figures["grew most"] = shown
+        if growth > GROWTH_LIMIT:
+            self.findings.append(f"memory grew by {growth:.1%} (allowed {GROWTH_LIMIT:.0%}): {shown}")
 
     def close(self, console: Console) -> int:
         """Prints all and writes the JSON; returns the exit code."""
@@ -116,7 +115,7 @@ class Report:
             return ""
         shown = "".join(f"\n  under way: {each.case.shown}" for each in found[:_SUSPECTS])
         numbers = ",".join(str(each.case.number) for each in sorted(found, key=lambda each: each.case.number)[:40])
-        return f"{shown}\n  again: {self.settings.command('requests', numbers)}"
+        return f"{shown}\n  again: {self.settings.command(numbers)}"
 
 
 def _named(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""The first phase: hostile requests, with honest ones and the health of every service beside them."""
+"""Hostile requests, with honest ones and the health of every service beside them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

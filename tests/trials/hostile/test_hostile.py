@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,30 +10,15 @@ from tests.trials.hostile import wire
 from tests.trials.hostile.bodies import VERBS
 from tests.trials.hostile.case import Case, Outcome, judge
 from tests.trials.hostile.control import whole
-from tests.trials.hostile.damage import _ANY, _MANIFEST, damage_files, files_of
 from tests.trials.hostile.generate import Generator
 from tests.trials.hostile.handmade import catalogue
-from tests.trials.hostile.messages import message
-from tests.trials.hostile.messages_phase import Post
 from tests.trials.hostile.mutate import places, schema_places
 from tests.trials.hostile.send import Sender
 from tests.trials.hostile.settings import Settings
 from tests.trials.hostile.values import Raw, encode
 
-from poolbench.queue import Broker
-from poolbench.storage import Artifacts
-from poolbench.storage.folder import FolderStore
-
 TOKEN = "0" * 64
 CASE = Case(0, "x", "POST", "/prober/probe")
-
-
-@pytest.fixture
-def artifacts(tmp_path: Path) -> Artifacts:
-    made = Artifacts(FolderStore(tmp_path / "store"))
-    for index in range(40):
-        made.write(f"hostile.{index:032x}", {"table.arrow": random.Random(index).randbytes(100)})
-    return made
 
 
 def test_a_number_gives_the_same_request_whatever_else_is_sent() -> None:
@@ -48,7 +32,7 @@ def test_the_first_2000_requests_have_every_class_every_verb_and_every_abuse() -
     generator = Generator(1, TOKEN, {})
     cases = [generator.case(number) for number in range(2000)]
     assert [case.number for case in cases] == list(range(2000))
-    assert len(catalogue(TOKEN)) < 1000
+    assert len(catalogue(TOKEN)) < 250  # CI sends so many, and should draw some
     assert {case.wire for case in cases} == {"", *wire.ABUSES}
     assert set(VERBS) <= {case.path for case in cases if case.kind == "spoiled"}
 
@@ -124,41 +108,11 @@ def test_a_sender_sees_what_an_answer_breaks() -> None:
     ]
 
 
-def test_every_way_of_damage_changes_a_file_and_only_a_chosen_one(artifacts: Artifacts, tmp_path: Path) -> None:
-    files = files_of(tmp_path / "store", [f"hostile.{index:032x}" for index in range(40)])
-    before = {path: path.read_bytes() for _, path in files}
-    damages = [each for seed in range(20) for each in damage_files(files, 4, random.Random(seed))]
-    assert {each.way for each in damages} >= {*_ANY} - {"swapped"} and {each.way for each in damages} & {*_MANIFEST}
-    chosen = {each.path for each in damages}
-    changed = {path for path, data in before.items() if not path.exists() or path.read_bytes() != data}
-    assert len(changed) > len(chosen) / 2
-    exchanged = any(each.way == "swapped" for each in damages)
-    assert changed <= chosen or exchanged
-
-
-def test_messages_are_put_where_the_consumer_looks(tmp_path: Path) -> None:
-    broker = Broker(f"filesystem://{tmp_path}/queue")
-    (tmp_path / "queue" / "messages").mkdir(parents=True)
-    post = Post(broker)
-    messages = [message(1, number) for number in range(200)]
-    assert messages == [message(1, number) for number in range(200)]
-    for each in messages:
-        post.put(each)
-    assert len(list((tmp_path / "queue" / "messages").glob("*.msg"))) == 200
-
-
 def test_settings_give_the_command_that_sends_a_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTILE_ONLY", "3,7-9")
-    monkeypatch.setenv("HOSTILE_PHASES", "requests")
     settings = Settings.from_environment()
     assert settings.only == (3, 7, 8, 9)
-    assert settings.phases == ("requests",)
-    assert (
-        settings.command("requests", "3") == "HOSTILE_PHASES=requests HOSTILE_SEED=1 HOSTILE_ONLY=3 make test-hostile"
-    )
-    monkeypatch.setenv("HOSTILE_PHASES", "request")
-    with pytest.raises(SystemExit, match="unknown phase request"):
-        Settings.from_environment()
+    assert settings.command("3") == "HOSTILE_SEED=1 HOSTILE_ONLY=3 make test-hostile"
 
 
 def test_a_stream_is_compared_whatever_its_cuts() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.pages import REPOSITORY
 from tests.servers.collector import Collector, collecting
 from tests.servers.door import closed, read_reply, request
 from tests.servers.exploding import UNPICKLING_S
@@ -32,7 +33,6 @@ from poolbench.telemetry.catalog import (
 )
 from poolbench.telemetry.traces import start_tracing, stop_tracing
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SOON_S = UNPICKLING_S / 6  # far above what an answer takes, far below what a frozen proxy takes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
