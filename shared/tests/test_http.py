@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel
 from tests.waiting import until
 
-from poolbench.cancellation import Work, WorkCancelledError, check_cancelled, working
+from poolbench.cancellation import WorkCancelledError, check_cancelled
 from poolbench.errors import ConfigError, UnknownStrategyError
 from poolbench.http import border as border_module
 from poolbench.http.api import build_api
@@ -384,16 +384,6 @@ def test_the_load_is_the_mean_number_of_verbs_and_knows_no_health(monkeypatch: p
         assert client.border.load.take_mean() > 0.0
 
     asyncio.run(run())
-
-
-def test_work_of_another_thread_is_cancelled() -> None:
-    work = Work()
-    with working(work):
-        check_cancelled()
-        threading.Thread(target=work.cancel, args=("no longer wanted",)).run()
-        with pytest.raises(WorkCancelledError, match="no longer wanted"):
-            check_cancelled()
-    check_cancelled()
 
 
 @pytest.mark.parametrize("sent", ["0", "-1", "inf", "nan", "soon"])

@@ -1,16 +1,13 @@
 """Names that reach a loader or a file system are names: no path, no folder of the operator's, no artifact elsewhere."""
 
-import os
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from tests.pages import REPOSITORY
 
-from poolbench.config import resolve_model
-from poolbench.errors import ModelError, UnknownModelError
 from poolbench.http.api import build_api
-from poolbench.model_folders.folders import MODEL_FOLDERS, list_folder, requested_model
+from poolbench.model_folders.folders import MODEL_FOLDERS
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.service import create as extractor
@@ -71,38 +68,3 @@ def test_requests_name_no_folder_of_the_operator(clients: dict[str, TestClient],
 def test_scorers_are_names_or_keys(clients: dict[str, TestClient], name: str) -> None:
     answer = clients["scorer"].post("/score", json={"texts": ["a"], "scorer": name})
     assert answer.status_code in (403, 404), answer.text
-
-
-def test_a_folder_is_allowed_where_the_operator_lists_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv(MODEL_FOLDERS, raising=False)
-    with pytest.raises(ModelError, match=MODEL_FOLDERS):
-        requested_model(str(DEMO))
-    monkeypatch.setenv(MODEL_FOLDERS, os.pathsep.join([str(tmp_path), str(DEMO.parent)]))
-    assert requested_model(str(DEMO)) == resolve_model(str(DEMO))
-    link = tmp_path / "link"
-    link.symlink_to("/etc")
-    with pytest.raises(ModelError):
-        requested_model(str(link))
-
-
-def test_what_the_driver_is_given_is_listed_for_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
-    monkeypatch.delenv(MODEL_FOLDERS, raising=False)
-    monkeypatch.chdir(DEMO.parent)
-    assert list_folder("demo_lm") == list_folder(str(DEMO)) == str(DEMO)
-    assert (tmp_path / "model-folders").read_text() == f"{DEMO}\n"
-    assert (tmp_path / "model-folders").stat().st_mode & 0o077 == 0
-    assert requested_model(str(DEMO)).source == str(DEMO)
-    assert list_folder("demo") == "demo" and list_folder("owner/model") == "owner/model"
-
-
-def test_ids_of_the_hub_are_not_looked_up_as_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
-    monkeypatch.chdir(DEMO.parents[1])
-    assert requested_model("meta-llama/Llama-3.1-8B").source == "meta-llama/Llama-3.1-8B"
-    for folder in ("assets/demo_lm", "shared/src"):
-        with pytest.raises(ModelError):
-            requested_model(folder)
-    with pytest.raises(UnknownModelError):
-        resolve_model("~nosuchuser")
