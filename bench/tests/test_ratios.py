@@ -11,11 +11,11 @@ import pytest
 import torch
 from bench.ratios import RATIOS, verdict
 from bench.tests.benches import BENCH, SHARED, script, smallest
+from tests.pages import REPOSITORY, tracked
 from tests.servers import redis as redis_server
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = BENCH.parent
 RELEASE = (pytest.mark.release,)
 ON_CPU = ("--device", "cpu")
 #: Benchmarks that are started here: their arguments, and marks of the test.
@@ -101,7 +101,7 @@ def test_a_gpu_benchmark_refuses_a_machine_without_one(name: str, monkeypatch: p
 
 
 def test_every_benchmark_has_ratios_and_a_test() -> None:
-    scripts = {file for file in BENCH.glob("*.py") if file.stem not in SHARED}
+    scripts = {file for file in tracked(":(glob)bench/*.py") if file.stem not in SHARED}
     assert {script(name) for name in RATIOS} == scripts, "bench/ratios.py lists the ratios of every benchmark"
     assert STARTED.keys() | ELSEWHERE.keys() == RATIOS.keys(), "STARTED or ELSEWHERE names a test of every benchmark"
     for name, file in ELSEWHERE.items():

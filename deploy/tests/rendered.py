@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from deploy.kuberay.cluster import FOLDER
+from tests.pages import tracked
 
-OVERLAYS = sorted(file.parent.name for file in FOLDER.glob("overlays/*/kustomization.yaml"))
+OVERLAYS = [file.parent.name for file in tracked("deploy/kuberay/overlays/*/kustomization.yaml")]
 GPUS = {"cpu": 0, "gpu-1": 1, "gpu-4": 4, "gpu-64": 64}
 #: Replicas that a service may have: one on each GPU, four probers beside each, and a pooler for each task at once.
 PLACES = {

@@ -9,6 +9,7 @@ import pytest
 from deploy import install
 from deploy.lock import environments
 from packaging.requirements import Requirement
+from tests.pages import REPOSITORY, tracked
 
 from poolbench_driver.models.made import WHEELS
 
@@ -38,7 +39,7 @@ def test_every_pin_has_a_version_and_hashes(name: str) -> None:
 
 def test_only_builds_with_a_local_version_have_no_hash() -> None:
     """They come from an index or a folder that each site chooses; the same version with hashes is beside them."""
-    files = sorted(file.name for file in install.REQUIREMENTS.glob(f"*{install.UNHASHED}"))
+    files = sorted(file.name for file in tracked(f"requirements/*{install.UNHASHED}"))
     assert files == ["cpu-local.txt"]
     pin = (install.REQUIREMENTS / "cpu-local.txt").read_text()
     assert re.fullmatch(r"torch==[0-9.]+\+cpu\n", pin)
@@ -77,11 +78,11 @@ def test_models_of_a_bundle_are_those_of_the_driver(name: str) -> None:
 
 
 def test_no_file_names_an_index() -> None:
-    for file in install.REQUIREMENTS.rglob("*.*"):
+    for file in tracked("requirements/*.*"):
         assert "://" not in file.read_text() and "--index" not in file.read_text(), file.name
 
 
-IMAGES = sorted(install.IMAGES.glob("*/*.txt"))
+IMAGES = tracked(f"{install.IMAGES.relative_to(REPOSITORY)}/*/*.txt")
 
 
 @pytest.mark.parametrize("file", IMAGES, ids=[f"{file.parent.name}-{file.stem}" for file in IMAGES])

@@ -15,13 +15,14 @@ import yaml
 from deploy.docker import compose
 from deploy.local.state import REPOSITORY
 from deploy.tests.rendered import needs_kubectl, one
+from tests.pages import tracked
 
 from poolbench.contracts.wire import METRICS_PORT, SERVICES
 from poolbench.telemetry.catalog import INSTRUMENTS
 
 FOLDER = REPOSITORY / "deploy" / "monitoring"
 RULES = FOLDER / "rules.yaml"
-DASHBOARDS = sorted((FOLDER / "dashboards").glob("*.json"))
+DASHBOARDS = tracked("deploy/monitoring/dashboards/*.json")
 COMPOSE = yaml.safe_load((compose.FOLDER / "compose.yaml").read_text("utf-8"))
 #: Labels that Prometheus and Ray add; those of an instrument come with it.
 ADDED = {"job", "instance", "le"}

@@ -5,7 +5,6 @@ import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 from tests.pages import REPOSITORY, tracked
@@ -28,10 +27,10 @@ OF_OPENTELEMETRY = "opentelemetry-"
 NOT_IMPORTED = {"accelerate", "fastapi-offline"}
 
 
-def imported(folder: Path) -> set[str]:
+def imported(folder: str) -> set[str]:
     """Return the distributions that the modules of a folder import."""
     modules: set[str] = set()
-    for path in folder.rglob("*.py"):
+    for path in tracked(f"{folder}/*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.partition(".")[0])
@@ -47,7 +46,7 @@ def test_declared_dependencies_are_those_imported(package: str) -> None:
     project = tomllib.loads((REPOSITORY / package / "pyproject.toml").read_text("utf-8"))["project"]
     optional = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
     declared = {re.split(r"[\[><=]", line)[0] for line in [*project["dependencies"], *optional]} - {project["name"]}
-    found = imported(REPOSITORY / package / "src") - {project["name"]}
+    found = imported(f"{package}/src") - {project["name"]}
     traced = {name for name in found | declared if name.startswith(OF_OPENTELEMETRY)}
     assert bool(traced & found) == bool(traced & declared)
     assert found - OF_OTHERS - traced == declared - NOT_IMPORTED - traced

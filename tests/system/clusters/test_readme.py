@@ -17,7 +17,7 @@ import pytest
 import typer
 import yaml
 from driver.tests.console.conftest import SCREENS, check_reading, chromium, opening
-from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks, typed_commands
+from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks, tracked, typed_commands
 from typer.exceptions import TyperException
 
 from poolbench.concepts import CONCEPTS
@@ -157,7 +157,7 @@ def test_commands_are_shown_with_the_path_that_works(page: Path) -> None:
 SOURCE_HEAD = "| the source's figure or table | our command | needs |"
 
 
-@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs/suites").glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", tracked(":(glob)docs/suites/*.md"), ids=lambda page: page.stem)
 def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path) -> None:
     """What needs nothing is typed on the page, so that `make test-release` runs it; others say what they need."""
     text = page.read_text("utf-8")
@@ -176,7 +176,7 @@ def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path
 def test_make_targets_exist(page: Path) -> None:
     makefile = (REPOSITORY / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    targets |= {f"bench-{file.stem}" for file in (REPOSITORY / "bench").glob("*.py")}
+    targets |= {f"bench-{file.stem}" for file in tracked(":(glob)bench/*.py")}
     text = page.read_text("utf-8")
     for code in [*shell_blocks(text), *_INLINE.findall(BLOCK.sub("", text))]:
         for words in _TARGET.findall(code):
@@ -381,7 +381,7 @@ def _check_screens(runs: Path) -> None:
     """Read the page of a run of each suite on every screen."""
     views = sorted(runs.glob("*/report/view.json"))
     file_by_suite = {json.loads(view.read_text())["title"]: view.with_name("index.html") for view in views}
-    pages = (f"{SUITE_PAGES}{page.name}" for page in (REPOSITORY / SUITE_PAGES).glob("*.md"))
+    pages = (f"{SUITE_PAGES}{page.name}" for page in tracked(f":(glob){SUITE_PAGES}*.md"))
     assert len(file_by_suite) >= sum(map(is_typed, pages)), list(file_by_suite)
     with chromium() as browser, opening(browser) as opened:
         for file, screen in product(file_by_suite.values(), SCREENS):
@@ -436,7 +436,7 @@ for cell in cells:
     value = eval(compile(ast.Expression(last.value), "cell", "eval")) if is_shown else None
     print("cell", type(value).__name__, len(value._repr_html_()) if hasattr(value, "_repr_html_") else value)
 """
-NOTEBOOKS = sorted((REPOSITORY / "docs/examples").glob("*.ipynb"))
+NOTEBOOKS = tracked(":(glob)docs/examples/*.ipynb")
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from tests.pages import REPOSITORY
+from tests.pages import REPOSITORY, tracked
 
 from poolbench.concepts import CONCEPTS
 from poolbench.statistics.bootstrap import group_weights
@@ -162,7 +162,7 @@ def draws() -> set[str]:
     return {
         f"{'.'.join(path.relative_to(REPOSITORY / source).with_suffix('').parts)}:{place}"
         for source in SOURCES
-        for path in (REPOSITORY / source).rglob("*.py")
+        for path in tracked(f"{source}/*.py")
         for place in _places(ast.parse(path.read_text("utf-8")), "")
     }
 
