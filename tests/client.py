@@ -24,8 +24,11 @@ WHEELS = ("poolbench-*.whl", "poolbench_corpora-*.whl", "poolbench_driver-*.whl"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 #: Tests that need no extra: what a client reads, sends and shows.
 TESTS = (
-    *(f"shared/tests/test_{name}.py" for name in ("concepts", "contract_keys", "named_directions", "openings")),
-    *(f"shared/tests/test_{name}.py" for name in ("settings_access", "settings_files", "steps", "storage_artifacts")),
+    *(f"shared/tests/test_{name}.py" for name in ("concepts", "contracts", "settings_files", "steps", "texts")),
+    *(
+        f"shared/tests/{name}.py"
+        for name in ("settings/test_access", "storage/test_artifacts", "storage/test_directions")
+    ),
     *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
     *(f"driver/tests/test_{name}.py" for name in ("dataset_folder", "run_folder", "client_imports", "import_probing")),
     *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),

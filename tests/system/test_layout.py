@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import pytest
+from tests import client
 from tests.pages import REPOSITORY, tracked
 
 
@@ -131,3 +132,9 @@ def test_tests_of_several_packages_are_in_three_folders() -> None:
         if file.name.startswith("test_") and file.parts[0] not in ("system", "trials")
     ]
     assert not stray, f"move to the package that they test, to tests/system or to tests/trials: {stray}"
+
+
+def test_the_tests_of_the_client_exist() -> None:
+    assert not [
+        file for file in (*client.TESTS, client.VERIFIES.partition("::")[0]) if not (REPOSITORY / file).is_file()
+    ]
