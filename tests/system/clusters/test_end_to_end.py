@@ -1,11 +1,10 @@
-"""The main job on a real cluster of its own: it ends, it resumes, it survives kill -9, it refuses bad input."""
+"""The main job on a real cluster: it ends, it resumes, it survives kill -9, and only figures leave it."""
 
 import json
 import os
 import random
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from typing import Any
 from unittest.mock import patch
 
 import httpx
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,20 +25,18 @@ import torch
 import yaml
 from bench.tests.benches import smallest
 from deploy.local.head import exposed
-from deploy.local.state import Cluster, free_port, load
+from deploy.local.state import Cluster, load
 from driver.tests.console.conftest import chromium
 from driver.tests.hub import serving
-from safetensors.torch import load_file, save_file
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.pages import REPOSITORY
 from tests.ports import unnamed
+from tests.servers.local import WRONG
 from tests.servers.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from poolbench.config import asset_path
-from poolbench.contracts.tables import vector_matrix
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
@@ -63,8 +59,6 @@ BUDGET: Budget = {
     "num_continuations": 40,
     "num_bootstrap": 200,
 }
-#: Settings of the caller that every cluster replaces.
-WRONG = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
 SMALL = ("--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -81,7 +75,7 @@ class Running:
     @property
     def environment(self) -> dict[str, str]:
         own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
-        return {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(self.state.with_name("hub"))}
+        return {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(self.output.with_name("hub"))}
 
     @property
     def settings(self) -> ClusterSettings:
@@ -136,14 +130,10 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for asset in ("demo_lm", "annotator"):
-        asset_path(asset)
-    found = Running(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("runs"), free_port())
-    up = found.cluster("up")
-    assert up.returncode == 0, up.stdout + up.stderr
-    yield found
-    found.cluster("down")
+def running(running_cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Running:
+    cluster = load(running_cluster)
+    assert cluster is not None
+    return Running(running_cluster, tmp_path_factory.mktemp("runs"), int(cluster.http.rpartition(":")[2]))
 
 
 def sent(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -160,9 +150,7 @@ def sent_by(line: str) -> list[str]:
 @pytest.fixture(scope="module")
 def first(running: Running) -> str:
     """Digest of the undisturbed run."""
-    done, digest = running.run()
-    assert sent(done)
-    return digest
+    return running.run()[1]
 
 
 def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:
@@ -194,40 +182,6 @@ def test_the_console_shows_the_run_to_who_has_the_token(running: Running, first:
         assert reader.post(f"{address}/extractor/embed", json={"texts": ["a"]}).status_code == 401
     assert view["answer"] == json.loads((running.output / "latest" / "report" / "view.json").read_text())["answer"]
     assert (running.output / "latest" / "report" / "index.html").read_text().count(token) == 0
-
-
-def test_the_same_command_does_no_work(running: Running, first: str) -> None:
-    done, digest = running.run()
-    assert sent(done) == []
-    assert digest == first
-
-
-def test_deleting_one_artifact_recomputes_only_what_depends_on_it(running: Running, first: str) -> None:
-    artifacts = Artifacts(open_store(running.settings.store_uri))
-    gates = [i.path.split("/")[1] for i in artifacts.store.list("artifacts/scorer.gate") if "manifest" in i.path]
-    artifacts.delete(gates[0])
-    done, digest = running.run()
-    assert sent(done) == ["scorer.gate"]
-    assert digest == first
-
-
-PYTHON = """
-import json, sys
-from poolbench_driver import load, run
-
-outcome = run(json.loads(sys.argv[1]), output=sys.argv[2])
-assert outcome.done and "To separate" in outcome.answer and outcome.report.is_file()
-assert load(output=sys.argv[2]).read_table("results").equals(outcome.tables["results"])
-assert load(outcome.folder.path).id == outcome.folder.id
-print(outcome.digest)
-"""
-
-
-def test_python_code_runs_and_reads_the_same(running: Running, first: str) -> None:
-    settings = {"preset": "demo", "budget": BUDGET, "limit": 60, "concepts": ["contrast"]}
-    settings["strategies"] = STRATEGIES.split(",")
-    done = running.call([sys.executable, "-c", PYTHON, json.dumps(settings), str(running.output)], LONG_S)
-    assert done.stdout.strip() == first, done.stderr[-3000:]
 
 
 @pytest.mark.release
@@ -293,23 +247,6 @@ def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_s
     assert "2 of 2 fine-tunes moved the words more than all 5 neutral ones do" in page and "<svg" in page
 
 
-def test_fine_tunes_that_do_not_fit_fail_alone(running: Running, tmp_path: Path) -> None:
-    """An adapter of another model is null with its reason; the others are measured."""
-    other = tmp_path / "of-another-model"
-    shutil.copytree(asset_path("demo_personas") / "bed-high-0", other)
-    weights = load_file(other / "adapter_model.safetensors")
-    renamed = {name.replace("layers.5.", "layers.7."): weight for name, weight in weights.items()}
-    save_file(renamed, other / "adapter_model.safetensors")
-    output = running.output / "unfit"
-    command = ["run", "--suite", "humanoid", "--after", f"bed-high-0,{other}", "--num-random", "0"]
-    done = running.driver(*command, "--output", str(output), "--display", "json")
-    assert done.returncode == 1, done.stderr[-3000:]
-    rows = pq.read_table(output / "latest" / "results.parquet").to_pylist()
-    found = {row["entrant"]: row for row in rows if row["metric"] == "shift.variance"}
-    assert found["bed-high-0"]["status"] == "ok" and found[other.name]["status"] == "failed"
-    assert "layers.7" in found[other.name]["reason"] and "belongs to another one" in found[other.name]["reason"]
-
-
 #: How far random labels can be compressed: not at all.
 RANDOM_LABELS = ("probe.compression", "planted-random", "demo A1_mean final")
 
@@ -356,22 +293,6 @@ def test_trained_autoencoders_separate_stories_better_than_random_directions(run
     assert "<mark>" in (output / "latest" / "report" / "index.html").read_text()
 
 
-@pytest.mark.release
-def test_a_subject_of_stories_steers_by_the_features_that_answer_to_it(running: Running, tmp_path: Path) -> None:
-    """It follows the run of the test before. Both strengths change every generated position."""
-    (tmp_path / "runs").symlink_to(running.output / "stories")
-    command = [str(DRIVER), "steer", "In the morning", "--sae", "topk-512", "--subject", "warmth"]
-    done = running.call([*command, "--strength", ".3,-.3", "--json"], LONG_S, tmp_path)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["direction"]["subject"] == "warmth" and len(answer["direction"]["features"]) == 10
-    unsteered, *steered = answer["texts"]
-    assert unsteered["receipt"] is None
-    for row in steered:
-        assert row["receipt"]["positions_changed"] == row["receipt"]["positions_expected"] > 0
-        assert row["receipt"]["layers"] == [3] and row["text"] != unsteered["text"]
-
-
 def test_nonsense_of_the_steerers_own_endpoint_is_counted(running: Running, tmp_path: Path) -> None:
     """The demo model writes no stories, and has no chat template."""
     endpoint = [
@@ -414,29 +335,7 @@ def grpc_ports(cluster: Cluster) -> list[int]:
     return sorted({one.laddr.port for one in sockets if one.status == "LISTEN"})
 
 
-def test_damaged_files_are_set_aside_and_made_again(running: Running, first: str) -> None:
-    """All kinds of files of the store and the run at once; the driver and the workers meet them in turn."""
-    store, rng = Path(running.settings.store_uri), random.Random(11)
-    files = sorted(path for path in store.glob("artifacts/**/*") if path.name in ("manifest.json", "table.arrow"))
-    for number, path in enumerate(rng.sample(files, min(60, len(files)))):
-        data = path.read_bytes()
-        middle = len(data) // 2
-        flipped = data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
-        path.write_bytes((data[:middle], b"", flipped)[number % 3])
-    gate = next(store.glob("artifacts/scorer.gate.*/manifest.json"))
-    gate.unlink()  # its task reads scorer and continuations again
-    before = running.figures()
-    for name in ("results.parquet", "state.json", "manifest.json", "config.resolved.yaml"):
-        (running.output / "latest" / name).write_bytes(b"\xff garbage")
-    done, repaired = running.run()
-    assert_same(running.figures(), before)
-    reported = [line for line in done.stderr.splitlines() if "damaged: " in line]
-    assert reported and all("set aside as damaged/" in line for line in reported)
-    assert "set aside below damaged/" in running.driver("status", "--output", str(running.output)).stdout
-    again, digest = running.run()
-    assert sent(again) == [] and digest == repaired
-
-
+@pytest.mark.usefixtures("alone")
 @pytest.mark.release
 def test_killed_replicas_leave_the_results_as_they_were(running: Running, first: str) -> None:
     store, before = open_store(running.settings.store_uri), running.figures()
@@ -463,6 +362,7 @@ def test_killed_replicas_leave_the_results_as_they_were(running: Running, first:
     assert_same(running.figures(), before)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.release
 def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running) -> None:
     """What was streamed stays, the page says that the text ended early, and it goes on with the next replica."""
@@ -500,41 +400,6 @@ def _progressed(store, service: str) -> bool:  # type: ignore[no-untyped-def]
     return any(store.list(f"artifacts/{service}."))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--concepts", "contrst"), "did you mean contrast"),
-        (("--strategies", "A1_meen"), "did you mean A1_mean"),
-        (("--model", "dmeo"), "did you mean demo"),
-        (("--layers", "9"), "blocks 0..5"),
-        (("--corpus", "/nowhere"), "/nowhere"),
-    ],
-)
-def test_wrong_names_are_refused_with_the_nearest(running: Running, arguments: tuple[str, str], expected: str) -> None:
-    done = running.driver("run", "--preset", "demo", *arguments, "--output", str(running.output))
-    assert done.returncode in (1, 2)
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_every_service_answers_and_refuses_a_wrong_token(running: Running) -> None:
-    base, token = running.settings.http_address, running.settings.token
-    good, bad = {"Authorization": f"Bearer {token}"}, {"Authorization": "Bearer wrong"}
-    asked = {
-        "extractor/embed": {"texts": ["A short text."], "model": "demo", "strategy": "A1_mean", "layer": 2},
-        "pooler/annotate": {"texts": ["The harbour was quiet, although ships came."]},
-        "prober/probe": {"vectors": [[float(i % 2), i / 40] for i in range(40)], "labels": [i % 2 for i in range(40)]},
-        "steerer/generate": {"prompts": ["The report describes"], "model": "demo", "max_tokens": 8},
-        "scorer/score": {"texts": ["It rained, but they went."], "scorer": "contrast"},
-    }
-    for path, body in asked.items():
-        answer = httpx.post(f"{base}/{path}", json=body, headers=good, timeout=PATIENCE_S)
-        assert answer.is_success, (path, answer.text)
-        refused = httpx.post(f"{base}/{path}", json=body, headers=bad, timeout=PATIENCE_S)
-        assert refused.status_code == 401, path
-        assert refused.json()["error"]["code"] == "unauthorized"
-
-
 def test_the_callers_environment_changes_neither_the_model_runner_nor_the_proxy(running: Running) -> None:
     base, headers = running.settings.http_address, {"Authorization": f"Bearer {running.settings.token}"}
     body = {"prompts": ["The report describes"], "model": "demo", "max_tokens": 8}
@@ -548,51 +413,7 @@ def test_the_callers_environment_changes_neither_the_model_runner_nor_the_proxy(
     assert not any("haproxy" in command.lower() for command in commands)
 
 
-def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
-    done = running.call([str(DRIVER), "run", "--preset", "demo"], LONG_S, POOLBENCH_HTTP="http://127.0.0.1:9")
-    assert done.returncode != 0
-    assert "is the cluster up" in done.stderr and "Traceback" not in done.stderr
-
-
 D1_ONLY = ("--metrics", "d1", "--layers", "2,4")
-ADDED = "A2_max,L6_sentence"
-
-
-def _vectors(artifacts: Artifacts) -> dict[str, pa.Table]:
-    """All pooled vectors in the store by key."""
-    listed = (info.path for info in artifacts.store.list("artifacts/extractor.extract"))
-    return {key: artifacts.read_table(key) for key in {path.split("/")[1] for path in listed}}
-
-
-@pytest.mark.release
-def test_the_planted_suite_checks_strategies(running: Running) -> None:
-    suite = ["run", "--suite", "planted", "--strategies", "A1_mean,W1_first_k", "--output", str(running.output)]
-    done = running.driver(*suite, "--display", "none")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "18 of 18 expectations hold" in done.stdout and "| start | 0 | W1_first_k | win | 1.000 |" in done.stdout
-
-
-TABLE = """\
-table: small
-models: [{name: demo, label: demo, preset: demo, best_layer: 2, layers: [2]}]
-columns: [{id: D1_auroc, definition: AUROC, differs: "", ours: {published: d1.auroc, corrected: d1.auroc}}]
-strategies: [{id: A1_mean, ours: A1_mean}]
-title: A small table
-"""
-
-
-def test_the_cells_of_a_table_are_run_and_set_beside_it(running: Running, tmp_path: Path) -> None:
-    (tmp_path / "source.yaml").write_text(TABLE)
-    (tmp_path / "cells-demo.csv").write_text("strategy,concept,D1_auroc\nA1_mean,contrast,0.5\n")
-    asked = ["--model", "demo", "--table", str(tmp_path), "--corpus", "planted", "--set", "limit=60"]
-    done = running.driver("reproduce", *asked, "--output", str(running.output / "cells"), "--display", "json")
-    assert done.returncode == 0, done.stderr[-3000:]
-    cells = {cell["protocol"]: cell for cell in json.loads(done.stdout)["cells"]}
-    for cell in cells.values():
-        assert cell["theirs"] == 0.5 and cell["difference"] == pytest.approx(cell["ours"] - 0.5)
-    assert cells.keys() == {"published", "corrected"} and cells["corrected"]["ci_low"] <= cells["corrected"]["ours"]
-    again = running.driver("reproduce", *asked, "--output", str(running.output / "cells"), "--display", "json")
-    assert again.returncode == 0 and sent(again) == [], "what is computed is not computed again"
 
 
 #: Two concepts, one of them sensitive, and their neighbours.
@@ -674,29 +495,7 @@ def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_pat
     assert not list((place / "runs").rglob("*toxicity*")), "only figures leave the store"
 
 
-@pytest.mark.release
-def test_both_ways_to_vectors_agree(running: Running) -> None:
-    """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
-    artifacts = Artifacts(open_store(running.settings.store_uri))
-    keeping = (*D1_ONLY, "--keep-activations")
-    running.run(*keeping)
-    before = set(_vectors(artifacts))
-    done, _ = running.run(*keeping, "--strategies", f"{STRATEGIES},{ADDED}")
-    assert sent(done).count("pooler.pool") == 4 and set(sent(done)) == {"pooler.pool", "prober.probe"}
-    pooled = {key: table for key, table in _vectors(artifacts).items() if key not in before}
-    assert len(pooled) == 2 * 2 * 2  # strategies, splits, layers
-    for key in {info.path.split("/")[1] for info in artifacts.store.list("artifacts/")}:
-        if key in pooled or key.startswith(("extractor.states", "prober.probe")):
-            artifacts.delete(key)
-    done, _ = running.run(*D1_ONLY, "--strategies", f"{STRATEGIES},{ADDED}")
-    assert set(sent(done)) == {"extractor.extract", "prober.probe"}
-    for key, table in pooled.items():
-        device = artifacts.read_table(key)
-        a, b = (vector_matrix(t["vector"]) for t in (table, device))
-        assert (np.linalg.norm(a - b, axis=1) <= 1e-5 * np.linalg.norm(b, axis=1)).all(), key
-        assert table["applied"].equals(device["applied"]) and table["status"].equals(device["status"])
-
-
+@pytest.mark.usefixtures("alone")
 @pytest.mark.release
 def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Running) -> None:
     """All of its processes are killed; `cluster-up` clears the rest away, and the same driver goes on."""
@@ -723,9 +522,10 @@ def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Runni
 
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
+    seed = str(random.randrange(10**6))  # the store may know runs of earlier tests
     process = subprocess.Popen(
         # A shell starts its background jobs with SIGINT ignored, and children inherit that.
-        ["env", "--default-signal=INT", str(DRIVER), *running.small("--seed", "7", budget=BUDGET)],
+        ["env", "--default-signal=INT", str(DRIVER), *running.small("--seed", seed, budget=BUDGET)],
         env=running.environment,
         cwd=REPOSITORY,
         stderr=subprocess.PIPE,
@@ -736,7 +536,7 @@ def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> No
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
-    done, _ = running.run("--seed", "7")
+    done, _ = running.run("--seed", seed)
     assert sent(done)
 
 
