@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.trials.fuzz.watch import REPOSITORY, Finding, run
 from tests.trials.fuzz.worker import load_targets
 
-MODULES = [f"tests.trials.fuzz.{name}_targets" for name in ("queue", "binary", "text", "concept")]
+MODULES = [f"tests.trials.fuzz.{name}_targets" for name in ("queue", "binary", "text")]
 _SHOWN = 40
 _CONSOLE = Console(width=160)
 

@@ -15,6 +15,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path, run_path, scorers_path
 from poolbench.directions.sae_files import architecture_of, k_of, read_config
 from poolbench.errors import PoolbenchError
+from poolbench.library import Library
 from poolbench.settings.access import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
 from poolbench.storage.artifacts import FileEntry, Manifest, folder_of, manifest_path, seal
@@ -28,6 +29,7 @@ from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys
 
 KEY = "fuzz.0"
+MINE = "concepts/mine/concept.json"
 _TASK = Task(kind="prober.probe", outputs={"measures": KEY})
 
 
@@ -145,13 +147,17 @@ _FAILURE = {"status": "failed", "reason": "no", "code": "input", "damaged": ""}
 _SAE = {"architecture": "topk", "k": 3, "activation_fn_kwargs": {"k": 3}, "normalize_activations": "none"}
 _SHAPE = {"num_hidden_layers": 6, "hidden_size": 256, "text_config": {}}
 _POINTER = {"concept": "contrast", "base": "minilm", "scorer": KEY}
-_JSON = (_CORPUS, _STATE, _FAILURE, _SAE, _SHAPE, _POINTER)
+_CONCEPT = {
+    **{"id": "mine", "family": "own", "summary": "Mine.", "definition": "It is mine.", "construction": "By hand."},
+    **{"neighbours": {"linguistically_close": "hedging", "linguistically_distant": "narrative"}, "corpus": "0" * 16},
+}
+_JSON = (_CORPUS, _STATE, _FAILURE, _SAE, _SHAPE, _POINTER, _CONCEPT)
 
 
 def _read_records(data: bytes, folder: Path) -> None:
     """Read the same bytes as each record; those that are none of it must be refused."""
     store = FolderStore(folder)
-    places = ("manifest.json", "config.json", "tokenizer.json", CLUSTER_FILE, failure_path(_TASK.task_id))
+    places = ("manifest.json", "config.json", "tokenizer.json", CLUSTER_FILE, failure_path(_TASK.task_id), MINE)
     for place in (*places, run_path("run", "state.json"), f"{scorers_path('contrast')}minilm.json"):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_bytes(data)
@@ -165,6 +171,8 @@ def _read_records(data: bytes, folder: Path) -> None:
         lambda: named_scorers(store, damaged=lambda path: None),
         lambda: _read_sae(data),
         lambda: read_failure(Artifacts(store), _TASK),
+        lambda: Library(store).all(),
+        lambda: Library(store).remove("mine"),
     )
     for read in readers:
         try:

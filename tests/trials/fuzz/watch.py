@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from tests.pages import REPOSITORY
-from tests.trials.fuzz.progress import Progress
+from tests.trials.fuzz.worker import NO_CASE, PROGRESS
 
 #: CPU time of one case. It does not depend on what else runs on the machine.
 CASE_CPU_S = 20.0
@@ -38,7 +38,7 @@ def run(modules: list[str], cases: list[tuple[int, int]], seed: int, folder: Pat
         findings += list(_collect(folder))
         if not reason:
             return findings
-        if ended == (-1, -1):
+        if ended == NO_CASE:
             raise SystemExit(f"the worker could not begin: {reason}\n{(folder / 'worker.log').read_text()[-3000:]}")
         findings.append(Finding(*ended, reason))
         left = left[left.index(ended) + 1 :]
@@ -49,8 +49,8 @@ def _work(modules: list[str], cases: list[tuple[int, int]], seed: int, folder: P
     """Run one worker. Return the case at which it ended, and why; no reason if it has read all."""
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"modules": modules, "cases": cases, "seed": seed, "folder": str(folder)}))
-    (folder / "progress").unlink(missing_ok=True)
-    progress = Progress(folder / "progress")
+    progress = folder / PROGRESS
+    progress.write_text(" ".join(map(str, NO_CASE)))
     command = [sys.executable, "-m", "tests.trials.fuzz.worker", str(plan)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     with (folder / "worker.log").open("w") as log:
@@ -61,19 +61,24 @@ def _work(modules: list[str], cases: list[tuple[int, int]], seed: int, folder: P
             if worker.poll() is None:
                 worker.kill()
             worker.wait()
-    return progress.get(), reason
+    return _case(progress), reason
 
 
-def _watch(worker: subprocess.Popen[bytes], progress: Progress) -> str:
-    process, seen, cpu_s, since_s = psutil.Process(worker.pid), (-1, -1), 0.0, time.monotonic()
+def _case(progress: Path) -> tuple[int, int]:
+    target, number = map(int, progress.read_text().split())
+    return target, number
+
+
+def _watch(worker: subprocess.Popen[bytes], progress: Path) -> str:
+    process, seen, cpu_s, since_s = psutil.Process(worker.pid), NO_CASE, 0.0, time.monotonic()
     while (code := worker.poll()) is None:
         time.sleep(_POLL_S)
-        now = progress.get()
+        now = _case(progress)
         try:
             used_s = sum(process.cpu_times()[:2])
         except psutil.NoSuchProcess:
             continue
-        if now != seen or now == (-1, -1):
+        if now != seen or now == NO_CASE:
             seen, cpu_s, since_s = now, used_s, time.monotonic()
         elif used_s - cpu_s > CASE_CPU_S:
             return f"still computes after {CASE_CPU_S:g} s"

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.trials.fuzz.guard import CANARY, SECRETS, Guard
-from tests.trials.fuzz.progress import Progress
 from tests.trials.fuzz.target import Target, case_rng
 
 #: Memory that cases may take beyond what the process has when it begins, so that no file can fill the machine.
 _MEMORY_BYTES = 2 << 30
 _WARM_CASES = 3
+#: File with the target and the number of the case that is read; before the first and after the last, there is none.
+PROGRESS, NO_CASE = "progress", (-1, -1)
 
 
 def load_targets(modules: list[str]) -> list[Target]:
@@ -33,19 +34,24 @@ def main() -> None:
     (root / "outside").mkdir(exist_ok=True)
     (root / "outside" / "canary").write_text(CANARY)
     (root / "cases").mkdir(exist_ok=True)
-    guard, progress = Guard(root / "cases"), Progress(root / "progress")
+    guard, progress = Guard(root / "cases"), os.open(root / PROGRESS, os.O_WRONLY)
     warm: set[int] = set()
     _limit_memory()
     with (root / "findings.jsonl").open("a") as findings:
         for target, number in plan["cases"]:
-            progress.set(target, number)
+            _record(progress, target, number)
             if target not in warm:
                 warm.add(target)
                 _warm_up(targets[target], plan["seed"], number, root / "cases" / "warm")
             for found in _read(targets[target], plan["seed"], number, root / "cases" / "case", guard):
                 findings.write(json.dumps({"target": target, "number": number, "found": found}) + "\n")
                 findings.flush()
-    progress.set(-1, -1)
+    _record(progress, *NO_CASE)
+
+
+def _record(progress: int, target: int, number: int) -> None:
+    """Say which case is read now, also to a parent that finds this process dead."""
+    os.pwrite(progress, f"{target:20} {number:20}".encode(), 0)
 
 
 def _read(target: Target, seed: int, number: int, folder: Path, guard: Guard) -> list[str]:

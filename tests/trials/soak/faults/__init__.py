@@ -7,20 +7,20 @@ import random
 from collections.abc import Callable, Collection, Mapping
 
 from tests.servers.nodes import Nodes
-from tests.trials.soak.faults import brokers, clocks, disks, networks, processes, s3, stores
+from tests.trials.soak.faults import brokers, disks, machines, processes, s3
 
 Fault = Callable[[Nodes, random.Random], Collection[str]]
 
 _COMMON: tuple[Fault, ...] = (
     *(processes.replica, processes.engine, processes.proxy, processes.driver, processes.driver_twice),
     *(processes.worker, processes.head),
-    *(networks.cable, networks.slow_network, networks.lossy_network),
+    *(machines.cable, machines.slow_network, machines.lossy_network),
     *(brokers.broker_restarts, brokers.broker_empty, brokers.head_state_restarts),
     *brokers.OF_MESSAGES,
     *(disks.broker_disk_full, disks.ray_disk_full, disks.runs_disk_full),
-    *(clocks.worker_clock, clocks.driver_clock),
+    *(machines.worker_clock, machines.driver_clock),
 )
-_FOLDER: tuple[Fault, ...] = (stores.store_read_only, stores.store_full)
+_FOLDER: tuple[Fault, ...] = (disks.store_read_only, disks.store_full)
 _S3: tuple[Fault, ...] = (s3.s3_restarts, s3.s3_slow, s3.s3_errors, s3.s3_read_only, s3.s3_full)
 
 

@@ -1,12 +1,15 @@
-"""Disks that are full. Each part has a file system of its own."""
+"""Disks that are full or read-only. Each part has a file system of its own."""
 
 import random
+import subprocess
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.servers.nodes import BROKER_FOLDER, Nodes
+from tests.trials.soak.faults.processes import AWAY_S
+from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
 
@@ -48,3 +51,23 @@ def full(place: Path) -> Iterator[None]:
         yield
     finally:
         filler.unlink(missing_ok=True)
+
+
+def store_read_only(nodes: Nodes, _: random.Random) -> Collection[str]:
+    """Let nobody write to the store for some seconds."""
+    wait_until(lambda: _remounted(nodes.folder / "store", "ro"))  # refused while a file is being written
+    time.sleep(AWAY_S)
+    wait_until(lambda: _remounted(nodes.folder / "store", "rw"))
+    return SERVICES
+
+
+def store_full(nodes: Nodes, _: random.Random) -> Collection[str]:
+    """Fill the file system of the store for some seconds."""
+    with full(nodes.folder / "store"):
+        time.sleep(AWAY_S)
+    return SERVICES
+
+
+def _remounted(place: Path, mode: str) -> bool:
+    command = ["mount", "-o", f"remount,{mode}", str(place)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0

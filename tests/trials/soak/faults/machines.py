@@ -1,4 +1,4 @@
-"""Networks that fail."""
+"""Networks that fail, and wall clocks that jump."""
 
 import random
 import time
@@ -8,7 +8,11 @@ from tests.servers.machines import Machine
 from tests.servers.nodes import Nodes
 from tests.trials.soak.faults.processes import AWAY_S, WORKERS
 
+from poolbench.contracts.wire import SERVICES
+
 _SLOW_S = 15.0
+_JUMPS_S = (-3600, 3600, 86400)
+_WRONG_S = 15.0
 
 
 def cable(nodes: Nodes, rng: random.Random) -> Collection[str]:
@@ -44,3 +48,22 @@ def lossy_network(nodes: Nodes, rng: random.Random) -> Collection[str]:
 def _run(machine: Machine, *command: str) -> None:
     done = machine.call(command)
     assert done.returncode == 0, done.stderr
+
+
+def worker_clock(nodes: Nodes, rng: random.Random) -> Collection[str]:
+    """Let the clock of a worker be wrong by an hour or a day, then correct it."""
+    name = rng.choice(list(WORKERS))
+    _jump_and_back(nodes, name, rng)
+    return WORKERS[name]
+
+
+def driver_clock(nodes: Nodes, rng: random.Random) -> Collection[str]:
+    """Let the clock of the driver's machine be wrong by an hour or a day, then correct it."""
+    _jump_and_back(nodes, "desk", rng)
+    return SERVICES
+
+
+def _jump_and_back(nodes: Nodes, name: str, rng: random.Random) -> None:
+    nodes.clocks[name].jump(rng.choice(_JUMPS_S))
+    time.sleep(_WRONG_S)
+    nodes.clocks[name].jump(0)
