@@ -23,14 +23,9 @@ print(ask(40, 100), ask(2000, 24_000), ask(40, 100))
 """
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, **environment}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=600, check=False
-    )
-
-
 @pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="with GPUs memory is watched, not limited by the kernel")
 def test_a_request_that_needs_more_memory_fails_alone() -> None:
-    done = run(PROBER, POOLBENCH_MEMORY_GIB_PROBER="0.8")
+    limited = {**os.environ, "POOLBENCH_MEMORY_GIB_PROBER": "0.8"}
+    command = [sys.executable, "-c", PROBER]
+    done = subprocess.run(command, env=limited, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout.strip() == "(200, None) (503, 'out_of_memory') (200, None)", done.stdout + done.stderr[-2000:]

@@ -16,27 +16,17 @@ from pydantic import BaseModel
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
-from poolbench.http.api import build_api
-from poolbench.library import Library
 from poolbench.queue.leases import FolderLeases
-from poolbench.settings import SteererSettings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Service
 from poolbench.worker.worker import RefusedTaskError, Worker
 from poolbench_extractor.config import EmbedRequest, ExplainRequest
-from poolbench_extractor.service import create as extractor
 from poolbench_pooler.cluster import RunName
 from poolbench_pooler.concepts import ConceptRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
-from poolbench_pooler.service import PoolerService
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
-from poolbench_prober.service import create as prober
 from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
-from poolbench_scorer.service import ScorerService
-from poolbench_steerer.host import EngineHost
-from poolbench_steerer.service import SteererService
 
 pytestmark = pytest.mark.slow
 
@@ -113,33 +103,6 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
         **{"tokenizer": "minilm", "passages": [PASSAGE], "passages_key": "k"},
     },
 }
-
-
-@pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    return Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
-
-
-@pytest.fixture(scope="module")
-def services(artifacts: Artifacts) -> dict[str, Service]:
-    steerer = SteererService(EngineHost(SteererSettings()))
-    made = (
-        extractor(),
-        PoolerService(lambda: Library(artifacts.store)),
-        prober(),
-        ScorerService(lambda: artifacts),
-        steerer,
-    )
-    return {service.name: service for service in made}
-
-
-@pytest.fixture(scope="module")
-def clients(services: dict[str, Service]) -> dict[str, TestClient]:
-    headers = {"Authorization": "Bearer token", "Content-Type": "application/json"}
-    return {
-        name: TestClient(build_api(service, "token"), headers=headers, raise_server_exceptions=False)
-        for name, service in services.items()
-    }
 
 
 def fits(schema: Schema, value: Any) -> bool:

@@ -12,15 +12,11 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.tables import INSTANCES, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
-from poolbench.http.api import build_api
 from poolbench.queue.leases import FolderLeases
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.worker import Worker
-from poolbench_extractor.service import create as extractor
-from poolbench_pooler.service import create as pooler
 from poolbench_prober.service import create as prober
-from poolbench_scorer.service import ScorerService
 
 LONG = "word " * 199_999
 
@@ -45,22 +41,6 @@ TOO_LARGE: list[tuple[str, str, Any]] = [
     ("scorer", "/score", {"texts": [LONG[:99_000]] * 250, "scorer": "contrast"}),
     ("scorer", "/train", {"params": {"concept": "contrast", "num_windows": 100}, "passages": PASSAGES_10K}),
 ]
-
-
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TestClient]:
-    store = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
-    services = {
-        "prober": prober(),
-        "pooler": pooler(),
-        "extractor": extractor(),
-        "scorer": ScorerService(lambda: store),
-    }
-    headers = {"Authorization": "Bearer token"}
-    return {
-        name: TestClient(build_api(service, "token"), headers=headers, raise_server_exceptions=False)  # type: ignore[arg-type]
-        for name, service in services.items()
-    }
 
 
 @pytest.mark.parametrize(("service", "path", "body"), TOO_LARGE, ids=range(len(TOO_LARGE)))

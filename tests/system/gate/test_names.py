@@ -6,13 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.pages import REPOSITORY
 
-from poolbench.http.api import build_api
 from poolbench.model_folders.folders import MODEL_FOLDERS
-from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.folder import FolderStore
-from poolbench_extractor.service import create as extractor
-from poolbench_pooler.service import create as pooler
-from poolbench_scorer.service import ScorerService
 
 DEMO = REPOSITORY / "assets" / "demo_lm"
 PIPELINES = ["../../x", "/", "/etc", str(DEMO.parent / "annotator"), "./annotator", "demo_lm", "spacy", "os", "x" * 200]
@@ -29,18 +23,12 @@ SCORERS = [
 ]
 
 
-@pytest.fixture
-def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TestClient]:
+@pytest.fixture(autouse=True)
+def unconfigured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator who has listed no folder, and no network."""
     monkeypatch.delenv(MODEL_FOLDERS, raising=False)
     monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    artifacts = Artifacts(FolderStore(tmp_path / "store"))
-    headers = {"Authorization": "Bearer token"}
-    services = {"pooler": pooler(), "extractor": extractor(), "scorer": ScorerService(lambda: artifacts)}
-    return {
-        name: TestClient(build_api(service, "token"), headers=headers, raise_server_exceptions=False)  # type: ignore[arg-type]
-        for name, service in services.items()
-    }
 
 
 @pytest.mark.parametrize("name", PIPELINES)

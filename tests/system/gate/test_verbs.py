@@ -7,24 +7,15 @@ from tests.servers.door import TOKEN, Door, request, serving
 
 from poolbench.contracts.wire import HEALTH_PATH
 from poolbench.http.api import build_api
-from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Service
-from poolbench_extractor.service import create as extractor
-from poolbench_pooler.service import create as pooler
-from poolbench_prober.service import create as prober
-from poolbench_scorer.service import ScorerService
-from poolbench_steerer.service import create as steerer
 
 
 @pytest.fixture(scope="module")
-def verbs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """Method and path of each verb of the five services, by their OpenAPI documents; none loads a model."""
-    store = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
-    services: list[Service] = [extractor(), pooler(), prober(), steerer(), ScorerService(lambda: store)]
+def verbs(services: dict[str, Service]) -> list[tuple[str, str]]:
+    """Method and path of each verb of the five services, by their OpenAPI documents."""
     return [
-        (method.upper(), f"/{service.name}{path}")
-        for service in services
+        (method.upper(), f"/{name}{path}")
+        for name, service in services.items()
         for path, operations in build_api(service, TOKEN).openapi()["paths"].items()
         for method in operations
         if path != HEALTH_PATH
