@@ -1,9 +1,7 @@
 """Retries between workers whose clocks differ, on a real Redis server."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,9 +10,9 @@ from typing import Any
 
 import pytest
 import redis
-from tests.pages import REPOSITORY
 from tests.poison import QUEUE, echo
 from tests.servers import redis as redis_server
+from tests.servers.consuming import consuming
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -52,18 +50,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One consumer whose clock is an hour ahead, and one whose clock is an hour behind."""
     root = Path(tmp_path_factory.mktemp("clocks"))
     with redis_server.serve(root) as url, ExitStack() as stack:
-        consumers = [_start(url, root, clock, stack) for clock in CLOCKS]
-        yield Running(url, root, consumers)
-
-
-def _start(url: str, root: Path, clock: str, stack: ExitStack) -> subprocess.Popen[bytes]:
-    settings = {"POOLBENCH_BROKER": url, "POOLBENCH_STORE": str(root / "store")}
-    command = [sys.executable, "-m", "tests.servers.shifted", clock]
-    log = stack.enter_context((root / f"{clock}.log").open("wb"))
-    consumer = subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | settings, stdout=log, stderr=log)
-    stack.callback(consumer.wait)
-    stack.callback(consumer.kill)
-    return consumer
+        shifted = ("tests.servers.shifted",)
+        logs = {clock: root / f"{clock}.log" for clock in CLOCKS}
+        started = [consuming(url, root / "store", log, *shifted, clock) for clock, log in logs.items()]
+        yield Running(url, root, [stack.enter_context(consumer) for consumer in started])
 
 
 def test_a_retry_is_delivered_whatever_the_clocks_say(running: Running) -> None:

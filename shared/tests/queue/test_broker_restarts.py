@@ -1,16 +1,14 @@
 """A broker that is away when a task ends: the consumer goes on with the next one once the broker is back."""
 
-import os
 import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import redis
 from deploy.local.state import free_port
-from tests.pages import REPOSITORY
 from tests.servers import redis as redis_server
+from tests.servers.consuming import consuming
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -32,19 +30,9 @@ def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: 
     port, log = free_port(), tmp_path / "consumer.log"
     url = f"redis://:{redis_server.PASSWORD}@127.0.0.1:{port}/0"
     artifacts, queue = Artifacts(open_store(str(tmp_path / "store"))), TaskQueue(Broker(url))
-    environment = {
-        **os.environ,
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": url,
-        "POOLBENCH_TOKEN": "t",
-        "PYTHONPATH": str(REPOSITORY),
-    }
     with ExitStack() as stack:
         broker = _start_redis(stack, tmp_path, port)
-        with log.open("wb") as output:
-            command = [sys.executable, "-m", "tests.servers.consumer"]
-            consumer = stack.enter_context(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-        stack.callback(consumer.kill)
+        consumer = stack.enter_context(consuming(url, tmp_path / "store", log))
         queue.send(_task(kind, 1, until=str(tmp_path / "end")))
         wait_until(lambda: kind in log.read_text())
         broker.kill()

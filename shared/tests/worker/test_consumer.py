@@ -2,9 +2,7 @@
 
 import base64
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.pages import REPOSITORY
 from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
+from tests.servers.consuming import consuming
 from tests.waiting import wait_until
 
 from poolbench.queue import Broker, TaskQueue
@@ -76,12 +74,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     root = Path(tmp_path_factory.mktemp("consumer"))
     with ExitStack() as stack:
         url = stack.enter_context(redis_server.broker(request.param, root))
-        environment = {**os.environ, "POOLBENCH_BROKER": url, "POOLBENCH_STORE": str(root / "store")}
-        command = [sys.executable, "-m", "tests.servers.consumer"]
-        log = stack.enter_context((root / "consumer.log").open("wb"))
-        consumer = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
-        stack.callback(consumer.wait)
-        stack.callback(consumer.kill)
+        consumer = stack.enter_context(consuming(url, root / "store", root / "consumer.log"))
         started = Running(url, root, consumer)
         for raw, _ in POISON.values():
             started.put(raw)

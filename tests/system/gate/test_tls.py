@@ -1,20 +1,17 @@
 """TLS with a private authority: the gate and the driver's client, and a Redis broker."""
 
-import os
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from deploy.local import apps, state
-from tests.pages import REPOSITORY
 from tests.poison import echo
 from tests.servers import redis as redis_server
 from tests.servers.authority import Certificate, issue
+from tests.servers.consuming import consuming
 from tests.servers.door import TOKEN, Door, read_reply, request, serving
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -164,17 +161,11 @@ def test_queue_and_leases_work_over_tls(
     queue, artifacts = TaskQueue(broker), Artifacts(open_store(str(tmp_path / "store")))
     queue.send(echo(1))
     assert queue.depth("prober") == 1
-    environment = {**os.environ, "POOLBENCH_BROKER": encrypted, "POOLBENCH_STORE": str(tmp_path / "store")}
-    with (tmp_path / "consumer.log").open("w") as log:
-        command = [sys.executable, "-m", "tests.servers.consumer"]
-        consumer = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
-        try:
-            wait_until(lambda: artifacts.exists("prober.echo.1") or consumer.poll() is not None)
-            said = (tmp_path / "consumer.log").read_text()
-            assert consumer.poll() is None and artifacts.exists("prober.echo.1"), said
-        finally:
-            consumer.kill()
-            consumer.wait()
+    log = tmp_path / "consumer.log"
+    with consuming(encrypted, tmp_path / "store", log) as consumer:
+        wait_until(lambda: artifacts.exists("prober.echo.1") or consumer.poll() is not None)
+        said = log.read_text()
+        assert consumer.poll() is None and artifacts.exists("prober.echo.1"), said
     assert "insecure" not in said and redis_server.PASSWORD not in said
 
 
