@@ -146,12 +146,6 @@ def test_every_variable_is_a_setting(overlay: str, secrets: dict[str, dict[str, 
     assert {name for name in given if name.startswith("POOLBENCH_")} <= known
 
 
-def test_ports_are_those_of_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    ports = {port["name"]: port["containerPort"] for port in container("cpu", "head")["ports"]}
-    assert ports == {"gcs-server": 6379, "dashboard": 8265, "serve": SERVE["http_options"]["port"], "metrics": 8080}
-    assert COMPOSE["head"]["ports"][0].endswith(f":{ports['serve']}")
-
-
 def test_ray_has_the_version_of_the_pins() -> None:
     for profile in ("cpu", "gpu"):
         pins = (REPOSITORY / "requirements" / f"{profile}.txt").read_text("utf-8").splitlines()

@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.pages import NAMES, PAGES, REPOSITORY, site_maker
 
-from poolbench_driver.cli import app
-from poolbench_driver.cli.help import Group
 from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")
 _METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|sinks|probe|scorer|rank|shift|holmes|ce|sparse|data)\.\w+)`", re.MULTILINE)
 _BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
 _UNWANTED = (r"/work/", r"/root/", r"/tmp/", r"\bTODO\b", r"\bFIXME\b")
@@ -53,21 +49,6 @@ def test_parts_of_pages_are_up_to_date_and_have_their_marks() -> None:
     for name, parts in (docs.reference.PAGES | docs.reference.TABLES).items():
         text = (docs.DOCS / name).read_text("utf-8")
         assert re.findall(r"<!-- end of (.+) -->", text) == list(parts()), name
-
-
-def subcommands(command: Any) -> dict[str, Any]:
-    """The commands of a group by name; none of a plain command."""
-    return {name: command.commands[name] for name in command.list_commands(None)} if isinstance(command, Group) else {}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_commands_exist(page: Path) -> None:
-    commands = subcommands(typer.main.get_command(app))
-    for found in _COMMAND.findall(page.read_text("utf-8")):
-        first, _, second = found.partition(" ")
-        assert first in commands, f"{page.name} names `poolbench-driver {found}`"
-        if second and (nested := subcommands(commands[first])):
-            assert second in nested, f"{page.name} names `poolbench-driver {found}`"
 
 
 def test_metrics_page_defines_exactly_the_metrics() -> None:

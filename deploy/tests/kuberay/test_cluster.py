@@ -1,21 +1,18 @@
 """The command that applies deploy/kuberay, and its overlays and Secrets."""
 
 import base64
-import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from deploy.kuberay import cluster, credentials
 from deploy.kuberay.cluster import REMOVED_KINDS
-from deploy.local.state import REPOSITORY
 from deploy.tests.rendered import S3, needs_kubectl
 
 from poolbench.contracts.wire import SERVICES, Exit
@@ -52,8 +49,8 @@ NO_SECRETS = json.dumps({"items": []})
 class Client:
     """The stand-in: what it answers and what it was sent."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.capfd = folder, capfd
         file = folder / "kubectl"
         file.write_text(STAND_IN.format(python=sys.executable, kubectl=shutil.which("kubectl")))
         file.chmod(0o700)
@@ -67,47 +64,38 @@ class Client:
         lines = (self.folder / "sent.jsonl").read_text().splitlines()
         return [(arguments, list(yaml.safe_load_all(text))) for arguments, text in map(json.loads, lines)]
 
-    @contextlib.contextmanager
-    def variables(self) -> Iterator[None]:
-        """Call the stand-in from this process too."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PATH", f"{self.folder}{os.pathsep}{os.environ['PATH']}")
-            yield
+    def run(self, *arguments: str, **variables: str) -> SimpleNamespace:
+        """Call the command with the stand-in on the path."""
+        return called(self.capfd, *arguments, PATH=f"{self.folder}{os.pathsep}{os.environ['PATH']}", **variables)
 
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        path = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
-        command = [sys.executable, "-m", "deploy.kuberay.cluster", *arguments]
-        return subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            env={**environment, "PATH": path, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+
+def called(capfd: pytest.CaptureFixture[str], *arguments: str, **variables: str) -> SimpleNamespace:
+    """Call the command in this process; return its exit code, and what it and its programs print."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("POOLBENCH_")]:
+            patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["cluster", *arguments])
+        code = cluster.main()
+    shown = capfd.readouterr()
+    return SimpleNamespace(returncode=code, stdout=shown.out, stderr=shown.err)
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Client:
-    return Client(tmp_path)
+def client(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Client:
+    return Client(tmp_path, capfd)
 
 
-def run_without_client(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": path, "KUBECONFIG": "/nowhere"}
-    command = [sys.executable, "-m", "deploy.kuberay.cluster", *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_without_kubectl_one_line_says_so(tmp_path: Path) -> None:
-    done = run_without_client(str(tmp_path), "up")
+def test_without_kubectl_one_line_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = called(capfd, "up", PATH=str(tmp_path))
     assert done.returncode == Exit.USAGE and done.stdout.count("\n") == 1 and not done.stderr
     assert "kubectl is not installed" in done.stdout and "kubernetes-client" in done.stdout
 
 
 @needs_kubectl
-def test_without_a_context_kubectl_says_so() -> None:
-    done = run_without_client(os.environ["PATH"], "up")
+def test_without_a_context_kubectl_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    done = called(capfd, "up", KUBECONFIG="/nowhere")
     assert done.returncode == Exit.USAGE and done.stdout.count("\n") == 1
     assert "current-context is not set" in done.stderr and "its message is above" in done.stdout
 
@@ -176,12 +164,12 @@ def test_fetch_unpacks_the_runs_and_removes_its_job(
     monkeypatch.setattr(cluster, "RUNS_FOLDER", str(volume))
     template = {"spec": {"template": {"spec": {"containers": [{"name": "driver"}]}}}}
     client.answer(**{"create job": json.dumps(template)})
-    with client.variables():
+    monkeypatch.setenv("PATH", f"{client.folder}{os.pathsep}{os.environ['PATH']}")
+    cluster.fetch(tmp_path / "runs")
+    assert (tmp_path / "runs" / "latest").readlink() == Path("demo")
+    shutil.rmtree(volume)
+    with pytest.raises(EndpointError, match="try `fetch` again"):
         cluster.fetch(tmp_path / "runs")
-        assert (tmp_path / "runs" / "latest").readlink() == Path("demo")
-        shutil.rmtree(volume)
-        with pytest.raises(EndpointError, match="try `fetch` again"):
-            cluster.fetch(tmp_path / "runs")
     commands = [arguments[:2] for arguments, _ in client.sent()]
     assert commands.count(["delete", "job"]) == 2
 

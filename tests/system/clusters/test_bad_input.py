@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tests.servers import redis as redis_server
-from tests.servers.meddler import Fault, meddling
 from tests.servers.quiet import TasksOnly
 from tests.servers.services import cluster_environment, serving
 
@@ -123,17 +122,6 @@ def test_s3_settings(
     uri = f"s3://poolbench-test-{uuid.uuid4().hex[:8]}" if "REGION" in changes else s3_uri()
     operator.set(s3_settings(s3_service, **changes) | {"POOLBENCH_STORE": uri})
     operator.refused(code, f"object store {uri}", said)
-
-
-@pytest.mark.cluster
-def test_a_store_without_conditional_writes(operator: Operator, s3_service: S3Settings) -> None:
-    """The proxy answers as a service does that ignores the header."""
-    with meddling(s3_service.endpoint) as proxy:
-        uri = s3_uri()
-        operator.set(s3_settings(s3_service, ENDPOINT=proxy.endpoint) | {"POOLBENCH_STORE": uri})
-        proxy.faults = [Fault("PUT", "conditional-writes", forward=False, status=200)] * 2
-        operator.refused(2, "has no conditional writes", "Use an S3 service that supports this header")
-        assert list(S3Store(uri, s3_service).list()) == []
 
 
 @pytest.mark.cluster

@@ -109,17 +109,13 @@ def test_unknown_subcommands_and_flags_are_found(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_driver_commands_have_their_subcommands_and_flags(page: Path) -> None:
+def test_driver_commands_have_their_flags_and_name_what_exists(page: Path) -> None:
+    """Subcommands and flags; concepts, strategies, models and layers, but for those of imported models of the user."""
     for arguments in mentioned_commands(page.read_text("utf-8")):
         if arguments and not arguments[0].startswith("<"):
-            parse(driver(), arguments)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_commands_name_concepts_strategies_models_and_layers_that_exist(page: Path) -> None:
-    for arguments in mentioned_commands(page.read_text("utf-8")):
-        if arguments and not arguments[0].startswith("<") and arguments[0] != "import":  # of models of the user
-            refuse_unknown(parse(driver(), arguments))
+            options = parse(driver(), arguments)
+            if arguments[0] != "import":
+                refuse_unknown(options)
 
 
 @pytest.mark.parametrize(

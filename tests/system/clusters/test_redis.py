@@ -156,16 +156,6 @@ def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
     wait_until(lambda: _done(running, task), 240)
 
 
-def test_a_failure_is_recorded_and_no_dead_letter(running: Running) -> None:
-    task = _annotate("corpus.passages.never-made", "missing")
-    running.queue.send(task)
-    path = f"failures/{task.task_id}.json"
-    wait_until(lambda: running.artifacts.store.exists(path))
-    record = json.loads(running.artifacts.store.get(path))
-    assert (record["code"], record["retryable"]) == ("not_found", False)
-    assert running.queue.dead_letters("pooler") == []
-
-
 def test_status_names_every_service_and_no_password(running: Running) -> None:
     status = _command("status", running.environment)
     assert status.returncode == 0

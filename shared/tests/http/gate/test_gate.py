@@ -219,13 +219,6 @@ def test_requests_beyond_the_limit_of_connections_are_refused() -> None:
         wait_until(lambda: door.ask(request("/prober/probe", **POST)).status == 200)
 
 
-def test_a_connection_serves_several_requests(door: Door) -> None:
-    with door.connect() as client:
-        for _ in range(3):
-            client.sendall(kept_open(request("/prober/probe", body=b"xyz", **POST)))
-            assert read_reply(client).status == 200
-
-
 def test_every_limit_is_documented_with_its_default() -> None:
     docs = site_maker()
     page = docs.with_parts("operations/settings.md", docs.reference.TABLES)
@@ -233,14 +226,6 @@ def test_every_limit_is_documented_with_its_default() -> None:
     fields = GateSettings.model_fields.items()
     shown = {name: "off" if field.default is False else f"{field.default:g}" for name, field in fields}
     assert documented == {f"POOLBENCH_GATE_{name.upper()}": default for name, default in shown.items()}
-
-
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTHER", "x")
-    monkeypatch.setenv("POOLBENCH_GATE_MAX_JSON_MIB", "8")
-    assert GateSettings.load().max_json_mib == 8
-    monkeypatch.setenv("POOLBENCH_GATE_MAX_JSON_MIB", "")
-    assert GateSettings.load().max_json_mib == 64
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,9 @@ def test_wrong_credentials_are_refused_at_the_start(settings: dict[str, str], s3
         require_conditional_writes(S3Store(uri, wrong, existing=True))
 
 
-@pytest.mark.parametrize("name", ["b", "Upper_case", "192.168.0.1", "a..b"])
-def test_a_bucket_that_cannot_be_created_is_named(name: str, s3_service: S3Settings) -> None:
-    with pytest.raises(ConfigError, match=rf"object store s3://{name}/x: .*bucket name"):
-        S3Store(f"s3://{name}/x", s3_service)
+def test_a_bucket_that_the_service_cannot_create_is_named(s3_service: S3Settings) -> None:
+    with pytest.raises(ConfigError, match=r"object store s3://Upper_case/x: .*bucket name"):
+        S3Store("s3://Upper_case/x", s3_service)
 
 
 def test_another_region_is_named(s3_service: S3Settings, meddler: Meddler) -> None:

@@ -161,13 +161,6 @@ def test_an_interrupted_upload_leaves_no_parts(
     assert not store.exists("stopped") and attempts_left(s3_service) == []
 
 
-def test_hundreds_of_megabytes_arrive_in_parallel_parts(s3_service: S3Settings, uri: str) -> None:
-    store = opened(uri, s3_service, part_bytes=16 << 20)
-    data = os.urandom(1 << 20) * 300
-    store.put("huge", data)
-    assert store.get("huge") == data
-
-
 def test_a_store_without_conditional_writes_is_refused(s3_service: S3Settings, meddler: Meddler, uri: str) -> None:
     store = opened(uri, s3_service, meddler)
     require_conditional_writes(store)
