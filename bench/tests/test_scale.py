@@ -130,29 +130,3 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
     driver = made["driver"]
     assert driver["rounds"] > 10 and driver["store"]["requests"]["put"] > 0
     assert driver["round_max_s"] >= driver["round_p95_s"] > 0
-
-
-def test_layouts_have_the_replicas_of_the_overlays() -> None:
-    from scaling.layouts import GPU_SERVICES, shared_layout, shipped_layout
-
-    large = shipped_layout(64, {})
-    assert large.count(("steerer",)) == 62 and large.count(("extractor",)) == large.count(("prober",)) == 1
-    assert shipped_layout(1, {}).count(GPU_SERVICES) == 1
-    shared = shared_layout(4, {})
-    assert (shared.count(GPU_SERVICES), shared.count(("prober",)), shared.count(("pooler",))) == (4, 16, 4)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "work_s", "expected"),
-    [
-        (64, (4000.0, 1200.0, 3700.0), (29, 9, 26)),
-        (3, (4000.0, 1.0, 1.0), (1, 1, 1)),
-        (4, (1.0, 1.0, 9000.0), (1, 1, 2)),
-    ],
-)
-def test_gpus_are_split_in_proportion_to_work(gpus: int, work_s: tuple[float, ...], expected: tuple[int, ...]) -> None:
-    from scaling.layouts import GPU_SERVICES, split_layout
-
-    layout = split_layout(gpus, dict(zip(GPU_SERVICES, work_s, strict=True)))
-    assert tuple(layout.count((name,)) for name in GPU_SERVICES) == expected
-    assert layout.count(("pooler",)) == gpus

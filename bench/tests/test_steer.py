@@ -51,21 +51,3 @@ def test_settings_take_turns_and_pairs_alternate_their_order_and_give_the_median
     assert found["ratio"] == found["cpu_ratio"] == 0.9
     assert found["wall_ratios"] == [0.5, 0.9, 0.95]
     assert (found["unsteered_tokens_per_s"], found["steered_tokens_per_s"]) == (20, 19)
-
-
-def test_a_prefix_cache_that_stays_full_is_an_error() -> None:
-    from steering.rates import empty_prefix_cache
-
-    class Busy:
-        async def reset_prefix_cache(self) -> bool:
-            return False
-
-    with pytest.raises(RuntimeError, match="could not be emptied"):
-        asyncio.run(empty_prefix_cache(SimpleNamespace(llm=Busy())))  # type: ignore[arg-type]
-
-
-def test_other_batches_have_ratios_of_their_own() -> None:
-    from gpu_steer import named
-
-    assert [name for name, _ in named(256, {"k1": {}, "cold": {}})] == ["steer.k1", "steer.cold"]
-    assert [name for name, _ in named(512, {"k256": {}})] == ["steer.k256.batch512"]

@@ -4,7 +4,6 @@ import asyncio
 import random
 import select
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -83,28 +82,6 @@ def test_slow_headers_and_bodies_do_not_reach_the_services(network: Proxied, sen
     assert len(network.door.behind.seen) == count
 
 
-def test_a_body_that_drips_is_refused(network: Proxied) -> None:
-    """Each byte comes quickly, and all of them too slowly."""
-    stop = threading.Event()
-    with network.connect() as client:
-        client.sendall(request("/prober/probe", "Content-Length: 10000", **POST))
-
-        def drip() -> None:
-            while not stop.wait(0.1):
-                try:
-                    client.sendall(b"x")
-                except OSError:
-                    return
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
-            assert read_reply(client).status == 408
-        finally:
-            stop.set()
-            thread.join()
-
-
 def test_connections_without_a_request_and_clients_that_do_not_read_are_closed(network: Proxied) -> None:
     with network.connect() as silent:
         assert closed(silent)
@@ -176,28 +153,6 @@ def test_headers_that_other_readers_rename_are_removed(network: Proxied) -> None
     assert network.ask(request("/prober/probe", "X_Under: x", "X-Plain: x", **POST)).status == 200
     headers = network.door.behind.seen[-1]["headers"]
     assert "x-plain" in headers and "x_under" not in headers
-
-
-def test_one_request_of_a_pipeline_reaches_the_services_at_a_time(network: Proxied) -> None:
-    network.door.behind.held.set()
-    count, num_ended = len(network.door.behind.seen), len(network.door.behind.ended)
-    with network.connect() as client:
-        client.sendall(kept_open(request("/prober/hold", **POST)) * 100)
-        wait_until(lambda: len(network.door.behind.seen) > count)
-        assert network.serves()
-        assert [request["path"] for request in network.door.behind.seen[count:]] == ["/prober/hold", "/prober/probe"]
-    wait_until(lambda: len(network.door.behind.ended) > num_ended)
-    network.door.behind.held.clear()
-
-
-def test_work_ends_when_its_client_leaves(network: Proxied) -> None:
-    network.door.behind.held.set()
-    count, num_ended = len(network.door.behind.seen), len(network.door.behind.ended)
-    with network.connect() as client:
-        client.sendall(request("/prober/hold", **POST))
-        wait_until(lambda: len(network.door.behind.seen) > count)
-    wait_until(lambda: "gone" in network.door.behind.ended[num_ended:])
-    network.door.behind.held.clear()
 
 
 def test_a_flood_from_one_address_is_refused_and_others_are_served(tmp_path: Path) -> None:

@@ -225,22 +225,3 @@ def test_the_gate_stands_in_the_proxy(gated: Gated) -> None:
         assert closed(client)
     nobody = httpx.get(f"http://127.0.0.1:{gated.port}/nobody", headers=gated.client.headers, timeout=SOON_S)
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (404, "not_found")
-
-
-def test_the_token_is_replaced_without_a_restart(gated: Gated) -> None:
-    """Gate and replica accept the old token, then both, then only the new one. This test comes last."""
-    new = "b" * 64
-
-    def status(token: str) -> int:
-        return gated.client.post("/echo", json={}, headers={"Authorization": f"Bearer {token}"}).status_code
-
-    assert [status(gated.token), status(new)] == [200, 401]
-    (gated.state / "token_next").write_text(new)
-    wait_until(lambda: status(new) == 200)
-    assert status(gated.token) == 200
-    (gated.state / "token_next").rename(gated.state / "token")
-    wait_until(lambda: status(gated.token) == 401)
-    assert status(new) == 200
-    details = {"Authorization": f"Bearer {new}"}
-    wait_until(lambda: "working" in gated.client.get("/health", headers=details).json())
-    assert gated.client.get("/health", headers={"Authorization": f"Bearer {gated.token}"}).json() == {"status": "ok"}
