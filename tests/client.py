@@ -24,8 +24,11 @@ WHEELS = ("poolbench-*.whl", "poolbench_corpora-*.whl", "poolbench_driver-*.whl"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 #: Tests that need no extra: what a client reads, sends and shows.
 TESTS = (
-    *(f"shared/tests/test_{name}.py" for name in ("concepts", "contract_keys", "named_directions", "openings")),
-    *(f"shared/tests/test_{name}.py" for name in ("settings_access", "settings_files", "steps", "storage_artifacts")),
+    *(f"shared/tests/test_{name}.py" for name in ("concepts", "contracts", "settings_files", "steps", "texts")),
+    *(
+        f"shared/tests/{name}.py"
+        for name in ("settings/test_access", "storage/test_artifacts", "storage/test_directions")
+    ),
     *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
     *(f"driver/tests/test_{name}.py" for name in ("dataset_folder", "run_folder", "client_imports", "import_probing")),
     *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
@@ -77,7 +80,7 @@ def check(python: str, venv: Path) -> int:
         return 1
     _run([*pip, "install", "--quiet", *TOOLS])
     tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
-    served = [sys.executable, "-m", "pytest", "-q", "tests/clusters/test_client.py"]
+    served = [sys.executable, "-m", "pytest", "-q", "tests/system/clusters/test_client.py"]
     failed = [_tested(tests), _tested(served, CLIENT=str(client))]
     _run([*pip, "install", "--quiet", *(f"{wheel}[statistics]" for wheel in wheels)])
     failed.append(_tested([sys.executable, "-m", "pytest", "-q", VERIFIES], CLIENT=str(client)))

@@ -1,4 +1,4 @@
-"""The Markdown pages of the repository, and the code that they show."""
+"""The files that git tracks, the Markdown pages among them, and the code that pages show."""
 
 import importlib.util
 import re
@@ -12,10 +12,14 @@ BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Return the files that git tracks, or would track, and that match one of the patterns."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    """Return the files that git tracks and that match one of the patterns, such as `*.md` or `:(glob)bench/*.py`.
+
+    Tests look at no other files of the checkout: environments, notebooks and logs of users are not the project's.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--", *patterns]
     try:
-        listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        listed = done.stdout.split("\0")[:-1]
     except (OSError, subprocess.CalledProcessError):  # a checkout without git
         listed = [str(path.relative_to(REPOSITORY)) for pattern in patterns for path in _tree(pattern)]
     return sorted(REPOSITORY / name for name in listed if (REPOSITORY / name).is_file())
@@ -23,7 +27,7 @@ def tracked(*patterns: str) -> list[Path]:
 
 def _tree(pattern: str) -> Iterator[Path]:
     """Yield the matching files of a checkout without git, hidden folders left out."""
-    for path in REPOSITORY.rglob(pattern):
+    for path in REPOSITORY.rglob(pattern.removeprefix(":(glob)")):
         if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts):
             yield path
 

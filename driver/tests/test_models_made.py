@@ -1,6 +1,6 @@
 """Models that are fetched from the package index and converted: what is refused, and what an interruption leaves.
 
-`tests/pipeline/test_smollm2.py` checks the real one.
+`driver/tests/models/test_made_smollm2.py` checks the real one.
 """
 
 import json

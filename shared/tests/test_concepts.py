@@ -42,12 +42,6 @@ def test_neighbours_exist_and_differ(concept: Concept) -> None:
     assert concept.id not in {distant, close}
 
 
-def test_the_closure_of_the_demo_concepts_needs_one_more_scorer() -> None:
-    demo = {"causation", "contrast", "conditionality", "negation_density"}
-    needed = {neighbour for name in demo for neighbour in CONCEPTS.get(name).neighbours}
-    assert needed - demo == {"hedging"}
-
-
 def test_unknown_names_get_the_nearest_valid_ones() -> None:
     with pytest.raises(UnknownConceptError, match="'causality'; did you mean causation"):
         CONCEPTS.get("causality")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.servers.quiet import TasksOnly
 
-from poolbench.cancellation import Work, WorkCancelledError, between_steps, check_cancelled, working
+from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, DamagedError, InputError, StoreError
@@ -303,18 +303,6 @@ def test_the_turn_is_free_after_an_error() -> None:
             raise ValueError
     with turns.task():
         pass
-
-
-def test_a_step_also_checks_the_work_around_it() -> None:
-    work, steps = Work(), list[int]()
-    with working(work), between_steps(lambda: steps.append(1)):
-        check_cancelled()
-        work.cancel("enough")
-        with pytest.raises(WorkCancelledError, match="enough"):
-            check_cancelled()
-    assert steps == [1]
-    check_cancelled()
-    assert steps == [1]
 
 
 def test_the_memory_of_a_replica_counts_what_it_has_started() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from tests.queue.poison import QUEUE
+from tests.poison import QUEUE
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue, open_leases

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from driver.tests.commands.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
-from tests.queue.poison import POISON, QUEUE, echo
+from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 from typer.testing import CliRunner, Result
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from deploy.local import apps, cluster, head, state
-from tests.queue.poison import POISON, QUEUE, echo
+from tests.poison import POISON, QUEUE, echo
 from tests.servers.services import cluster_environment
 from tests.waiting import PATIENCE_S
 

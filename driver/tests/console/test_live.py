@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
-from tests.queue.poison import echo
+from tests.poison import echo
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task

@@ -1,0 +1,130 @@
+"""The documentation says what the code does: pages, links, commands, metric ids, the plug-in example."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pages import NAMES, PAGES, REPOSITORY, site_maker
+
+from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|sinks|probe|scorer|rank|shift|holmes|ce|sparse|data)\.\w+)`", re.MULTILINE)
+_BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
+_UNWANTED = (r"/work/", r"/root/", r"/tmp/", r"\bTODO\b", r"\bFIXME\b")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a Markdown reader gives to headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_relative_links_resolve(page: Path) -> None:
+    for target in _LINK.findall(page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name} links to {target}, which does not exist"
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file.read_text("utf-8")), f"{page.name} links to {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_pages_name_no_places_of_one_machine(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert not [pattern for pattern in _UNWANTED if re.search(pattern, text)]
+
+
+def test_parts_of_pages_are_up_to_date_and_have_their_marks() -> None:
+    docs = site_maker()
+    assert docs.outdated() == [], "run `python docs/make_site.py --pages`"
+    for name, parts in (docs.reference.PAGES | docs.reference.TABLES).items():
+        text = (docs.DOCS / name).read_text("utf-8")
+        assert re.findall(r"<!-- end of (.+) -->", text) == list(parts()), name
+
+
+def test_metrics_page_defines_exactly_the_metrics() -> None:
+    text = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
+    defined = _METRIC_ROW.findall(text)
+    assert len(defined) == len(set(defined)), "a metric is defined twice"
+    assert set(defined) == set(all_metrics())
+    assert all(f"`{suffix}`" in text for suffix in SUFFIXES)
+
+
+def test_metrics_page_has_the_direction_of_goodness() -> None:
+    words = {True: "higher", False: "lower", None: "neither"}
+    text = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
+    for line in text.splitlines():
+        if found := _METRIC_ROW.match(line):
+            better = line.rstrip("| ").split("|")[-2].strip()
+            assert better == words[all_metrics()[found.group(1)].higher_is_better], found.group(1)
+
+
+def test_metrics_page_lists_the_statuses() -> None:
+    from poolbench.statuses import Status
+
+    section = (
+        (REPOSITORY / "docs" / "metrics.md").read_text("utf-8").partition("\n## Statuses\n")[2].partition("\n## ")[0]
+    )
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(Status)
+
+
+def test_plugin_example_registers(tmp_path: Path) -> None:
+    """The example of docs/extending.md, laid out as pip would, used in a process of its own."""
+    text = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
+    blocks = dict(_BLOCK.findall(text))
+    project = tomllib.loads(blocks.pop("pyproject.toml"))["project"]
+    package = tmp_path / "poolbench_example"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name, code in blocks.items():
+        (tmp_path / name).write_text(code, "utf-8")
+    _write_metadata(tmp_path, project)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _USE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _write_metadata(folder: Path, project: dict[str, Any]) -> None:
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in points.items()) for group, points in groups]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+_USE = """
+import numpy as np
+from poolbench.concepts import CONCEPTS
+from poolbench.directions import DirectionContext, compute_direction
+from poolbench.pooling import STRATEGIES, TokenContext, Words
+
+assert list(CONCEPTS.get("politeness").neighbours) == ["planning", "deference"]
+labels, none = np.array([1, 1, 0, 0]), np.empty((0, 2), dtype=int)
+vectors = np.array([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+found = compute_direction("Y_median", DirectionContext(vectors, labels, none))
+assert found.vector.tolist() == [1.0, 0.0] and found.raw_norm == 3.0
+words = Words(
+    start=np.array([0, 5]), end=np.array([4, 8]), upos=["NOUN", "VERB"], dep=["nsubj", "root"], head=[1, 1],
+    lemma=["bird", "fly"], entity=["", ""], sentence=np.zeros(2), clause=np.zeros(2),
+    keyword=np.zeros(2, dtype=bool),
+)
+context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool), words=words)
+assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
+assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
+"""
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "docs/security.md"])
+def test_tests_that_prove_security_exist(name: str) -> None:
+    named = re.findall(r"`((?:\w+/)*tests/[\w/]+\.py)`", (REPOSITORY / name).read_text("utf-8"))
+    assert named and not [name for name in named if not (REPOSITORY / name).is_file()]

@@ -1,0 +1,97 @@
+"""Retries between workers whose clocks differ, on a real Redis server."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from tests.poison import QUEUE, echo
+from tests.servers import redis as redis_server
+from tests.servers.consuming import consuming
+from tests.waiting import wait_until
+
+from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import failure_path
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.envelope import MAX_RETRIES
+from poolbench.storage import Artifacts, open_store
+
+CLOCKS = ("3600", "-3600")
+#: Each delivery goes to either of two consumers, so some retries reach the one with the other clock.
+AWAY = [echo(number, "prober.away") for number in range(6)]
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
+]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Redis server, and consumers with different clocks."""
+
+    url: str
+    root: Path
+    consumers: list[subprocess.Popen[bytes]]
+
+    def require_consumers(self) -> None:
+        """Fail with the logs if a consumer has ended."""
+        logs = "".join((self.root / f"{clock}.log").read_text()[-2000:] for clock in CLOCKS)
+        assert all(consumer.poll() is None for consumer in self.consumers), logs
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One consumer whose clock is an hour ahead, and one whose clock is an hour behind."""
+    root = Path(tmp_path_factory.mktemp("clocks"))
+    with redis_server.serve(root) as url, ExitStack() as stack:
+        shifted = ("tests.servers.shifted",)
+        logs = {clock: root / f"{clock}.log" for clock in CLOCKS}
+        started = [consuming(url, root / "store", log, *shifted, clock) for clock, log in logs.items()]
+        yield Running(url, root, [stack.enter_context(consumer) for consumer in started])
+
+
+def test_a_retry_is_delivered_whatever_the_clocks_say(running: Running) -> None:
+    queue = TaskQueue(Broker(running.url))
+    for task in AWAY:
+        queue.send(task)
+
+    def ended() -> bool:
+        running.require_consumers()
+        return queue.num_dead_letters("prober") >= len(AWAY)
+
+    wait_until(ended)
+    letters = queue.dead_letters("prober")
+    assert {letter.task_id for letter in letters} == {task.task_id for task in AWAY}
+    assert all("the store is away" in letter.reason for letter in letters), [letter.reason for letter in letters]
+    store = Artifacts(open_store(str(running.root / "store"))).store
+    records = [json.loads(store.get(failure_path(task.task_id))) for task in AWAY]
+    assert [record["attempt"] for record in records] == [MAX_RETRIES + 1] * len(AWAY)
+
+
+def test_a_retry_stays_in_redis_when_its_worker_is_killed_in_the_pause(running: Running) -> None:
+    task = echo(99, "prober.away")
+    client = redis.Redis.from_url(running.url)
+    TaskQueue(Broker(running.url)).send_again("prober", task.model_dump(mode="json"), retries=1, pause_s=60)
+
+    def taken() -> bool:
+        running.require_consumers()
+        return _in_work(client, task)
+
+    wait_until(taken)
+    for consumer in running.consumers:
+        consumer.kill()
+        consumer.wait()
+    assert _in_work(client, task)
+    assert client.llen(QUEUE) == 0
+
+
+def _in_work(client: redis.Redis, task: Task) -> bool:
+    """Return whether Redis has the task among the messages that a consumer took and did not acknowledge."""
+    records: Any = client.hvals("unacked")
+    return any(task.task_id.encode() in record for record in records)

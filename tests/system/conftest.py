@@ -1,0 +1,30 @@
+"""Fixtures of the tests that need several packages."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pages import REPOSITORY
+from tests.servers.local import cluster
+
+#: State folder of a running local cluster, such as that of `make demo`, for tests that need one. It is none of the
+#: settings, and processes that these tests start would refuse it.
+SHARED = os.environ.pop("POOLBENCH_TEST_CLUSTER", "")
+
+
+@pytest.fixture(scope="session")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state folder of the cluster that POOLBENCH_TEST_CLUSTER names, else of one that is started for all tests."""
+    if SHARED:
+        yield REPOSITORY / SHARED
+    else:
+        with cluster(tmp_path_factory.mktemp("state")) as state:
+            yield state
+
+
+@pytest.fixture
+def alone() -> None:
+    """Leave out a test that kills processes or deletes artifacts where others use the cluster too."""
+    if SHARED:
+        pytest.skip("kills or deletes what others use")

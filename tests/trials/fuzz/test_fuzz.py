@@ -1,0 +1,49 @@
+"""A small fuzz of fixed seed, as `make fuzz` does it at length; and the defects that the fuzz must see."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.trials.fuzz import watch
+from tests.trials.fuzz.__main__ import MODULES
+from tests.trials.fuzz.broken_targets import TARGETS as BROKEN
+from tests.trials.fuzz.watch import REPOSITORY, run
+
+LONG_S = 1200
+
+
+@pytest.mark.release
+@pytest.mark.slow
+def test_no_reader_gives_way_to_mutated_messages_and_files() -> None:
+    environment = {**os.environ, "FUZZ_N": "300", "FUZZ_SEED": "20", "FUZZ_MODULES": " ".join(MODULES)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.trials.fuzz"],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=LONG_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert "3600 cases of 12 kinds" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_fuzz_sees_every_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "CASE_CPU_S", 0.5)
+    cases = [(target, number) for target in range(len(BROKEN)) for number in range(2)]
+    findings = run(["tests.trials.fuzz.broken_targets"], cases, 1, tmp_path)
+    found: dict[str, set[str]] = {}
+    for each in findings:
+        found.setdefault(BROKEN[each.target].name, set()).add(each.found)
+    expected = {
+        "crash": "SIGSEGV",
+        "compute": "still computes",
+        "write elsewhere": "outside/written",
+        "read elsewhere": "content of a file of another folder",
+        "unpickle": "pickle.find_class",
+        "leak": "the value of POOLBENCH_TOKEN",
+        "raise": "RecursionError",
+        "allocate": "MemoryError",
+    }
+    assert found.keys() == expected.keys()
+    assert all(any(said in one for one in found[name]) for name, said in expected.items()), found
+    assert {(each.target, each.number) for each in findings} >= {(0, 0), (0, 1), (1, 0), (1, 1)}

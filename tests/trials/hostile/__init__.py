@@ -1,0 +1,1 @@
+"""A hostile trial: requests that must not harm anybody else's work."""
