@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver.tests.commands.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
+from driver.tests.cluster.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
 from tests.queue.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 from typer.testing import CliRunner, Result

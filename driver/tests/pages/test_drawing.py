@@ -101,7 +101,7 @@ def test_intervals_and_their_points_share_an_axis() -> None:
 
 
 def test_the_same_figures_give_the_same_bytes_in_another_process() -> None:
-    code = "from driver.tests.test_drawing import figure; print(figure(('one', 'two')).svg)"
+    code = "from driver.tests.pages.test_drawing import figure; print(figure(('one', 'two')).svg)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert printed == figure(("one", "two")).svg and 'id="' not in printed
 

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.console.conftest import SCREENS, check_reading, serving
+from driver.tests.console.conftest import SCREENS, browser, check_reading, opened, serving  # noqa: F401
 from tests.waiting import PATIENCE_S
 
 from poolbench.http.tokens import Tokens

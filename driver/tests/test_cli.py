@@ -30,7 +30,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.failure import Failure
 
 NUM_COLUMNS, ROOM = 80, 40
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "commands.yaml"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "commands.yaml"
 
 
 def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -> Iterator[tuple[Any, Any]]:

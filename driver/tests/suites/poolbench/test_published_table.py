@@ -62,7 +62,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_package_carries_the_data() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["*"]
     files = [path.name for path in DATA.iterdir() if path.name != "README.md"]
     assert len(files) == 4 and all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)

@@ -191,7 +191,7 @@ def test_a_run_without_any_figure_says_why() -> None:
     assert why_empty(rows(None, metric="scorer.gate"), BOARD.ranked) == ""
 
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "messages"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "messages"
 
 
 def test_a_forecast_of_the_example_finds_no_confound_and_a_scorer_that_should_pass() -> None:
