@@ -18,7 +18,8 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.console.conftest import SCREENS, browser, check_reading, opened, serving  # noqa: F401
+from driver.tests.console import conftest as reading
+from driver.tests.console.conftest import SCREENS, check_reading, serving
 from tests.waiting import PATIENCE_S
 
 from poolbench.http.tokens import Tokens
@@ -31,6 +32,8 @@ from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.pages import html
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import write_report
+
+browser, opened = reading.browser, reading.opened
 
 TOKEN = "a-token-of-a-test"
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -1,22 +1,37 @@
-"""Checks of a concept, confounds, and cosines between directions, by hand and pair by pair."""
+"""Cosines between directions: pair by pair by hand, in the tables of a run and on its page."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
+from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
 from scipy.spatial.distance import cosine as cosine_distance
 
+from poolbench.config import ModelRef
+from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
+from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.errors import CellError
-from poolbench.statistics.bootstrap import group_weights
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
-from poolbench_driver.pages.boards.cell_table import layer_stability
-from poolbench_driver.suites.poolbench.audit import excess_over_confound
-from poolbench_driver.suites.poolbench.d1 import concept_check_rows
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.assemble import assemble
+from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.page import Details, Prose
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import RunFolder
+from poolbench_driver.report import page_of
+from poolbench_driver.stages.failure import Failure
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_board, cosine_rows
+from poolbench_driver.suites.poolbench.plan import make_plan
+from poolbench_driver.suites.poolbench.report.cosines import cosine_blocks, short
 
 
 def directions(**vectors: list[float] | None) -> pa.Table:
@@ -61,15 +76,6 @@ def test_stored_directions_are_compared_at_unit_norm() -> None:
     assert found["again", "one"]["cosine"] == pytest.approx(1, abs=1e-15) and found["again", "one"]["cosine"] <= 1
     stored = vectors.astype(np.float32).astype(np.float64)
     assert found["one", "other"]["cosine"] == pytest.approx(1 - cosine_distance(*stored), abs=1e-14)
-
-
-def test_neither_order_nor_a_further_strategy_changes_a_row() -> None:
-    rng = np.random.default_rng(1)
-    tables = {name: directions(C1=rng.normal(size=257).tolist()) for name in ("D", "A", "C", "B")}
-    before = by_pair(cosine_rows({name: tables[name] for name in ("A", "C", "D")}))
-    after = by_pair(cosine_rows(tables))
-    assert list(after) == sorted(after)
-    assert before == {pair: row for pair, row in after.items() if "B" not in pair}  # to the last bit
 
 
 def test_a_side_without_direction_makes_a_null_that_names_it() -> None:
@@ -157,163 +163,159 @@ def test_similar_strategies_stand_together_and_near_copies_make_a_group() -> Non
     assert sorted(map(sorted, board.groups(at_least=0.7))) == [["A", "C", "E"], ["B", "D"]]  # cos 40 degrees = .766
 
 
-def drawn(num_groups: int = 30, seed: int = 0) -> dict[str, np.ndarray]:
-    """Matched pairs in three folds: a good probe, a weak confound with ties."""
-    rng = np.random.default_rng(seed)
-    labels = np.tile([1, 0], num_groups)
-    return {
-        "labels": labels,
-        "scores": labels + rng.normal(size=2 * num_groups),
-        "confound_scores": np.round(0.5 * labels + rng.normal(size=2 * num_groups)),
-        "folds": np.repeat(np.arange(num_groups) % 3, 2),
-        "groups": np.repeat(np.arange(num_groups), 2),
-    }
+#: C1 of each strategy in the plane: W4 is A1 in disguise, L5 is at 60 degrees, P1 points away, P2 has collapsed.
+ANGLES: dict[str, float | None] = {"A1_mean": 0, "W4_hierarchical": 1, "L5_keyword": 60, "P1_last_token": 120}
 
 
-def excess(case: dict[str, np.ndarray], num_resamples: int = 200) -> Measure:
-    weights = group_weights(case["groups"], num_resamples, 0)
-    return excess_over_confound(**case, weights_Rn=weights, confound="length")
+COLLAPSED = "P2_first_token"
 
 
-def counted(case: dict[str, np.ndarray], scores: np.ndarray, copies: np.ndarray) -> float:
-    """AUROC of a resample: each pair of passages of one fold, as often as copies of them are not of one draw."""
-    right = total = 0.0
-    for i in np.flatnonzero(case["labels"] == 1):
-        for j in np.flatnonzero(case["labels"] == 0):
-            if case["folds"][i] == case["folds"][j]:
-                same = case["groups"][i] == case["groups"][j]
-                weight = copies[i] if same else copies[i] * copies[j]
-                right += weight * (0.5 if scores[i] == scores[j] else scores[i] > scores[j])
-                total += weight
-    return right / total
+SECRET = "SECRET-PASSAGE"
 
 
-def test_value_and_interval_are_those_of_the_paired_resamples() -> None:
-    case = drawn()
-    weights = group_weights(case["groups"], 40, 0)
-    gaps = [
-        counted(case, case["scores"], row) - counted(case, case["confound_scores"], row)
-        for row in (np.ones(60), *weights)
-    ]
-    found = excess_over_confound(**case, weights_Rn=weights, confound="length")
-    assert found.value == pytest.approx(gaps[0])
-    assert (found.ci_low, found.ci_high) == pytest.approx(tuple(np.percentile(gaps[1:], [2.5, 97.5])))
-    assert found.details["confound"] == "length"
-    assert found.details["confound_auroc"] == pytest.approx(counted(case, case["confound_scores"], np.ones(60)))
+def plan_of(strategies: Sequence[str], **settings: Any) -> Plan:
+    config = load_run_config(
+        None,
+        {"preset": "demo", "concepts": ["contrast", "toxicity"], "metrics": ["d1"], "layers": [2, 3], **settings},
+    )
+    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=2)
+    specs = [STRATEGIES.get(name) for name in strategies]
+    return make_plan(Scope(config, model, tuple(specs)))
 
 
-def test_a_probe_that_reads_the_confound_has_no_excess() -> None:
-    case = drawn()
-    found = excess({**case, "scores": case["confound_scores"]})
-    assert (found.value, found.ci_low, found.ci_high) == (0.0, 0.0, 0.0)
+def write(plan: Plan, artifacts: Artifacts) -> int:
+    """Writes what the prober would and the store lacks; returns the number of directions written."""
+    written = 0
+    for cells in plan.probes.concepts.values():
+        for (strategy, _), key in cells.measures.items():
+            value = 0.9 if strategy == "A1_mean" else 0.8
+            null = Measure.null("d1.auroc", "collapsed", "all passages have the same vector")
+            measure = null if strategy == COLLAPSED else Measure.of("d1.auroc", value)
+            artifacts.write_table(key, t.table_from_rows([measure.to_row()], t.MEASURES))
+        for (strategy, _), key in cells.directions.items():
+            if not artifacts.exists(key):
+                artifacts.write_table(key, _directions(strategy))
+                written += 1
+    return written
 
 
-def test_pairing_makes_the_interval_narrower_than_that_of_independent_scores() -> None:
-    case = drawn(num_groups=100)
-    noise = np.random.default_rng(1).normal(scale=0.05, size=200)
-    close = excess({**case, "confound_scores": case["scores"] + noise})
-    apart = excess(case)
-    assert close.ci_high - close.ci_low < (apart.ci_high - apart.ci_low) / 3
+def _directions(strategy: str) -> pa.Table:
+    if strategy == COLLAPSED:
+        why = {"status": "collapsed", "reason": f"every passage begins with '{SECRET}'"}
+        return t.table_from_rows([{"direction_id": name, **why} for name in ("C1", "C3")], t.directions_schema(2))
+    angle = np.radians(ANGLES[strategy] or 0.0)
+    c1 = {"direction_id": "C1", "vector": [np.cos(angle), np.sin(angle)], "raw_norm": 1.0}
+    c3 = {"direction_id": "C3", "vector": [np.cos(angle / 2), np.sin(angle / 2)], "raw_norm": 1.0}
+    return t.table_from_rows([c1, c3], t.directions_schema(2))
 
 
-def test_without_scores_or_classes_it_is_null_with_a_reason() -> None:
-    case = drawn()
-    lost = excess({**case, "scores": np.where(case["folds"] == 0, np.nan, case["scores"])})
-    assert (lost.value, lost.status) == (None, Status.NOT_CONVERGED)
-    one = excess({**case, "labels": np.ones(60, dtype=int)})
-    assert (one.value, one.status) == (None, Status.ONE_CLASS)
-    assert lost.reason and one.reason
+def rows_of(tables: dict[str, pa.Table], **wanted: Any) -> list[dict[str, Any]]:
+    return [r for r in tables["cosines"].to_pylist() if all(r[name] == value for name, value in wanted.items())]
 
 
-def cell(strategy, value, concept="causation", layer=3, status="ok", reason=None, metric="d1.auroc"):
-    value = value if status == "ok" else None
-    names = ("strategy", "value", "concept", "layer", "status", "reason", "metric")
-    return dict(zip(names, (strategy, value, concept, layer, status, reason, metric), strict=True))
+@pytest.fixture
+def store(tmp_path: Path) -> Artifacts:
+    return Artifacts(FolderStore(tmp_path / "store"))
 
 
-def by_metric(rows):
-    return {row["metric"]: row for row in rows}
+def test_every_pair_of_every_concept_layer_and_construction_once(store: Artifacts) -> None:
+    plan = plan_of([*ANGLES, COLLAPSED])
+    write(plan, store)
+    tables = assemble(plan, store, {}, "run-1")
+    assert tables["cosines"].schema == COSINE_SCHEMA
+    assert len(rows_of(tables)) == 2 * 2 * 2 * 10  # concepts, layers, constructions, pairs of five strategies
+    names = ("model", "layer", "concept", "direction", "strategy_a", "strategy_b")
+    assert len({tuple(row[name] for name in names) for row in rows_of(tables)}) == 80
+    (same,) = rows_of(
+        tables, concept="contrast", layer=3, direction="C1", strategy_a="A1_mean", strategy_b="W4_hierarchical"
+    )
+    assert (same["model"], same["status"], same["cosine"]) == ("demo", "ok", pytest.approx(np.cos(np.radians(1))))
+    pair = {"strategy_a": "L5_keyword", "strategy_b": "P1_last_token"}
+    assert [row["cosine"] for row in rows_of(tables, direction="C1", **pair)] == [pytest.approx(0.5)] * 4
+    assert [row["cosine"] for row in rows_of(tables, direction="C3", **pair)] == [pytest.approx(np.sqrt(0.75))] * 4
 
 
-def test_a_concept_where_most_strategies_reach_99_is_saturated():
-    rows = [cell("A", 0.995), cell("B", 0.99), cell("C", 0.98), cell("D", None, status="no_coverage")]
-    found = by_metric(concept_check_rows(rows))
-    assert found["d1.saturation"]["value"] == pytest.approx(2 / 3)
-    assert found["d1.saturation"]["reason"].startswith("saturated: 2 of 3")
-    assert (found["d1.saturation"]["concept"], found["d1.saturation"]["layer"]) == ("causation", 3)
-    half = by_metric(concept_check_rows([cell("A", 1.0), cell("B", 0.5)]))
-    assert (half["d1.saturation"]["value"], half["d1.saturation"]["reason"]) == (0.5, None)
+def test_nulls_have_the_status_of_the_side_that_has_no_direction(store: Artifacts) -> None:
+    plan = plan_of([*ANGLES, COLLAPSED])
+    write(plan, store)
+    lost = plan.probes.concepts["contrast"].directions["L5_keyword", 2]
+    store.delete(lost)
+    task = plan.producers[lost]
+    tables = assemble(plan, store, {task.task_id: Failure(task.task_id, task.kind, "too_few", "no more")}, "run-1")
+    assert all((row["cosine"] is None) == (row["status"] != "ok") for row in rows_of(tables))
+    assert {row["status"] for row in rows_of(tables, strategy_b=COLLAPSED, strategy_a="A1_mean")} == {"collapsed"}
+    contrast = rows_of(tables, concept="contrast", strategy_a="A1_mean", strategy_b="L5_keyword", direction="C1")
+    assert {(row["layer"], row["status"]) for row in contrast} == {(2, "too_few"), (3, "ok")}
+    assert next(row["reason"] for row in contrast if row["layer"] == 2) == "L5_keyword: no more"
 
 
-def test_a_value_that_is_not_finite_is_a_null_whatever_was_said_of_it():
-    found = Measure.of("d1.auroc", float("nan"), (0.1, 0.2), reason="alarm", n=3)
-    assert (found.value, found.status, found.reason, found.n) == (None, "non_finite", "d1.auroc came out as nan", 3)
+def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Artifacts, tmp_path: Path) -> None:
+    plan = plan_of([*ANGLES, COLLAPSED])
+    write(plan, store)
+    assert all(key.startswith("restricted.") for key in plan.probes.concepts["toxicity"].directions.values())
+    tables = assemble(plan, store, {}, "run-1")
+    own = rows_of(tables, concept="toxicity")
+    assert {row["cosine"] for row in own if row["cosine"] is not None}
+    assert not any(pa.types.is_nested(kind) for kind in tables["cosines"].schema.types)
+    assert all(task.kind == "prober.probe" for task in plan.tasks.values() if "directions" in str(task.outputs))
 
 
-def test_alarms_and_collapses_are_counted_by_concept_and_layer():
-    rows = [
-        cell("A", 0.4, reason="alarm: below .5 by more than 2 standard errors (0.02)"),
-        cell("B", 0.6),
-        cell("P2", None, status="collapsed"),
-        cell("S2", None, status="not_implemented"),
-        cell("A", 0.9, layer=4),
-    ]
-    found = concept_check_rows(rows)
-    assert len(found) == 6
-    first = by_metric(row for row in found if row["layer"] == 3)
-    assert (first["d1.alarms"]["value"], first["d1.alarms"]["n"]) == (0.5, 2)
-    assert first["d1.alarms"]["reason"].endswith(": A")
-    assert first["d1.collapses"]["value"] == pytest.approx(1 / 3)
+def test_a_strategy_added_later_changes_no_key_and_no_row(store: Artifacts) -> None:
+    first = plan_of(["A1_mean", "P1_last_token"])
+    assert write(first, store) == 2 * 2 * 2
+    before = rows_of(assemble(first, store, {}, "run-1"))
+    later = plan_of(["L5_keyword", "P1_last_token", "A1_mean"])
+    assert write(later, store) == 2 * 2  # the new strategy's alone
+    after = rows_of(assemble(later, store, {}, "run-2"))
+    assert [row for row in after if "L5_keyword" not in (row["strategy_a"], row["strategy_b"])] == before
+    assert len(after) == 3 * len(before)
 
 
-def test_without_any_auroc_the_shares_are_null():
-    found = by_metric(concept_check_rows([cell("A", None, status="collapsed")]))
-    assert found["d1.saturation"]["status"] == "too_few"
-    assert found["d1.collapses"]["value"] == 1
+def test_the_direction_that_steers_is_compared_too(store: Artifacts) -> None:
+    plan = plan_of(["A1_mean", "P1_last_token"], steering={"direction": "LDA"})
+    write(plan, store)
+    found = rows_of(assemble(plan, store, {}, "run-1"), direction="LDA")
+    assert {row["status"] for row in found} == {"failed"}  # these artifacts hold none
+    assert found[0]["reason"] == "A1_mean: no direction LDA among C1, C3"
 
 
-def grid(values_LNK):
-    return [
-        cell(f"S{k}", float(value), f"c{n}", layer)
-        for layer, values_NK in enumerate(values_LNK)
-        for n, row in enumerate(values_NK)
-        for k, value in enumerate(row)
-    ]
+def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Path) -> None:
+    plan = plan_of([*ANGLES, COLLAPSED])
+    write(plan, store)
+    tables = assemble(plan, store, {}, "run-1")
+    folder = RunFolder.create(tmp_path / "runs", plan.scope.config)
+    for name, table in tables.items():
+        folder.write_table(name, table)
+    folder.write_failures([])
+    page = page_of(folder)
+    html, markdown = rendered(page)
+    part = part_of(page, "cosines")
+    assert Prose("Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical.") in part.blocks
+    shown, nearest, *others = tables_of(*part.blocks)
+    assert "P2_first_token (collapsed)" in shown.note and SECRET not in html
+    assert len(others) == 3  # two layers by two constructions
+    assert isinstance(part.blocks[-1], Details) and tables_of(part.blocks[-1]) == others
+    shades = {cell.text: cell.shade for line in shown.lines for cell in line.cells}
+    assert shades["1.00"] == 8 and shades["-.50"] < 0
+    assert cells_of(nearest)["A1_mean"]["C1"] == "0.9998" and "| A1_mean | W4_hierarchical | 0.9998 |" in markdown
 
 
-def test_layer_stability_is_spearman_of_the_mean_ranks():
-    values = np.random.default_rng(0).normal(size=(3, 9, 6)) + 0.7 * np.arange(6)
-    found = layer_stability(grid(values), "d1.auroc")
-    assert [m.params["layers"] for m in found] == [[0, 1], [0, 2], [1, 2]]
-    ranks = [np.mean([stats.rankdata(-row) for row in layer], axis=0) for layer in values]
-    for measure in found:
-        first, second = measure.params["layers"]
-        assert measure.value == pytest.approx(stats.spearmanr(ranks[first], ranks[second]).statistic)
-        assert measure.ci_low <= measure.value <= measure.ci_high
-        assert (measure.n, measure.num_groups) == (6, 9)
+def test_the_page_begins_with_the_layer_that_is_steered() -> None:
+    line = {"concept": "contrast", "strategy_a": "A1_mean", "strategy_b": "P1_last_token", "status": "ok"}
+    rows = [{**line, "direction": d, "layer": n, "cosine": n / 10} for d in ("C3", "C1") for n in (2, 3)]
+    blocks = cosine_blocks(rows, steered=3)
+    shown, nearest, *others = tables_of(*blocks)
+    layers = [(table.title, table.note.partition(";")[0]) for table in (shown, *others)]
+    assert layers == [("C1", "layer 3"), ("C1", "layer 2"), ("C3", "layer 2"), ("C3", "layer 3")]
+    assert [(cell.text, cell.shade) for cell in shown.lines[1].cells] == [("2 P1_last_token", 0), (".30", 1)]
+    assert not any(isinstance(block, Prose) for block in blocks)
+    assert nearest.lines[0].cells[-1].value == pytest.approx(0.3)
+    alone = cosine_blocks([{**rows[0], "direction": "C1", "cosine": None, "status": "collapsed"}], None)
+    assert alone == [Prose("Nothing to compare: fewer than two strategies have a direction.")]
 
 
-def test_equal_and_reversed_orders_are_1_and_minus_1():
-    values = np.random.default_rng(1).permuted(np.tile(np.arange(5.0), (4, 1)), axis=1)
-    values += np.arange(5) * 10
-    assert layer_stability(grid([values, values]), "d1.auroc")[0].value == pytest.approx(1)
-    assert layer_stability(grid([values, -values]), "d1.auroc")[0].value == pytest.approx(-1)
-
-
-def test_collapsed_strategies_rank_worst_and_missing_ones_are_left_out():
-    rows = grid(np.tile(np.arange(4.0), (2, 3, 1)))
-    for row in rows:
-        if row["strategy"] == "S3":
-            row.update(value=None, status="collapsed")
-        if row["strategy"] == "S2" and row["layer"] == 1:
-            row.update(value=None, status="failed")
-    (found,) = layer_stability(rows, "d1.auroc")
-    assert (found.value, found.n) == (pytest.approx(1), 3)
-
-
-def test_two_strategies_are_too_few_and_one_layer_has_no_pair():
-    (found,) = layer_stability(grid(np.zeros((2, 3, 2))), "d1.auroc")
-    assert found.status == "too_few"
-    assert layer_stability(grid(np.zeros((1, 3, 5))), "d1.auroc") == []
-    (flat,) = layer_stability(grid(np.zeros((2, 3, 4))), "d1.auroc")
-    assert flat.status == "collapsed"
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1.00"), (0.996, "1.00"), (0.124, ".12"), (-0.5, "-.50"), (-1e-9, ".00")]
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert short(value) == text
