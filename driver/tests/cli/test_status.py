@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from deploy.local import apps, cluster, head, state
 from tests.queue.poison import POISON, QUEUE, echo
 from tests.servers.services import cluster_environment
 from tests.waiting import PATIENCE_S
@@ -107,15 +106,3 @@ def test_status_of_the_driver(queue: TaskQueue, tmp_path: Path, capsys: pytest.C
     printed = capsys.readouterr().out
     assert "no dead letter of ours" in printed and f"{echo(2).task_id}: the \\x1b[31mstore\\nis away" in printed
     assert "\x1b" not in printed
-
-
-def test_status_of_the_cluster(queue: TaskQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Serve is left out: what it says of replicas has nothing to do with messages."""
-    with monkeypatch.context() as patched, cluster._CONSOLE.capture() as captured:
-        patched.setattr(cluster, "_living", state.new_cluster)
-        patched.setattr(head, "connect", lambda running: None)
-        patched.setattr(apps, "states", lambda: [apps.AppState("prober", "RUNNING", 1)])
-        cluster.status(tmp_path)
-    (line,) = [line for line in captured.get().splitlines() if "RUNNING" in line]
-    assert line.split() == ["prober", "RUNNING", "1", str(len(POISON) + 1), str(len(POISON)), "4"]
-    assert "the \\x1b[31mstore\\nis away" in captured.get().replace("\n", "")
