@@ -19,30 +19,6 @@ from poolbench_driver.cli.adhoc import parse_params
 from poolbench_driver.cluster.services import ServiceError
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.jsonl", '{"text": "fine"}\n{"text": }\n', "line 2"),
-        ("a.jsonl", '{"text": "fine"}\n\n{"txt": "x"}\n', "line 3"),
-        ("a.jsonl", '{"text": null}\n', "line 1"),
-        ("a.jsonl", "[1]\n", "line 1"),
-        ("a.txt", "\n \n", "empty"),
-    ],
-)
-def test_malformed_texts_are_placed(tmp_path: Path, name: str, content: str, expected: str) -> None:
-    file = tmp_path / name
-    file.write_text(content, "utf-8")
-    with pytest.raises(Exception, match=expected) as caught:
-        read_texts(file)
-    assert str(file) in str(caught.value)
-
-
-def test_a_line_separator_inside_a_text_is_no_end_of_line(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "one\u2028two"}\n', "utf-8")
-    assert [line.text for line in read_texts(file)] == ["one\u2028two"]
-
-
 def test_every_line_of_plain_text_is_a_row_and_a_blank_one_says_so(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\n\n two\n", "utf-8")
@@ -111,20 +87,6 @@ def test_a_missing_text_is_a_row_that_fails_and_a_missing_id_is_none(tmp_path: P
     assert [line.invalid for line in lines] == [None, "the text is empty"]
     with pytest.raises(InputError, match=rf"{name}, \w+ [23]: 'text' is empty or missing"):
         read_texts(tmp_path / name)
-
-
-def test_numbers_with_a_fraction_and_lists_are_no_texts(tmp_path: Path) -> None:
-    for text in ("4.5", "[]", "true"):
-        (tmp_path / "a.jsonl").write_text(f'{{"text": "one"}}\n{{"text": {text}}}\n')
-        with pytest.raises(InputError, match=r"line 2: 'text' is .*; it must be a text"):
-            read_lines(tmp_path / "a.jsonl")
-
-
-def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
-    for name in ("prompts.md", "prompts", "prompts.docx"):
-        (tmp_path / name).write_text("one\n")
-        with pytest.raises(InputError, match=r"expected a file that ends in \.csv"):
-            read_lines(tmp_path / name)
 
 
 def test_entries_that_are_missing_are_no_groups_and_no_classes(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 from driver.tests.console import conftest as reading
 from driver.tests.console.conftest import SCREENS, check_reading, serving
+from driver.tests.run_folders import assembled
 from tests.waiting import PATIENCE_S
 
 from poolbench.http.tokens import Tokens
-from poolbench_driver.assemble import assemble
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.board import tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
@@ -46,12 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, steered_in: Callable[..., Any
     for number, settings in enumerate(({}, {"seed": 1}, {"budget": {"name": "few"}})):
         made = steered_in(output / f"store{number}", **settings)
         made.write(lambda key, opening, strength, scorer, by=number: 0.3 + 0.1 * strength * (1 + by))
-        folder = RunFolder.create(output / "runs", made.plan.scope.config)
-        for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
-            folder.write_table(name, table)
-        folder.write_failures([])
-        folder.write_state("done", tasks=3, tasks_done=3, failures=0)
-        write_report(folder)
+        write_report(assembled(made, output / "runs"))
     return output / "runs"
 
 

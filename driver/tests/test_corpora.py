@@ -4,28 +4,19 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import mlcroissant
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
 from typer.testing import CliRunner
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import BUDGETS
-from poolbench.errors import ConfigError, CorpusError, InputError, RestrictedError, UnknownNameError
-from poolbench_corpora.checks import validate_corpus
+from poolbench.errors import ConfigError, CorpusError, InputError, RestrictedError
 from poolbench_corpora.folders import building
-from poolbench_corpora.folders.building import BuildOptions, build_folder
-from poolbench_corpora.folders.hub import token_counter
-from poolbench_corpora.hub import datasets
-from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench_corpora.folders.building import BuildOptions
+from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cli.corpus import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
@@ -129,121 +120,6 @@ def test_an_export_replaces_itself_and_nothing_else(corpus: Path, tmp_path: Path
         with pytest.raises(InputError, match="holds other files"):
             export_folder(corpus, tmp_path / name, None)
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-SMALL = {"num_train": 12, "num_test": 6, "num_scorer": 6}
-OPTIONS = BuildOptions(tokenizer="words", unknown_licences=True)
-WORDS = [f"{first}{last}" for first in ("ra", "ke", "lo", "mi", "su") for last in ("ban", "der", "fin", "gol", "tup")]
-
-
-@pytest.fixture()
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copies of the datasets of two concepts, and a small budget."""
-    monkeypatch.setitem(BUDGETS, "demo", BUDGETS["demo"].model_copy(update=SMALL))
-    rng = Random(0)
-    marks = ("It might be that {}, perhaps.", "However, {} came.", "Then {} went by.")
-    for name in ("arxiv", "cc_news", "billsum"):
-        place = tmp_path / "copies" / datasets()[name].id
-        place.mkdir(parents=True)
-        sentences = [[marks[n % 3].format(" ".join(rng.choices(WORDS, k=11))) for n in range(24)] for _ in range(80)]
-        texts = [" ".join(each) for each in sentences]
-        pq.write_table(pa.table({datasets()[name].text[0]: texts}), place / "train-0.parquet")
-    return tmp_path / "copies"
-
-
-def build(copies: Path, output: Path, *concepts: str, options: BuildOptions = OPTIONS) -> int:
-    return build_folder(output, f"local:{copies}", concepts, "demo", 0, required=False, options=options)
-
-
-def test_a_concept_without_its_datasets_stops_no_other(
-    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    assert build(copies, out, "hedging", "narrative", "contrast") == 0
-    said = capsys.readouterr().out
-    assert "narrative (2 of 3) ... none: " in said and "no copy of euclaise/writingprompts" in said
-    assert all(validate_corpus(read_concept(out, name)) == [] for name in ("hedging", "contrast"))
-    found = json.loads((out / "yields.json").read_text("utf-8"))
-    assert found.keys() == {"hedging", "contrast"} and found["hedging"]["chosen"] == 24
-    assert "concept   passages  documents  dropped by rule" in said and "\nhedging   24 " in said
-
-
-def test_a_concept_that_finds_too_few_says_which_rule_dropped_them(
-    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(CorpusError, match="no concept could be made"):
-        build(copies, tmp_path / "out", "negation_density")
-    assert "the datasets hold 0 pairs for train" in (said := capsys.readouterr().out)
-    assert "dropped by rule: filter 240" in said and not list((tmp_path / "out").rglob("*.json*"))
-
-
-def test_an_interrupted_build_goes_on(copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(copies, tmp_path / "whole", "hedging", "contrast")
-    write = building.write_yields
-
-    def killed(folder: Path, yields: dict[str, Any]) -> None:
-        if "contrast" in yields:
-            raise KeyboardInterrupt
-        write(folder, yields)
-
-    monkeypatch.setattr(building, "write_yields", killed)
-    with pytest.raises(KeyboardInterrupt):
-        build(copies, tmp_path / "broken", "hedging", "contrast")
-    assert [path.name for path in (tmp_path / "broken").iterdir()] == [".building"]
-    monkeypatch.setattr(building, "write_yields", write)
-    build(copies, tmp_path / "broken", "hedging", "contrast")
-    whole, broken = (
-        {p.name: p.read_bytes() for p in (tmp_path / name).rglob("*.json*")} for name in ("whole", "broken")
-    )
-    assert whole == broken
-
-
-def test_the_window_is_measured_with_the_tokenizer(copies: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    folder = tmp_path / "whitespace"
-    folder.mkdir()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    count = token_counter(str(folder))
-    build(copies, tmp_path / "out", "hedging", options=BuildOptions(str(folder), unknown_licences=True))
-    manifest = read_manifest(tmp_path / "out")
-    assert manifest is not None and manifest.tokenizer == "whitespace"
-    assert str(tmp_path) not in manifest.model_dump_json()
-    rows = read_concept(tmp_path / "out", "hedging").to_pylist()
-    assert all(row["token_count"] == count(row["text"]) and 300 <= row["token_count"] <= 500 for row in rows)
-
-
-def test_what_a_source_does_not_take_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    for source, options, error, said in (
-        ("planted", BuildOptions(leave_out=frozenset({"yelp"})), ConfigError, "--without .* are for datasets"),
-        ("planted", BuildOptions(tokenizer="gpt2"), ConfigError, "measured in words"),
-        ("reel", BuildOptions(), UnknownNameError, "did you mean real"),
-        (f"local:{tmp_path}/none", OPTIONS, CorpusError, "no such folder"),
-        (f"local:{tmp_path}", BuildOptions(str(tmp_path)), ConfigError, "cannot be had .* another with --tokenizer"),
-    ):
-        with pytest.raises(error, match=said):
-            build_folder(tmp_path / "out", source, ["hedging"], "demo", 0, required=False, options=options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_command_takes_the_options(copies: Path, tmp_path: Path) -> None:
-    options = [
-        "--source",
-        f"local:{copies}",
-        "--tokenizer",
-        "words",
-        "--without",
-        "cc_news",
-        "--output",
-        str(tmp_path / "o"),
-    ]
-    found = CliRunner().invoke(app, ["build", "hedging", *options])
-    assert found.exit_code == 0, found.output
-    assert set(read_concept(tmp_path / "o", "hedging")["source"].to_pylist()) == {
-        datasets()["arxiv"].id,
-        datasets()["billsum"].id,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -365,3 +241,12 @@ def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) 
     assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"
     folder = dataset_identity(corpus_folder(tmp_path))
     assert dataset_revision(folder) == folder["revision"]
+
+
+def test_the_command_that_builds_takes_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Any]()
+    monkeypatch.setattr(building, "build_folder", lambda *settings, **options: asked.append((*settings, options)) or 0)
+    options = ["--source", "hf", "--tokenizer", "words", "--without", "cc_news", "--output", str(tmp_path / "o")]
+    assert CliRunner().invoke(app, ["build", "hedging", *options, "--seed", "3"]).exit_code == 0
+    wanted = {"required": True, "options": BuildOptions("words", frozenset({"cc_news"}))}
+    assert asked == [(tmp_path / "o", "hf", ["hedging"], "demo", 3, wanted)]

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from tests.servers.services import cluster_environment, serving
 
 from poolbench.contracts.wire import SERVICES
+from poolbench.errors import ModelError
 from poolbench.http import api as http
 from poolbench.machine import about
 from poolbench.storage.folder import FolderStore
@@ -23,13 +24,19 @@ GIB = 2**30
 
 
 class Idle:
-    """A service without verbs."""
+    """A service without verbs; as the extractor it has the model `demo` alone."""
 
     def __init__(self, name: str) -> None:
         self.name, self.handlers = name, dict[str, Any]()
 
     def routes(self, router: APIRouter) -> None:
-        """No verbs."""
+        if self.name == "extractor":
+            router.get("/model")(self.model)
+
+    def model(self, model: str) -> dict[str, Any]:
+        if Path(model).name not in ("demo", "demo_lm"):
+            raise ModelError(f"there is no model {model}")
+        return {}
 
     def health(self) -> dict[str, Any]:
         return {"served": 0}

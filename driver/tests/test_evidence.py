@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from driver.tests.page_reader import cells_of, opened, tables_of, texts_of
+from driver.tests.run_folders import assembled
 
 from poolbench.contracts.tables import PASSAGES, PROBE_SCORES, table_from_rows
 from poolbench.errors import InputError, NotFoundError, UnknownNameError
 from poolbench_driver import Run
-from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Facts, Part, SideBySide
 from poolbench_driver.evidence import entrant_of, evidence_of, keep_texts, store_reader
@@ -50,11 +50,7 @@ def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), made.plan.config)
-    tables = assemble(made.plan, made.artifacts, {}, folder.id)
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures([])
+    folder = assembled(made, tmp_path_factory.mktemp("runs"))
     for concept, vectors in made.plan.vectors.concepts.items():  # the audit of these would need more of them
         for split, key in vectors.passages.items():
             texts = {name: f"{split} {name}, {made.SECRET}" for name in SCORES} | {"p1": LONG, "p2": MARKUP}
@@ -63,7 +59,7 @@ def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
                 for name, text in texts.items()
             ]
             made.artifacts.write_table(key, table_from_rows(rows, PASSAGES))
-    (note,) = keep_texts(made.plan, made.artifacts, tables, folder)
+    (note,) = keep_texts(made.plan, made.artifacts, folder.tables, folder)
     assert "toxicity" in note and "contrast" not in note
     return folder
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from poolbench.errors import ConfigError, InputError, LayerError, NotFoundError, UnknownNameError
@@ -299,14 +298,6 @@ def test_a_run_may_ask_only_for_what_an_import_gives(artifacts: Artifacts, tmp_p
     artifacts.delete(record.states[0].key)
     with pytest.raises(NotFoundError, match="import the activations again"):
         imported_model(load_run_config(None, settings), artifacts)
-
-
-def test_shards_of_imports_are_arrow(artifacts: Artifacts, tmp_path: Path) -> None:
-    write_files(tmp_path / "files", LAYOUTS["layers stacked"][0])
-    record = importer(artifacts, tmp_path, ActivationReader((3, 7))).run("mine", ["contrast"])
-    files = artifacts.manifest(record.states[0].key).files
-    assert list(files) == ["table-00000.arrow"]
-    assert isinstance(artifacts.read_table(record.states[0].key), pa.Table)
 
 
 def published(folder: Path, layer: int, **more: Any) -> Path:

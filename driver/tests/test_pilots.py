@@ -161,23 +161,6 @@ def test_power_is_the_mean_over_seeds_by_hand(tmp_path: Path) -> None:
     assert (power["p01"], power["p10"]) == (0.5, 0.0)
 
 
-def test_power_is_averaged_over_seeds_and_not_computed_from_pooled_shares(tmp_path: Path) -> None:
-    """Of 168 items, those that only the second and only the first has right, by seed."""
-    discordant = [(2, 1), (2, 1), (3, 0), (8, 5), (9, 0)]
-    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    for side, file in enumerate(files):
-        wrong = [set(range(only_second)) if side == 0 else set(range(100, 100 + only_first))
-                 for only_second, only_first in discordant]  # fmt: skip
-        lines = [f"{seed},{item},{int(item not in wrong[seed])}" for seed in range(5) for item in range(168)]
-        file.write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(*map(str, files), "--width", "576")["power"]
-    assert round(power["power"], 4) == 0.2128
-    by_seed = [mcnemar_power(only_second / 168, only_first / 168, 168).power for only_second, only_first in discordant]
-    assert list(power["seeds"].values()) == pytest.approx(by_seed)
-    assert round(mcnemar_power(power["p01"], power["p10"], 168).power, 4) == 0.1317
-    assert (power["p01"], power["p10"]) == (pytest.approx(24 / 840), pytest.approx(7 / 840))
-
-
 def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
     files = [str(pilot(tmp_path / name, values[:1])) for name, values in (("a.csv", FIRST), ("b.csv", SECOND))]
     answer = planned(*files, "--width", "768", "--n", "200")

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from driver.tests.releases import content_of
+from driver.tests.run_folders import assembled
 
 from poolbench.errors import InputError, IntegrityError, NotFoundError
-from poolbench_driver.assemble import assemble
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.release import export_run
@@ -20,11 +20,7 @@ from poolbench_driver.report import write_report
 
 def finished_run(measured: Any, output: Path) -> RunFolder:
     """The folder of a run as its driver leaves it."""
-    folder = RunFolder.create(output / "runs", measured.plan.scope.config)
-    for name, table in assemble(measured.plan, measured.artifacts, {}, folder.id).items():
-        folder.write_table(name, table)
-    folder.write_failures([])
-    folder.write_state("done")
+    folder = assembled(measured, output / "runs")
     write_report(folder)
     folder.write_manifest(config_hash=measured.plan.scope.config.config_hash())
     return folder
@@ -89,21 +85,6 @@ def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, tmp_p
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="holds other files"):
         released(measured, finished_run(measured, tmp_path), tmp_path / "mine")
-
-
-def test_an_interrupted_export_of_a_run_leaves_what_was_there(measured: Any, tmp_path: Path) -> None:
-    folder = finished_run(measured, tmp_path)
-    released(measured, folder, tmp_path / "out")
-    before = content_of(tmp_path / "out")
-
-    def interrupt(parts: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        released(measured, folder, tmp_path / "out", on_part=interrupt)
-    assert content_of(tmp_path / "out") == before
-    released(measured, folder, tmp_path / "out")
-    assert content_of(tmp_path / "out") == before
 
 
 def test_the_command_exports_a_run_from_its_record(

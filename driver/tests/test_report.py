@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import heads_of, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import assembled
 
 from poolbench.contracts.results import result_table
-from poolbench_driver.assemble import assemble
 from poolbench_driver.pages.text import ending_of
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of
@@ -19,12 +19,8 @@ from poolbench_driver.report import page_of
 def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, pa.Table]]:
     made = steered_in(tmp_path_factory.mktemp("store"), strategies=("A1_mean", "L5_keyword"), metrics=["d1"])
     made.probes(made.plan.probes.concepts["contrast"])
-    tables = assemble(made.plan, made.artifacts, {}, "run-1")
-    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), made.plan.scope.config)
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures([])
-    return folder, tables
+    folder = assembled(made, tmp_path_factory.mktemp("runs"), state=None)
+    return folder, folder.tables
 
 
 def test_an_old_run_has_a_page_without_the_published_part(finished: tuple[RunFolder, Any]) -> None:

@@ -16,7 +16,6 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import STRATEGIES, select_strategies, strategies_of
 from poolbench.readouts import READOUTS
-from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import dataset_revision, passages_step, require_seed_words, run_dataset
 from poolbench_driver.models import ModelInfo
@@ -42,10 +41,6 @@ def output_keys(plan: Plan) -> set[str]:
     return {key for task in plan.tasks.values() for key in task.outputs.values()}
 
 
-def test_same_configuration_gives_same_tasks() -> None:
-    assert plan_of().tasks == plan_of().tasks
-
-
 def test_every_input_is_produced_by_an_earlier_task_or_a_local_step() -> None:
     plan = plan_of()
     made = set(plan.local)
@@ -59,12 +54,6 @@ def test_each_key_has_one_producer() -> None:
     plan = plan_of()
     keys = [key for task in plan.tasks.values() for key in task.outputs.values()]
     assert len(keys) == len(set(keys))
-
-
-def test_layers_are_the_default_depths() -> None:
-    plan = plan_of()
-    assert plan.scope.layers == [2, 4, 5]
-    assert plan.scope.steering_layer == 4
 
 
 def test_more_openings_move_only_what_is_steered() -> None:
@@ -151,10 +140,6 @@ def test_sensitive_concepts_have_restricted_keys_throughout() -> None:
 
 def _keys_of(plan: Plan, kind: str) -> set[str]:
     return {key for task in plan.tasks.values() if task.kind == kind for key in task.outputs.values()}
-
-
-def test_config_hash_ignores_nothing_that_is_configured() -> None:
-    assert ConceptsConfig(seed=0).config_hash() != ConceptsConfig(seed=1).config_hash()
 
 
 def test_null_directions_have_their_vectors_whatever_is_ranked() -> None:

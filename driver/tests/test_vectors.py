@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from driver.tests.run_folders import assembled
 from safetensors.numpy import load_file
 from tests.waiting import PATIENCE_S
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -20,7 +21,6 @@ from poolbench.contracts import tables as t
 from poolbench.directions.vector_files import read_vector_file
 from poolbench.errors import InputError
 from poolbench.steps.roles import Cell
-from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo, describe
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
@@ -57,10 +57,8 @@ def vector_of(model: ModelInfo, *layers: int, **fields: Any) -> Vector:
 def run(steered: Any, tmp_path: Path) -> tuple[Any, RunFolder]:
     """A finished run with its directions, its record in the store, and the norms that it measured."""
     made = steered().write(lambda key, opening, strength, scorer: 0.2 + 0.01 * opening + 0.5 * strength)
-    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    folder = assembled(made, tmp_path / "runs")
     folder.write_model(made.plan.scope.model)
-    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
-        folder.write_table(name, table)
     rows = [{"layer": layer, "median_residual_norm": 10.0 + layer, "num_tokens": 9} for layer in range(6)]
     made.artifacts.write_table(CALIBRATION, t.table_from_rows(rows, t.CALIBRATION), producer={})
     made.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys([CALIBRATION]))
@@ -134,10 +132,8 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
 
 def test_the_card_says_how_the_run_has_steered(steered: Any, tmp_path: Path) -> None:
     made = steered(steering={"positions": "all"}, budget={"alpha_unit": "absolute"}).write(lambda *_: 0.5)
-    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    folder = assembled(made, tmp_path / "runs")
     folder.write_model(made.plan.scope.model)
-    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
-        folder.write_table(name, table)
     card = vector_of_run(folder, made.artifacts, "contrast", "A1_mean").card
     assert (card.apply.alpha_unit, card.apply.positions, card.apply.residual_norms) == ("absolute", "all", None)
     assert card.alpha(0.25, 4) == 0.25

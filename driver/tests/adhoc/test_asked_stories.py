@@ -13,9 +13,7 @@ import pytest
 import yaml
 from tests.servers.quiet import Quiet
 
-from poolbench.errors import CorpusError
 from poolbench_corpora.stories import read_stories
-from poolbench_corpora.stories.prompts import ALIKE, EMPTY, NO_TAGS, TOO_LONG, WRONG_TAGS, prompts_of, stories_of
 from poolbench_driver.adhoc import endpoint
 from poolbench_driver.adhoc.asked_stories import StoryFile
 
@@ -298,31 +296,3 @@ def test_an_answer_without_end_is_cut(make: Make, monkeypatch: Any) -> None:
     monkeypatch.setattr(endpoint, "MAX_ANSWER", 100)
     assert make("winter", "--tries", "1").returncode == 1
     assert beside()["answers"] == {"malformed": 3}
-
-
-def test_each_prompt_has_its_subject_and_a_scene_of_its_own() -> None:
-    prompts = prompts_of("{scene} & cold")
-    assert list(prompts) == ["neighbours", "journey", "work"] and len(set(prompts.values())) == 3
-    assert all("very much of this: {scene} & cold." in text and "<subject>" in text for text in prompts.values())
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        ("", EMPTY),
-        (GOOD.replace("low>", "second>"), NO_TAGS),
-        (GOOD + GOOD, WRONG_TAGS),
-        (GOOD.replace("very", "<subject>very"), WRONG_TAGS),
-        (GOOD.replace("not", "very"), ALIKE),
-        (GOOD.replace("very", "very " * 5000), TOO_LONG),
-    ],
-)
-def test_answers_are_told_apart(answer: str, kind: str) -> None:
-    with pytest.raises(CorpusError) as caught:
-        stories_of(answer)
-    assert str(caught.value) == kind
-
-
-def test_tags_may_be_in_capitals_and_over_several_lines() -> None:
-    high, low = stories_of(GOOD.replace("high>", "HIGH>").replace(" on the way", "\n\non the way"))
-    assert high.startswith("It was <subject>very") and "\n\n" in low

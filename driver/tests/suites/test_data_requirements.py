@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import assembled
 from typer.testing import CliRunner
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
+from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.training_size import required_training_size
-from poolbench.statuses import RunState
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, ExtractParams
 from poolbench.storage import Artifacts, open_store
@@ -27,7 +28,6 @@ from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.suite_options import with_settings
 from poolbench_driver.config import read_assignments
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
@@ -395,16 +395,7 @@ def folder(tmp_path: Path) -> RunFolder:
     artifacts.write_table(made.answers[1, "planted-role"], first)  # the same answers: no difference
     artifacts.write_table(made.answers[2, "planted-role"], worse)
     artifacts.write_table(made.answers[3, "planted-role"], drawn(1, sizes, (0.8, 0.8))[0])
-    run = RunFolder.create(tmp_path / "runs", made.config)
-    for name, table in assemble(made, artifacts, {}, run.id).items():
-        run.write_table(name, table)
-    run.write_failures([])
-    run.write_state(RunState.DONE)
-    return run
-
-
-def page(run: RunFolder) -> Page:
-    return page_of(run)
+    return assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
 
 
 def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunFolder) -> None:
@@ -452,7 +443,7 @@ def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> No
 def test_the_page_says_how_many_examples_and_what_is_wrong(
     folder: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = page(folder)
+    made = page_of(folder)
     html, markdown = rendered(made)
     assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
     assert "cannot be distinguished at any size at hand" in made.answer.text
@@ -477,12 +468,8 @@ def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     for number, table in enumerate(drawn(0, (60, 240), (0.95, 0.4))):
         artifacts.write_table(made.answers[number, "planted-role"], table)
-    run = RunFolder.create(tmp_path / "runs", made.config)
-    for name, table in assemble(made, artifacts, {}, run.id).items():
-        run.write_table(name, table)
-    run.write_failures([])
-    run.write_state(RunState.DONE)
-    text = page(run).answer.text
+    run = assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
+    text = page_of(run).answer.text
     assert text.startswith("Take ") and "distinguish noise 1 from A1_mean final with a power of 0.8" in text
     assert "training," in text and "the 240 at hand have a power of" in text
     answers = SUITES.get(SUITE).answers(run.finished().tables)
@@ -500,7 +487,3 @@ def test_a_failed_pilot_is_a_null_with_its_reason(folder: RunFolder, tmp_path: P
 
 
 # The promise
-
-
-def test_the_smallest_number_of_test_examples_is_that_of_the_shares() -> None:
-    assert mcnemar_size([(0.0225, 0.0025)]) == 503

@@ -5,12 +5,14 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import assembled
 from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
@@ -18,14 +20,13 @@ from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statuses import RunState, Status
+from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
-from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
-from poolbench_corpora.probing.word_order import moved_span, without_order
+from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
 from poolbench_driver import waiting
-from poolbench_driver.assemble import assemble, rank_rows
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Passage
@@ -268,46 +269,6 @@ def test_reading_is_said_on_stderr_if_it_takes_long(
     assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
 
 
-TEXT = "The old ferry didn't wait, and  the pier was empty."
-
-
-def test_shuffled_texts_keep_their_words_and_spans_follow_them() -> None:
-    (whole,) = moved_span(Span(TEXT, 0, len(TEXT)), 0)
-    assert whole.text != TEXT and Counter(whole.text.split()) == Counter(TEXT.split())
-    assert (whole.start, whole.end) == (0, len(whole.text))
-    for words in ("ferry", "old ferry", "n't", "dn't wait", "wait", "wait, and  the"):
-        start = TEXT.index(words)
-        pieces = moved_span(Span(TEXT, start, start + len(words)), 0)
-        assert {piece.text for piece in pieces} == {whole.text}
-        assert Counter(word for piece in pieces for word in piece.words.split()) == Counter(words.split())
-
-
-def test_words_that_stand_together_again_are_one_piece() -> None:
-    """Of two words, half of the seeds keep the order: then the span is whole."""
-    numbers = Counter(len(moved_span(Span("a b c", 0, 3), seed)) for seed in range(200))
-    assert set(numbers) == {1, 2} and numbers[1] > 60 and numbers[2] > 60
-    found = {moved_span(Span("a b c", 0, 3), seed)[0].text for seed in range(200)}
-    assert len(found) == 6
-
-
-def test_instances_name_the_pieces_and_keep_the_rest() -> None:
-    spans = {"ferry": Span(TEXT, 8, 13), "both": Span(TEXT, 4, 13)}
-    passages = [
-        {"passage_id": passage_id(each), "text": TEXT, "span": {"start": each.start, "end": each.end}}
-        for each in spans.values()
-    ]
-    row = {"first": [passage_id(spans["ferry"]), passage_id(spans["both"])], "second": [passage_id(spans["ferry"])]}
-    row |= {"instance_id": "s/1", "label": "x", "value": None, "split": "train", "group": "s/g", "word": "ferry"}
-    data = ProbingData(pa.Table.from_pylist(passages, PROBING_PASSAGES), pa.Table.from_pylist([row], PROBING_INSTANCES))
-    found = without_order(data, 0)
-    (moved,) = found.instances.to_pylist()
-    assert {name: moved[name] for name in row if name not in ("first", "second")} == {
-        name: row[name] for name in row if name not in ("first", "second")
-    }
-    assert len(set(moved["first"])) == len(moved["first"])  # the prober refuses a passage that is named twice
-    assert {*moved["first"], *moved["second"]} == set(found.passages["passage_id"].to_pylist())
-
-
 def test_controlled_entrants_stand_beside_the_others_whose_keys_stay() -> None:
     plain, made = planned(), planned(control=("word_order", "random_weights"))
     assert all(made.probes[at] == keys for at, keys in plain.probes.items())
@@ -506,12 +467,7 @@ def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
         for at, keys in found.items():
             artifacts.write_table(keys["measures"], _measures(_skill(at), seeds))
             artifacts.write_table(keys["predictions"], _predictions(plan, at))
-    made = RunFolder.create(tmp_path / "runs", plan.config)
-    for name, table in assemble(plan, artifacts, {}, made.id).items():
-        made.write_table(name, table)
-    made.write_failures([])
-    made.write_state(RunState.DONE)
-    return made
+    return assembled(SimpleNamespace(plan=plan, artifacts=artifacts), tmp_path / "runs")
 
 
 def test_published_probes_are_planned_beside_ours_by_the_recipe() -> None:
@@ -647,11 +603,6 @@ def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pyte
         assert (item.n, item.items_needed) == (expected["n"], expected["smallest_n"])
         assert (item.power or 0.0) == pytest.approx(expected["power"])
         assert item.difference == pytest.approx(-expected["difference"])  # here the first minus the second
-
-
-def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:
-    found = [line for line in view_of(folder.tables).problems if line.startswith("random weights win as much")]
-    assert not found
 
 
 def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:

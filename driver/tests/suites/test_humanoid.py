@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of
+from driver.tests.run_folders import written
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
@@ -22,7 +23,6 @@ from poolbench.statuses import RunState, Status
 from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble as assemble_run
-from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.suite_options import with_settings
 from poolbench_driver.comparison import read_results
@@ -61,13 +61,6 @@ def test_without_options_the_shipped_fine_tunes_of_the_demo_model_are_measured()
     doses = [f"bed-{dose}-{seed}" for dose in ("high", "low") for seed in range(3)]
     assert [tune.name for tune in tunes if not tune.neutral] == doses
     assert len({tune.change.revision for tune in tunes}) == 11
-
-
-def test_settings_of_the_command_line_are_those_of_the_suite() -> None:
-    flags = {"suite": "humanoid", "after": ["a", "b"], "null": ["n"], "num_random": 3, "layers": [0.5, "final"]}
-    config = load_run_config(None, flags)
-    assert isinstance(config, HumanoidConfig)
-    assert (config.after, config.null, config.layers) == (("a", "b"), ("n",), (0.5, "final"))
 
 
 @pytest.mark.parametrize(
@@ -340,11 +333,7 @@ def finished_run(tmp_path: Path) -> Callable[..., RunFolder]:
         run_tables = assemble_run(made, artifacts, failures, folder.id)
         rows = run_tables["results"].to_pylist()
         apart = [{**row, "concept": "hedging", "value": 9.0} for row in rows if row["metric"] == "shift.variance"]
-        for name, table in {**run_tables, "results": result_table([*rows, *apart])}.items():
-            folder.write_table(name, table)
-        folder.write_failures([])
-        folder.write_state(RunState.DONE)
-        return folder
+        return written(folder, {**run_tables, "results": result_table([*rows, *apart])}, state=RunState.DONE)
 
     return make
 
@@ -534,18 +523,6 @@ def test_words_with_dollars_and_marks_are_drawn_as_they_are() -> None:
     ]
     drawn = arrows(Tune("a", False, 6, {}, words))
     assert "$a_$" in drawn.svg and "<b>" not in drawn.svg and "Stühle" in drawn.svg
-
-
-def test_shifts_along_concepts_are_not_ranked_with_those_of_words() -> None:
-    fields = {"metric": "shift.variance", "status": "ok", "task": "preference", "model": "demo", "layer": 6}
-    values = {"a": (0.2, -9.0), "b": (0.1, 9.0)}
-    rows = [
-        {**fields, "entrant": entrant, "concept": concept, "value": value, "strategy": "A1_mean"}
-        for entrant, own in values.items()
-        for concept, value in zip((None, "hedging"), own, strict=True)
-    ]
-    ranks, _, _ = rank_rows(rows, SUITES.get("humanoid").board)
-    assert {row["entrant"]: row["value"] for row in ranks if row["metric"] == "rank.mean"} == {"a": 1.0, "b": 2.0}
 
 
 def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:

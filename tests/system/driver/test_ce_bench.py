@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import written
 from driver.tests.suites import test_ce_bench as base
 from driver.tests.suites.test_ce_bench import (
     MODEL,
@@ -107,10 +108,7 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
                 service.handlers[task.kind](task, TaskIO(task, artifacts))
         folder = RunFolder.create(tmp_path / "runs", made.config)
         folder.write_model(MODEL)
-        for name, table in assemble(made, artifacts, failures, folder.id).items():
-            folder.write_table(name, table)
-        folder.write_table("failures", pa.Table.from_pylist([]))
-        return folder
+        return written(folder, assemble(made, artifacts, failures, folder.id))
 
     return make
 

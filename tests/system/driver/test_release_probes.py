@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.run_folders import assembled
 
 from poolbench.contracts import tables as t
 from poolbench.errors import NotFoundError
 from poolbench.steps.roles import Cell, SplitCell
-from poolbench_driver.assemble import assemble
-from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.release.probes import probe_of_run
 from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_prober.solver.fits import fit_probes
@@ -35,9 +34,7 @@ def test_the_probe_of_a_run_gives_the_log_odds_of_the_prober(steered: Any, tmp_p
     key = of_concept.vectors[SplitCell("train", *cell)]
     made.artifacts.write_table(key, t.table_from_rows(pooled, t.vectors_schema(4)))
     made.write(lambda *_: 0.5)
-    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
-    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
-        folder.write_table(name, table)
+    folder = assembled(made, tmp_path / "runs")
     export = Export(folder, made.plan, made.artifacts, ["contrast"], "unknown")
     body = probe_of_run(export, "contrast", "A1_mean", 4)
     np.testing.assert_allclose(matrix @ np.array(body["weights"]) + body["offset"], fit.scores(matrix)[:, 0], atol=1e-4)

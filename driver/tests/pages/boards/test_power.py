@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from driver.tests.run_folders import written
 
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError
@@ -169,10 +170,7 @@ def test_items_by_hand() -> None:
 def folder_of(output: Path, values: Values, model: str = "demo", **tables: pa.Table) -> RunFolder:
     """Write the folder of a finished run of PoolBench."""
     folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "model": model}))
-    folder.write_table("results", result_table(rows_of(values, "strategy", model=model)))
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    return folder
+    return written(folder, {"results": result_table(rows_of(values, "strategy", model=model)), **tables})
 
 
 def test_the_command_prints_a_sentence_and_a_table_or_objects(

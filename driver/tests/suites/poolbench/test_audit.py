@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from driver.tests.run_folders import written
 
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
@@ -119,11 +120,8 @@ def test_the_other_rows_do_not_depend_on_the_audit(made: Any, monkeypatch: pytes
 def folder_of(tables: dict[str, pa.Table], path: Path) -> RunFolder:
     folder = RunFolder(path)
     path.mkdir()
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures([])
     folder.file("config.resolved.yaml").write_text("seed: 0\n")
-    return folder
+    return written(folder, tables)
 
 
 def test_the_verdict_stands_beside_the_board(made: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from driver.tests.releases import content_of, export_of
+from driver.tests.run_folders import assembled
 from safetensors.numpy import load_file
 
 from poolbench.contracts.keys import is_restricted
@@ -23,7 +24,6 @@ from poolbench.steps.roles import Cell
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_corpora.io import read_concept
-from poolbench_driver.assemble import assemble
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.records import RunFolder
@@ -39,10 +39,7 @@ def rising(key: str, opening: int, strength: float, scorer: str) -> float:
 
 
 def finished(made: Any, output: Path) -> RunFolder:
-    folder = RunFolder.create(output / "runs", made.plan.scope.config)
-    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
-        folder.write_table(name, table)
-    return folder
+    return assembled(made, output / "runs")
 
 
 def export(made: Any, folder: RunFolder, output: Path, concepts: list[str], **how: Any) -> dict[str, Any]:
@@ -358,19 +355,6 @@ def test_what_a_run_lacks_is_named(small: Any, tmp_path: Path) -> None:
     assert [(gap["split"], gap["layer"]) for gap in missing if gap not in lost] == [("test", "2")]
 
 
-def test_an_interrupted_export_leaves_nothing(small: Any, tmp_path: Path) -> None:
-    made = small()
-    keep(made, "contrast")
-
-    def interrupt(parts: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export_activations(export_of(made, tmp_path, ["contrast"], on_part=interrupt), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
 def written(made: Any) -> Any:
     for probes in made.plan.probes.concepts.values():
         made.directions(probes.directions.values())
@@ -399,13 +383,6 @@ def test_the_reading_code_of_the_card_runs(steered: Any, tmp_path: Path) -> None
     export_directions(export_of(written(steered()), tmp_path, ["contrast"]), tmp_path / "out")
     code = (tmp_path / "out/README.md").read_text().split("```python\n")[1].split("```")[0]
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "out", check=True)
-
-
-def test_checksums_are_those_of_the_files(steered: Any, tmp_path: Path) -> None:
-    export_directions(export_of(written(steered()), tmp_path, ["contrast"]), tmp_path / "out")
-    files = content_of(tmp_path / "out")
-    lines = files.pop("SHA256SUMS").decode().splitlines()
-    assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
 
 
 def test_a_direction_without_a_vector_is_a_row_with_its_reason(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
+from driver.tests.run_folders import written
 from scipy.spatial.distance import cosine as cosine_distance
 
 from poolbench.config import ModelRef
@@ -283,11 +284,7 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
     tables = assemble(plan, store, {}, "run-1")
-    folder = RunFolder.create(tmp_path / "runs", plan.scope.config)
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures([])
-    page = page_of(folder)
+    page = page_of(written(RunFolder.create(tmp_path / "runs", plan.scope.config), tables))
     html, markdown = rendered(page)
     part = part_of(page, "cosines")
     assert Prose("Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical.") in part.blocks
