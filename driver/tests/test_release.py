@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,33 @@ import pytest
 from driver.tests.releases import content_of
 from driver.tests.run_folders import assembled
 
-from poolbench.errors import InputError, IntegrityError, NotFoundError
+from poolbench.errors import IntegrityError, NotFoundError
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.release import export_run
 from poolbench_driver.report import write_report
 
 
-def finished_run(measured: Any, output: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def measured(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = steered_in(tmp_path_factory.mktemp("measured"), concepts=["contrast", "toxicity"])
+    return made.write(lambda key, opening, strength, scorer: 0.3 + 0.01 * opening + 0.1 * strength)
+
+
+@pytest.fixture(scope="module")
+def finished(measured: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """The folder of a run as its driver leaves it."""
-    folder = assembled(measured, output / "runs")
+    folder = assembled(measured, tmp_path_factory.mktemp("runs"))
     write_report(folder)
     folder.write_manifest(config_hash=measured.plan.scope.config.config_hash())
     return folder
+
+
+@pytest.fixture
+def folder(finished: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of that folder."""
+    shutil.copytree(finished.path.parent, tmp_path / "runs", symlinks=True)
+    return RunFolder(tmp_path / "runs" / finished.id)
 
 
 def released(measured: Any, folder: RunFolder, output: Path, **how: Any) -> dict[str, Any]:
@@ -31,14 +46,7 @@ def released(measured: Any, folder: RunFolder, output: Path, **how: Any) -> dict
     return export_run(folder, measured.artifacts, measured.plan.keys, output, **where, **how)
 
 
-@pytest.fixture
-def measured(steered: Any) -> Any:
-    measured = steered(concepts=["contrast", "toxicity"])
-    return measured.write(lambda key, opening, strength, scorer: 0.3 + 0.01 * opening + 0.1 * strength)
-
-
-def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, tmp_path: Path) -> None:
-    folder = finished_run(measured, tmp_path)
+def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
     manifest = released(measured, folder, tmp_path / "out")
     copy = RunFolder.find(tmp_path / "out", folder.id)
     assert copy.config() == folder.config()
@@ -57,9 +65,8 @@ def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, tmp_path: Pat
     assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
 
 
-def test_no_text_leaves_with_a_run(measured: Any, tmp_path: Path) -> None:
+def test_no_text_leaves_with_a_run(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
     """Steered texts, and the tables of scores of the services, hold a mark; passages are looked for themselves."""
-    folder = finished_run(measured, tmp_path)
     folder.write_table("evidence", pa.table({"text": [measured.SECRET]}))
     folder.write_manifest()
     released(measured, folder, tmp_path / "out")
@@ -73,26 +80,21 @@ def test_no_text_leaves_with_a_run(measured: Any, tmp_path: Path) -> None:
         assert not any(text in shown or repr(text)[1:-1] in shown for text in texts), name
 
 
-def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="has not ended"):
-        released(measured, RunFolder.create(tmp_path / "runs", measured.plan.scope.config), tmp_path / "out")
-    folder = finished_run(measured, tmp_path)
+        released(measured, RunFolder.create(tmp_path / "others", measured.plan.scope.config), tmp_path / "out")
     folder.write_table("curves", folder.read_table("curves").slice(1))
     with pytest.raises(IntegrityError, match=r"curves\.parquet is not as its manifest says"):
         released(measured, folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="holds other files"):
-        released(measured, finished_run(measured, tmp_path), tmp_path / "mine")
 
 
 def test_the_command_exports_a_run_from_its_record(
-    measured: Any, tmp_path: Path, driver: Any, environment: dict[str, str]
+    measured: Any, folder: RunFolder, tmp_path: Path, driver: Any, environment: dict[str, str]
 ) -> None:
-    folder = finished_run(measured, tmp_path)
     measured.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys(measured.plan.keys))
     assert RunRecords(measured.artifacts.store).keys(folder.id) == measured.plan.keys
+    environment = {**environment, "POOLBENCH_STORE": measured.artifacts.store.uri}
     where = ("--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"))
     ended = driver(environment, "export", "run", "latest", *where)
     assert ended.returncode == 0, ended.stderr

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 import torch
 from driver.tests.run_folders import assembled
 from safetensors.numpy import load_file
-from tests.waiting import PATIENCE_S
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import ModelRef, asset_path, resolve_model
@@ -206,7 +206,9 @@ def test_the_record_of_neuronpedia_is_the_request_of_its_client(demo: ModelInfo,
     }  # fmt: skip
 
 
-def test_the_script_steers_the_block_that_its_layer_names(demo: ModelInfo, tmp_path: Path) -> None:
+def test_the_script_steers_the_block_that_its_layer_names(
+    demo: ModelInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The script in Transformers equals a hook in float64 written here, on that block and on no other."""
     vector, prompt, alpha = vector_of(demo, 3), "In the morning the driver opened the door because", 6.0
     export_vector(vector, "transformers", tmp_path / "out")
@@ -237,9 +239,10 @@ def test_the_script_steers_the_block_that_its_layer_names(demo: ModelInfo, tmp_p
     assert min(difference for block, difference in enumerate(differences) if block != 3) > 0.1
     unsteered = model(tokens).logits[0].log_softmax(-1).detach().numpy()
     assert np.abs(by_script - unsteered).max() > 0.1  # and the hook is gone again
-    command = [sys.executable, str(tmp_path / "out/steer.py"), prompt, str(alpha)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    assert float(done.stdout.split()[0]) == pytest.approx(float(by_script[-1].max()), abs=1e-3)
+    monkeypatch.setattr(sys, "argv", ["steer.py", prompt, str(alpha)])
+    capsys.readouterr()
+    runpy.run_path(str(tmp_path / "out/steer.py"), run_name="__main__")
+    assert float(capsys.readouterr().out.split()[0]) == pytest.approx(float(by_script[-1].max()), abs=1e-3)
 
 
 def test_a_vector_of_another_model_is_refused_unless_forced(demo: ModelInfo, tmp_path: Path) -> None:

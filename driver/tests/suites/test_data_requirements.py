@@ -381,13 +381,14 @@ def drawn(seed: int, sizes: tuple[int, ...], rates: tuple[float, float]) -> tupl
     return answers_of(rights[0]), answers_of(rights[1])
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Return the folder of a run: one comparison that is decided, one that is not, and one that collapsed."""
     made = planned(
         "--sets", "planted-role", "--sizes", "60,120,240", "--seeds", "0,1,2", "--with", "hidden=20",
         "--with", "noise=1", "--with", "control=word_order",
     )  # fmt: skip
+    tmp_path = tmp_path_factory.mktemp("data")
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     sizes = (60, 120, 240)
     first, worse = drawn(0, sizes, (0.95, 0.4))

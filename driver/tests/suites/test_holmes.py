@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -454,10 +455,10 @@ def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
     return t.table_from_rows(rows, t.predictions_schema(pa.string()))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Return the folder of a run with two strategies at two layers, a control, and the published protocol."""
-    return finished(planned(**SETTINGS), tmp_path)
+    return finished(planned(**SETTINGS), tmp_path_factory.mktemp("holmes"))
 
 
 def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
@@ -605,7 +606,8 @@ def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pyte
         assert item.difference == pytest.approx(-expected["difference"])  # here the first minus the second
 
 
-def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
+def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(folder.path, tmp_path / folder.id)))
     for name in ("comparisons", "examples", "seeds", "published"):
         folder.file(f"{name}.parquet").unlink()
     page = page_of(folder)

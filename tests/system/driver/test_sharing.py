@@ -64,7 +64,7 @@ SETTINGS: dict[str, Any] = {
     "strategies": ["A1_mean", "W4_hierarchical:remainder=true"],
     "layers": [2],
     "steering_layer": 2,
-    "budget": {**BUDGET, "num_train": 60, "num_test": 40, "num_nulls": 20},
+    "budget": {**BUDGET, "num_train": 60, "num_test": 40, "num_scorer": 8, "num_nulls": 20},
 }
 SLOPES = {"contrast": 0.8, "toxicity": 0.6}
 

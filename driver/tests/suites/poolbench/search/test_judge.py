@@ -137,7 +137,7 @@ def test_the_interval_of_the_gain_covers(tmp_path: Path) -> None:
         texts = held_out(16, rng)
         file = tmp_path / "r.csv"
         file.write_text("text_id,rating\n" + "".join(f"{text.text_id},{rating_of(text)}\n" for text in texts))
-        gain = figures(Judge(tmp_path, file=file), texts)["judge.gain"]
+        gain, *_ = Judge(tmp_path, file=file).measures(texts, "contrast", SteeringRules(num_bootstrap=200), str)
         assert gain.ci_low is not None and gain.ci_high is not None
         covered += gain.ci_low <= 0.3 <= gain.ci_high
     assert 89 <= covered <= 100
