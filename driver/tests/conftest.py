@@ -156,7 +156,7 @@ class SteeredArtifacts:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _uncompressed() -> Iterator[None]:
+def uncompressed() -> Iterator[None]:
     """Leave tables uncompressed: to compress and expand hundreds of small ones would take most of a test's time."""
 
     def to_bytes(table: pa.Table) -> bytes:

@@ -1,5 +1,6 @@
 """What a client imports: little, and of optional packages only what the command at hand needs."""
 
+import json
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ HEAVY = {
     "numpy",
     "httpx",
 }
+HELP = {"torch", "ray", "vllm", "transformers", "spacy", "sklearn", "scipy"}
 #: Packages that only an extra installs, and modules of ours that every client can import without them.
 WITHOUT_EXTRAS = (
     *("poolbench_driver.cluster.session", "poolbench_driver.cluster.dead_letters", "poolbench_driver.doctor"),
@@ -40,14 +42,42 @@ PACKAGES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
-def run(code: str) -> str:
+def run(code: str, cwd: Path | None = None) -> str:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout.strip()
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["poolbench_driver", "poolbench_driver.cli"])
-def test_the_package_and_its_help_load_nothing_heavy(module: str) -> None:
-    assert run(f"import sys, {module}; print(sorted({HEAVY} & set(sys.modules)))") == "[]"
+#: What a client does, in the order in which a process of a test does it, and what must not be loaded then.
+STEPS = {
+    "import poolbench_driver": HEAVY,
+    "import poolbench_driver.cli": HEAVY,
+    "command('ls', 'strategies', '--json')": {"scipy", "torch", "pyarrow", "celery", "ray", "vl_convert", "httpx"},
+    "command('vectors', 'ls')": {"scipy", "torch", "pyarrow", "transformers", "ray", "gguf", "httpx"},
+    "command('run', '-h')": HELP,
+    "command('run', '--suite', 'holmes', '-h')": HELP,
+    "command('run', '--suite', 'poolbench', '-h')": HELP,
+    "command('steer', '-h')": HELP,
+}
+COMMAND = """
+import json, sys
+def command(*arguments):
+    sys.argv = ["poolbench-driver", *arguments]
+    try:
+        poolbench_driver.cli.main()
+    except SystemExit as ended:
+        assert not ended.code, arguments
+"""
+
+
+def test_what_a_client_does_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = COMMAND + "".join(f"{step}\nprint('loaded', json.dumps(sorted(sys.modules)))\n" for step in STEPS)
+    shown = run(code, cwd=tmp_path)
+    loaded = [json.loads(line.partition(" ")[2]) for line in shown.splitlines() if line.startswith("loaded ")]
+    assert {step: heavy & set(names) for (step, heavy), names in zip(STEPS.items(), loaded, strict=True)} == {
+        step: set() for step in STEPS
+    }
+    assert '"A1_mean"' in shown
 
 
 def test_modules_of_a_client_load_nothing_of_an_extra() -> None:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -323,19 +322,6 @@ def test_a_damaged_card_is_left_out_of_the_list_with_its_reason(
     done = driver(environment, "vectors", "ls", str(tmp_path))
     assert (done.returncode, "demo+contrast" in done.stdout) == (1, True)
     assert "b/card.json: the card of the vector cannot be read at width: Field required" in done.stderr
-
-
-def test_listing_loads_nothing_heavy(environment: dict[str, str], tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['poolbench-driver', 'vectors', 'ls']\n"
-        "from poolbench_driver.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'scipy', 'torch', 'pyarrow', 'transformers', 'ray', 'gguf', 'httpx'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_steer_takes_each_format_at_the_layer_that_it_names(demo: ModelInfo, tmp_path: Path) -> None:

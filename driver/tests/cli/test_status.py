@@ -3,19 +3,18 @@
 import json
 import os
 import pty
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from driver.tests.conftest import Driver
 from tests.queue.poison import POISON, QUEUE, echo
 from tests.servers.services import cluster_environment
-from tests.waiting import PATIENCE_S
 
 from poolbench.queue import Broker, TaskQueue
+from poolbench_driver.cli import status as of_cli
 from poolbench_driver.cli.status import status
 
 COMMAND = [sys.executable, "-m", "poolbench_driver.cli", "status", "--watch", "--interval-s", "0.2"]
@@ -28,34 +27,24 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**kept, **cluster_environment("http://127.0.0.1:9", tmp_path), "TERM": "xterm", "COLUMNS": "120"}
 
 
-def lines_until_interrupt(process: subprocess.Popen[str], marked: str, count: int) -> Iterator[str]:
-    """Yield the lines of a process, which is interrupted after `count` lines that hold `marked`."""
-    assert process.stdout is not None
-    seen = 0
-    for line in process.stdout:
-        yield line
-        seen += marked in line
-        if seen == count:
-            process.send_signal(signal.SIGINT)
-            count = -1
+@pytest.mark.parametrize("form", ["table", "--json"])
+def test_to_a_pipe_each_look_follows_the_one_before(
+    environment: dict[str, str], tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    pauses = iter([None, KeyboardInterrupt()])
 
+    def pause(_: float) -> None:
+        if interrupt := next(pauses):
+            raise interrupt
 
-def test_to_a_pipe_blocks_follow_each_other(environment: dict[str, str], tmp_path: Path) -> None:
-    arguments = [*COMMAND, "--output", str(tmp_path / "runs")]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(arguments, env=environment, **pipes) as process:  # type: ignore[call-overload]
-        lines = list(lines_until_interrupt(process, "steerer", 2))
-        assert process.stderr.read() == ""
-        assert process.wait(PATIENCE_S) == 0
-    assert sum("down" in line for line in lines) >= 10 and "\x1b" not in "".join(lines)
-
-
-def test_as_json_each_line_is_an_object(environment: dict[str, str], tmp_path: Path) -> None:
-    arguments = [*COMMAND, "--json", "--output", str(tmp_path / "runs")]
-    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        lines = list(lines_until_interrupt(process, "services", 2))
-        assert process.wait(PATIENCE_S) == 0
-    assert all(len(json.loads(line)["services"]) == 5 for line in lines)
+    monkeypatch.setattr(of_cli, "time", SimpleNamespace(sleep=pause))
+    arguments = ("status", "--watch", "--output", str(tmp_path / "runs"), *([form] if form == "--json" else []))
+    done = driver(environment, *arguments)
+    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
+    if form == "--json":
+        assert [len(json.loads(line)["services"]) for line in done.stdout.splitlines()] == [5, 5]
+    else:
+        assert done.stdout.count("steerer") == 2 and done.stdout.count("down") >= 10
 
 
 def test_on_a_terminal_the_tables_are_redrawn_until_ctrl_c(environment: dict[str, str], tmp_path: Path) -> None:

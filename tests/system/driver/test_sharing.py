@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from driver.tests.conftest import BUDGET, SteeredArtifacts
-from driver.tests.hub import serving
 from driver.tests.loop_bench import FAST, Bench, Notes, job_of
+from driver.tests.test_sharing import failed
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
@@ -44,7 +44,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.board import build
-from poolbench_driver.sharing.exchange import pull, push, write_vector
+from poolbench_driver.sharing.exchange import pull, push
 from poolbench_driver.sharing.rerun import Rerun, part_of
 from poolbench_driver.sharing.signatures import sign
 from poolbench_driver.sharing.verification import Verdict, verify
@@ -52,7 +52,6 @@ from poolbench_driver.stages.probes import ConceptProbes, probe_params
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench import verification as of_suite
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
@@ -146,10 +145,6 @@ def rerun_of(made: Made, count: int = 99) -> Rerun:
 def planned(made: Made) -> Iterator[None]:
     with patch("poolbench_driver.sharing.rerun.prepare_all", lambda configs, session: [Job(made.plan, session)]):
         yield
-
-
-def failed(verdict: Verdict) -> list[str]:
-    return [check.stage for check in verdict.stages if check.state == State.FAILED]
 
 
 def test_a_rerun_that_compares_nothing_shows_nothing(made: Made, planned: None) -> None:
@@ -421,33 +416,6 @@ def test_a_cell_that_the_store_lacks_is_measured_again_alone(made: Made, planned
     assert check.state == State.PASSED and "; 1 tasks were done for them" in check.note, check
 
 
-def refuse(root: Path, name: str, data: bytes = b"x", mode: int = 0o100644 << 16) -> Path:
-    file = root / "bad.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        entry = zipfile.ZipInfo(name)
-        entry.external_attr, entry.compress_type = mode, zipfile.ZIP_DEFLATED
-        archive.writestr(entry, data)
-    return file
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "mode", "why"),
-    [
-        ("../outside.json", b"x", 0o100644 << 16, "does not belong"),
-        ("/tmp/outside.json", b"x", 0o100644 << 16, "does not belong"),
-        ("run/../../outside.json", b"x", 0o100644 << 16, "does not belong"),
-        ("run/link.json", b"/etc/passwd", 0o120777 << 16, "does not belong"),
-        ("run/report.html", b"x", 0o100644 << 16, "does not belong"),
-        ("run/bomb.json", bytes(50_000_000), 0o100644 << 16, "50,000,000 bytes, packed as"),
-        ("run/config.resolved.yaml", b"x", 0o100644 << 16, "one run and SHA256SUMS are needed"),
-    ],
-)
-def test_a_file_that_is_no_bundle_is_refused(name: str, data: bytes, mode: int, why: str, tmp_path: Path) -> None:
-    verdict = verify(refuse(tmp_path, name, data, mode))
-    assert failed(verdict) == ["container"] and why in verdict.stages[0].note
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.zip"]
-
-
 def test_truncated_other_and_textual_bundles_fail_and_say_why(made: Made, tmp_path: Path) -> None:
     (tmp_path / "cut.zip").write_bytes(made.bundle.read_bytes()[:-2000])
     (tmp_path / "text.zip").write_text("not a bundle")
@@ -571,83 +539,3 @@ def test_a_run_that_was_pushed_is_pulled_the_same_and_reads_as_a_dataset(
     (there / CHECKSUMS).write_text(f"{'0' * 64}  ../../outside\n")
     with pytest.raises(InputError, match="outside"):
         pull(str(there), tmp_path / "other")
-
-
-@pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "folder":
-        yield f"file://{tmp_path}/there"
-        return
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {"ENDPOINT": f"http://{host}:{port}", "ACCESS_KEY": "key", "SECRET_KEY": "secret"}.items():
-        monkeypatch.setenv(f"POOLBENCH_S3_{name}", value)
-    yield "s3://poolbench-test/vector"
-    server.stop()
-
-
-def test_a_vector_has_a_repository_of_its_own(place: str, tmp_path: Path) -> None:
-    vectors = {2: np.array([1, 0, 0, 0], np.float32)}
-    facts = {"name": "demo+contrast", "concept": "contrast", "model": "owner/model", "width": 4, "num_blocks": 6}
-    source = Source(tool="PoolBench")
-    card = VectorCard(
-        **facts, layers=(2,), strength=Strength(), source=source, vectors_sha256=sha256_of_vectors(vectors)
-    )
-    Vector(card, vectors).save(tmp_path / "vector")
-    assert write_vector(tmp_path / "vector", tmp_path / "out", "mit") == "demo+contrast"
-    header = yaml.safe_load((tmp_path / "out/README.md").read_text().split("---")[1])
-    assert header["license"] == "mit" and header["base_model"] == "owner/model"
-    assert header["tags"] == ["poolbench", "steering-vector", "activation-steering", "contrast"]
-    push(tmp_path / "out", place, "model")
-    (tmp_path / "out/old.txt").write_text("of an earlier push")
-    sums = {name: sha256_of(tmp_path / "out" / name) for name in files_below(tmp_path / "out") if name != CHECKSUMS}
-    write_checksums(tmp_path / "out", sums)
-    push(tmp_path / "out", place, "model")
-    assert (pull(place, tmp_path / "with") / "old.txt").is_file()
-    write_vector(tmp_path / "vector", tmp_path / "again", "mit")
-    push(tmp_path / "again", place, "model")
-    folder = pull(place, tmp_path / "vectors")
-    assert Vector.load(folder).card == card and not (folder / "old.txt").exists()
-    assert pull(place, tmp_path / "vectors") == folder
-    (folder / "README.md").write_text("mine")
-    with pytest.raises(InputError, match="is there and differs"):
-        pull(place, tmp_path / "vectors")
-    Vector(card.model_copy(update={"concept": "toxicity"}), vectors).save(tmp_path / "sensitive")
-    with pytest.raises(RestrictedError):
-        write_vector(tmp_path / "sensitive", tmp_path / "refused", None)
-
-
-def test_the_hub_gets_a_vector_as_a_model_and_gives_it_back(tmp_path: Path) -> None:
-    """The client of the hub against a server of this test, in a process of its own: it reads settings when imported."""
-    vectors = {2: np.array([1, 0, 0, 0], np.float32)}
-    card = VectorCard(
-        name="demo+contrast", concept="contrast", model="demo", width=4, num_blocks=6, layers=(2,), strength=Strength(),
-        source=Source(tool="PoolBench"), vectors_sha256=sha256_of_vectors(vectors),
-    )  # fmt: skip
-    Vector(card, vectors).save(tmp_path / "vector")
-    with serving({}, tmp_path / "uploads") as hub:
-        environment = {**os.environ, **hub.environment, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_TOKEN": "hf_read"}
-        environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-
-        def driver_of(token: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "poolbench_driver.cli", *arguments]
-            return subprocess.run(
-                command,
-                env={**environment, "HF_TOKEN": token},
-                capture_output=True,
-                text=True,
-                timeout=600,
-                check=False,
-            )
-
-        ended = driver_of("hf_read", "push", str(tmp_path / "vector"), "hf:me/vector")
-        assert ended.returncode == 1 and "set HF_TOKEN to a token that may write" in ended.stderr, ended.stderr
-        ended = driver_of("hf_write", "push", str(tmp_path / "vector"), "hf:me/vector")
-        assert ended.returncode == 0, ended.stderr
-        assert set(files_below(tmp_path / "uploads")) == {
-            "README.md", "SHA256SUMS", "card.json", "manifest.json", "vector.safetensors"
-        }  # fmt: skip
-        ended = driver_of("hf_write", "pull", "hf:me/vector", "--output", str(tmp_path / "vectors"))
-        assert ended.returncode == 0, ended.stderr
-    assert Vector.load(tmp_path / "vectors/demo+contrast").card == card
