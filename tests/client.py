@@ -29,12 +29,17 @@ TESTS = (
         f"shared/tests/{name}.py"
         for name in ("settings/test_access", "storage/test_artifacts", "storage/test_directions")
     ),
-    *(f"driver/tests/test_{name}.py" for name in ("config", "connection", "session", "listing", "text_files")),
-    *(f"driver/tests/test_{name}.py" for name in ("dataset_folder", "run_folder", "client_imports", "import_probing")),
+    *(f"driver/tests/test_{name}.py" for name in ("adhoc", "cli_imports", "config", "dataset_folder")),
+    *(f"driver/tests/cluster/test_{name}.py" for name in ("services", "session")),
+    *(
+        "driver/tests/cli/test_listing.py",
+        "driver/tests/imports/test_scorers.py",
+        "driver/tests/records/test_folder.py",
+    ),
     *("corpus/tests/test_partition.py", "corpus/tests/test_stories.py"),
 )
 #: A bundle of ours, which the client with its extra `statistics` verifies.
-VERIFIES = "driver/tests/test_sharing.py::test_a_client_verifies_a_bundle_without_a_cluster"
+VERIFIES = "tests/system/driver/test_sharing.py::test_a_client_verifies_a_bundle_without_a_cluster"
 
 
 def main() -> int:

@@ -155,6 +155,21 @@ class SteeredArtifacts:
         self.artifacts.write_table(key, table, producer={"wall_s": 2.0})
 
 
+@pytest.fixture(autouse=True, scope="module")
+def uncompressed() -> Iterator[None]:
+    """Leave tables uncompressed: to compress and expand hundreds of small ones would take most of a test's time."""
+
+    def to_bytes(table: pa.Table) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("poolbench.storage.artifacts.table_to_bytes", to_bytes)
+        yield
+
+
 @pytest.fixture(scope="session")
 def steered_in() -> Callable[..., SteeredArtifacts]:
     """Makes plans with a store: ``steered_in(folder, concepts=[...], steering={...}, budget={...})``."""

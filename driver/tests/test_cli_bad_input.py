@@ -109,19 +109,6 @@ def test_doctor_and_status_say_what_is_down(driver: Any, environment: dict[str, 
     assert {service["health"] for service in services} == {"down"}
 
 
-def test_a_listing_imports_nothing_heavy(environment: dict[str, str]) -> None:
-    probe = (
-        "import sys; sys.argv = ['poolbench-driver', 'ls', 'strategies', '--json']\n"
-        "from poolbench_driver.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'scipy', 'torch', 'pyarrow', 'celery', 'ray', 'vl_convert', 'httpx'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert any(row["id"] == "A1_mean" for row in json.loads(done.stdout))
-
-
 def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.zeros(3))
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -207,15 +194,3 @@ def test_an_unknown_suite_is_one_line(driver: Any, environment: dict[str, str]) 
     done = driver(environment, "run", "--suite", "holms", "--help")
     assert done.returncode == 2 and not done.stdout
     assert len(done.stderr.splitlines()) == 1 and "holmes" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments", [("run",), ("run", "--suite", "holmes"), ("run", "--suite", "poolbench"), ("steer",)]
-)
-def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys; from poolbench_driver.cli import app; app([*sys.argv[1:], '-h'], standalone_mode=False); "
-        "print('heavy:', *({'torch', 'ray', 'vllm', 'transformers', 'spacy', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
-    assert shown.splitlines()[-1] == "heavy:"

@@ -5,23 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, opened, tables_of, texts_of
-from tests.servers.services import TOKEN, serving
+from driver.tests.run_folders import assembled
 
-from poolbench.contracts.tables import PASSAGES, PROBE_SCORES, directions_schema, table_from_rows, vector_matrix
+from poolbench.contracts.tables import PASSAGES, PROBE_SCORES, table_from_rows
 from poolbench.errors import InputError, NotFoundError, UnknownNameError
-from poolbench.settings import ClusterSettings
-from poolbench.worker.service import load_service
 from poolbench_driver import Run
-from poolbench_driver.adhoc.embedding import Embedder
-from poolbench_driver.adhoc.texts import TextLine
-from poolbench_driver.assemble import assemble
-from poolbench_driver.cluster.services import Services
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Facts, Part, SideBySide
-from poolbench_driver.evidence import entrant_of, evidence_of, keep_texts, store_reader, tokens_of
+from poolbench_driver.evidence import entrant_of, evidence_of, keep_texts, store_reader
 from poolbench_driver.pages.text import parts_markdown
 from poolbench_driver.pages.tokens import explained_blocks
 from poolbench_driver.records import RunFolder
@@ -57,11 +50,7 @@ def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), made.plan.config)
-    tables = assemble(made.plan, made.artifacts, {}, folder.id)
-    for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures([])
+    folder = assembled(made, tmp_path_factory.mktemp("runs"))
     for concept, vectors in made.plan.vectors.concepts.items():  # the audit of these would need more of them
         for split, key in vectors.passages.items():
             texts = {name: f"{split} {name}, {made.SECRET}" for name in SCORES} | {"p1": LONG, "p2": MARKUP}
@@ -70,7 +59,7 @@ def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
                 for name, text in texts.items()
             ]
             made.artifacts.write_table(key, table_from_rows(rows, PASSAGES))
-    (note,) = keep_texts(made.plan, made.artifacts, tables, folder)
+    (note,) = keep_texts(made.plan, made.artifacts, folder.tables, folder)
     assert "toxicity" in note and "contrast" not in note
     return folder
 
@@ -238,30 +227,3 @@ def test_tokens_are_shaded_by_contribution_and_have_their_numbers_as_text() -> N
     shaded, table = explained_blocks("y" * 3000, answer | {"tokens": many, "projection": None})
     assert "the first 500 of 3,000 tokens" in tables_of(table)[0].note
     assert len(shaded.texts[0][1].marks) == 2000 == len(shaded.texts[0][1].shades)
-
-
-def test_a_passage_has_its_tokens_along_the_direction_of_its_cell(made: Any, folder: RunFolder) -> None:
-    """They sum to the first dimension of the vector that the extractor makes of the text."""
-    keep_texts(made.plan, made.artifacts, folder.tables, folder)
-    cell = row_of(folder, "d1.auroc")["cell_id"]
-    (passages,) = tables_of(*part_of(evidence_of(folder, cell), "passages").blocks)
-    assert [line.cells[1].opens for line in passages.lines] == [f"tokens/{cell}/p1", f"tokens/{cell}/p2"]
-    direction = {"direction_id": "C1", "vector": [1.0, *[0.0] * (WIDTH - 1)], "raw_norm": 1.0, "status": None}
-    made.artifacts.write_table("prober.probe.first", table_from_rows([direction], directions_schema(WIDTH)))
-    at = {"concept": "contrast", "strategy": "A1_mean", "layer": 2, "construction": "C1"}
-    folder.write_table("directions", pa.Table.from_pylist([{**at, "key": "prober.probe.first"}]))
-    with serving({"extractor": load_service("extractor")}) as address:
-        services = Services(ClusterSettings(broker_url="", store_uri="", http_address=address, token=TOKEN))
-        (part,) = tokens_of(folder, cell, "p2", services, artifacts=made.artifacts)
-        (without,) = tokens_of(folder, cell, "p2", services)
-        table = Embedder(services, {"model": "demo", "strategy": "A1_mean", "layer": 2}).run(
-            [TextLine(1, MARKUP)], lambda done: None
-        )
-        with pytest.raises(NotFoundError, match="no text 'p9' at hand"):
-            tokens_of(folder, cell, "p9", services)
-    tokens = texts_of(*tables_of(*part.blocks))
-    assert isinstance(part.blocks[0], SideBySide) and part.blocks[0].texts[0][1].text == MARKUP
-    assert sum(float(weight) for _, weight, _ in tokens) == pytest.approx(1, abs=1e-2)
-    values = [line.cells[2].value or 0.0 for line in tables_of(*part.blocks)[0].lines]
-    assert sum(values) == pytest.approx(float(vector_matrix(table["vector"])[0, 0]), abs=1e-5)
-    assert {len(line) for line in texts_of(*tables_of(*without.blocks))} == {2}

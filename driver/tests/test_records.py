@@ -37,11 +37,15 @@ def s3() -> Iterator[S3Settings]:
     server.stop()
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    if request.param == "folder":
+    """A store in a folder, or in S3 for the tests that `ON_BOTH` marks: what one store does, its own tests check."""
+    if getattr(request, "param", "folder") == "folder":
         return FolderStore(tmp_path / "store")
     return S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", request.getfixturevalue("s3"))
+
+
+ON_BOTH = pytest.mark.parametrize("store", ["folder", "s3"], indirect=True)
 
 
 @pytest.fixture
@@ -66,6 +70,7 @@ def state_of(store: ObjectStore, run_id: str) -> Any:
     return found.state.get("state") if found else None
 
 
+@ON_BOTH
 def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: RunFolder, elsewhere: Path) -> None:
     assert RunRecords(store).all() == [] and RunRecords(store).get(folder.id) is None
     with writer(store, folder) as published:
@@ -83,6 +88,7 @@ def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: 
     assert ConceptsConfig.model_validate(json.loads(store.get(run_path(folder.id, "config.json")))) == CONFIG
 
 
+@ON_BOTH
 def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: RunFolder) -> None:
     records = RunRecords(store)
     records.cancel(folder.id)
@@ -94,6 +100,7 @@ def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore
         wait_until(published.cancelled)
 
 
+@ON_BOTH
 def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
     store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,8 +128,7 @@ def test_clocks_of_the_machines_play_no_part(
         published.write_state("running")
         wait_until(lambda: state_of(store, folder.id) == "running")
         with monkeypatch.context() as patched:
-            if isinstance(store, FolderStore):  # signatures of S3 requests need a right clock
-                patched.setattr(time, "time", lambda: true_time() + skew_s)
+            patched.setattr(time, "time", lambda: true_time() + skew_s)
             assert state_of(store, folder.id) == "running"
         monkeypatch.setattr("poolbench_driver.records.folder.now", lambda: "2026-01-01T00:00:00+00:00")
         published.write_state("running", tasks=1)
@@ -236,7 +242,7 @@ def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder:
     for name in ("state.json", "keys.json.gz"):
         store.put(run_path("hurt", name), raw)
     store.put("runs/stray", b"x")
-    store.put("runs/\x1b[2J/state.json" if isinstance(store, FolderStore) else "runs/@/state.json", b"{}")
+    store.put("runs/\x1b[2J/state.json", b"{}")
     with writer(store, folder) as published:
         published.write_state("done")
     records = RunRecords(store)
@@ -252,6 +258,7 @@ def test_a_hostile_state_is_safe_to_print(store: ObjectStore) -> None:
     assert found is not None and all(str(value).isprintable() for value in found.state.values())
 
 
+@ON_BOTH
 def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
     store: ObjectStore, folder: RunFolder
 ) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-#: Settings of a reader's browser: colour scheme and width in pixels.
-SCREENS = (("light", 1280), ("dark", 1280), ("light", 360))
+#: Settings of a reader's browser: colour scheme and width in pixels. Colours do not depend on the width.
+SCREENS = (("light", 1280), ("dark", 360))
 
 
 @contextmanager

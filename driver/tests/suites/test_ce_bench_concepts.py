@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from driver.tests.page_reader import heads_of, part_of, tables_of, texts_of
-from driver.tests.suites import test_ce_bench as base
-from driver.tests.suites.test_ce_bench import MODEL, SUBJECTS, config_of, pair, plan_of, put_sae, put_stories
+from driver.tests.page_reader import heads_of, tables_of, texts_of
+from driver.tests.suites.test_ce_bench import MODEL, config_of, put_sae
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -21,13 +20,10 @@ from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
-from poolbench_driver.report import page_of
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, read_sets, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
@@ -146,7 +142,6 @@ def test_the_section_of_the_page_shows_readers_and_why_a_figure_is_missing(rows:
     assert ["a, k = 2", "3", "", "0.800 ± 0.010", "collapsed"] in lines
 
 
-run, stories = base.run, base.stories
 ONE_TRAINING = "the figures of one training say nothing about another"
 
 
@@ -199,61 +194,6 @@ def test_two_trainings_that_say_one_seed_are_no_family() -> None:
     found = families_of([entrant("a", "A", 0, 1.0), entrant("b", "A", 0, 2.0), entrant("c", "A", 1, 2.0)])
     assert not found.all and found.unclear == ["a", "b", "c"]
     assert next(found.limits()).startswith("a, b, c: the same seed")
-
-
-def _metadata(seed: Any, **others: Any) -> dict[str, Any]:
-    return {"metadata": {"model_name": "demo", "training_tokens": 1000, "seed": seed, **others}}
-
-
-def _families(folder: RunFolder) -> dict[str, tuple[str | None, int | None]]:
-    rows = folder.read_table("entrants").to_pylist()
-    return {row["entrant"]: (row["family"], row["seed"]) for row in rows if row["kind"] == "autoencoder"}
-
-
-def test_only_the_seed_may_differ(run: Callable[..., RunFolder], stories: str, tmp_path: Path) -> None:
-    """Of k, layer, tokens, architecture and a missing or unreadable seed, each makes a family of its own."""
-    settings = {"a": _metadata(0), "a-s1": _metadata(1)}
-    settings["tokens"] = _metadata(2, training_tokens=2000)
-    settings["layer"] = {**_metadata(2), "hook_name": "blocks.1.hook_resid_post"}
-    settings["k3"], settings["k4"] = ({**_metadata(2), "architecture": "topk", "k": k} for k in (3, 4))
-    settings |= {"none": {}, "word": _metadata("one"), "truth": _metadata(True)}
-    for number, (name, config) in enumerate(settings.items()):
-        put_sae(tmp_path / "saes" / name, number, **config)
-    found = _families(run(plan_of(tmp_path / "saes", stories=stories)))
-    assert found["a"][0] == found["a-s1"][0] and (found["a"][1], found["a-s1"][1]) == (0, 1)
-    seeded = [found[name][0] for name in ("a", "tokens", "layer", "k3", "k4")]
-    assert len(set(seeded)) == 5 and None not in seeded
-    assert {found[name] for name in ("none", "word", "truth")} == {(None, None)}
-
-
-def test_the_page_and_the_leaderboard_show_a_family(
-    run: Callable[..., RunFolder], stories: str, tmp_path: Path
-) -> None:
-    """Weights are random and features made by hand are those of every seed, so the deviation is 0."""
-    for number, name in enumerate(("own", "own-s1", "other")):
-        put_sae(tmp_path / "saes" / name, number, **(_metadata(number) if name != "other" else {}))
-    folder = run(plan_of(tmp_path / "saes", stories=stories))
-    page = page_of(folder)
-    score = next(
-        row["value"]
-        for row in folder.read_table("results").to_pylist()
-        if (row["entrant"], row["metric"]) == ("own", "ce.interpretability")
-    )
-    (table,) = tables_of(*part_of(page, "seeds").blocks)
-    assert texts_of(table)[0][:3] == ["own", "0, 1", f"{score:.3f} ± 0.000 ({score:.3f} to {score:.3f})"]
-    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
-
-
-def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_path: Path) -> None:
-    file = put_stories(tmp_path / "own.jsonl", [pair(subject, row) for subject in SUBJECTS for row in range(4)])
-    folders = [
-        run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
-    ]
-    assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
-    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders]) or pytest.fail()
-    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
-    (table,) = tables_of(*part_of(page, "seeds").blocks)
-    assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]
 
 
 TWO = ("planted-number", "planted-random")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import assembled
 from typer.testing import CliRunner
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test
-from poolbench.statistics.pilots import recommended_size
+from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.training_size import required_training_size
-from poolbench.statuses import RunState
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, ExtractParams
-from poolbench.steps.prober import PilotParams
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
@@ -29,7 +28,6 @@ from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.suite_options import with_settings
 from poolbench_driver.config import read_assignments
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
@@ -38,8 +36,6 @@ from poolbench_driver.suites.data_requirements.compared import SizeComparison, c
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, check, plan, resolve
 from poolbench_driver.suites.data_requirements.sets import read_sets, sizes_of
-from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.probing import Targets, pilot_answers
 
 SUITE = "data-requirements"
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
@@ -385,13 +381,14 @@ def drawn(seed: int, sizes: tuple[int, ...], rates: tuple[float, float]) -> tupl
     return answers_of(rights[0]), answers_of(rights[1])
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Return the folder of a run: one comparison that is decided, one that is not, and one that collapsed."""
     made = planned(
         "--sets", "planted-role", "--sizes", "60,120,240", "--seeds", "0,1,2", "--with", "hidden=20",
         "--with", "noise=1", "--with", "control=word_order",
     )  # fmt: skip
+    tmp_path = tmp_path_factory.mktemp("data")
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     sizes = (60, 120, 240)
     first, worse = drawn(0, sizes, (0.95, 0.4))
@@ -399,16 +396,7 @@ def folder(tmp_path: Path) -> RunFolder:
     artifacts.write_table(made.answers[1, "planted-role"], first)  # the same answers: no difference
     artifacts.write_table(made.answers[2, "planted-role"], worse)
     artifacts.write_table(made.answers[3, "planted-role"], drawn(1, sizes, (0.8, 0.8))[0])
-    run = RunFolder.create(tmp_path / "runs", made.config)
-    for name, table in assemble(made, artifacts, {}, run.id).items():
-        run.write_table(name, table)
-    run.write_failures([])
-    run.write_state(RunState.DONE)
-    return run
-
-
-def page(run: RunFolder) -> Page:
-    return page_of(run)
+    return assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
 
 
 def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunFolder) -> None:
@@ -456,7 +444,7 @@ def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> No
 def test_the_page_says_how_many_examples_and_what_is_wrong(
     folder: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = page(folder)
+    made = page_of(folder)
     html, markdown = rendered(made)
     assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
     assert "cannot be distinguished at any size at hand" in made.answer.text
@@ -481,12 +469,8 @@ def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     for number, table in enumerate(drawn(0, (60, 240), (0.95, 0.4))):
         artifacts.write_table(made.answers[number, "planted-role"], table)
-    run = RunFolder.create(tmp_path / "runs", made.config)
-    for name, table in assemble(made, artifacts, {}, run.id).items():
-        run.write_table(name, table)
-    run.write_failures([])
-    run.write_state(RunState.DONE)
-    text = page(run).answer.text
+    run = assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
+    text = page_of(run).answer.text
     assert text.startswith("Take ") and "distinguish noise 1 from A1_mean final with a power of 0.8" in text
     assert "training," in text and "the 240 at hand have a power of" in text
     answers = SUITES.get(SUITE).answers(run.finished().tables)
@@ -504,50 +488,3 @@ def test_a_failed_pilot_is_a_null_with_its_reason(folder: RunFolder, tmp_path: P
 
 
 # The promise
-
-
-def planted(rng: np.random.Generator, count: int, spread: float = 0.7) -> tuple[Targets, np.ndarray]:
-    """A task of two classes that six numbers decide but for noise; every sixth example is test, the next one dev."""
-    vectors = rng.standard_normal((count, 6))
-    codes = (vectors.sum(axis=1) / np.sqrt(6) + spread * rng.standard_normal(count) > 0).astype(int)
-    splits = np.array(["test", "dev", "train", "train", "train", "train"])[np.arange(count) % 6]
-    return Targets(tuple(f"{n:07}" for n in range(count)), ("a", "b"), codes, np.arange(count), splits), vectors
-
-
-def sides(task: tuple[Targets, np.ndarray], noise: float, **params: Any) -> list[pa.Table]:
-    targets, vectors = task
-    common = {"c_values": (1.0,), **params}
-    return [
-        pilot_answers(targets, PooledVectors.from_matrix(vectors), PilotParams(noise=at, **common))
-        for at in (0.0, noise)
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_the_recommended_size_keeps_its_promise_and_half_of_it_does_not() -> None:
-    """Of 450 repetitions with fresh data, .8 find the difference at the size that pilots recommend."""
-    kept, halved = [], []
-    for number, noise in enumerate((0.8, 1.0, 1.2)):
-        rng = np.random.default_rng(number)
-        pilots = sides(planted(rng, 60_000), noise, sizes=(600, 1200, 2400), seeds=tuple(range(100)))
-        compared = [at for at in compare_sizes(*pilots, 0.05).values() if isinstance(at, SizeComparison)]
-        size = recommended_size([at.pilot for at in compared])
-        assert size is not None and 600 < size < 2400
-        for powers, count, repetitions in ((kept, size, 150), (halved, size // 2, 100)):
-            found = 0
-            for repetition in range(repetitions):
-                fresh = planted(np.random.default_rng((number, count, repetition)), count)
-                rights = [
-                    table["right"].to_numpy(zero_copy_only=False).astype(bool)
-                    for table in sides(fresh, noise, sizes=(count,), seeds=(repetition,), folds=1)
-                ]
-                only_first, only_second = int((rights[0] & ~rights[1]).sum()), int((~rights[0] & rights[1]).sum())
-                found += only_first > only_second and float(mcnemar_test(only_first, only_second)) <= 0.05
-            powers.append(found / repetitions)
-    assert np.mean(kept) == pytest.approx(0.8, abs=0.05), kept
-    assert max(halved) < 0.7, halved
-
-
-def test_the_smallest_number_of_test_examples_is_that_of_the_shares() -> None:
-    assert mcnemar_size([(0.0225, 0.0025)]) == 503

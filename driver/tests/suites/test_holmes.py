@@ -2,15 +2,18 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
+from driver.tests.run_folders import assembled
 from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
@@ -18,15 +21,13 @@ from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statuses import RunState, Status
+from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
-from poolbench.worker.taskio import TaskIO
-from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, Span, passage_id
-from poolbench_corpora.probing.word_order import moved_span, without_order
+from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
 from poolbench_driver import waiting
-from poolbench_driver.assemble import assemble, rank_rows
+from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Passage
@@ -39,7 +40,6 @@ from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board
 from poolbench_driver.stages import probing_sets
-from poolbench_driver.stages.example_vectors import FROM_FILE
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed, chosen_sets, plan, strategies_of
@@ -48,7 +48,6 @@ from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.rows import entrant_of
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
-from poolbench_prober.service import create as prober
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")
@@ -271,46 +270,6 @@ def test_reading_is_said_on_stderr_if_it_takes_long(
     assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
 
 
-TEXT = "The old ferry didn't wait, and  the pier was empty."
-
-
-def test_shuffled_texts_keep_their_words_and_spans_follow_them() -> None:
-    (whole,) = moved_span(Span(TEXT, 0, len(TEXT)), 0)
-    assert whole.text != TEXT and Counter(whole.text.split()) == Counter(TEXT.split())
-    assert (whole.start, whole.end) == (0, len(whole.text))
-    for words in ("ferry", "old ferry", "n't", "dn't wait", "wait", "wait, and  the"):
-        start = TEXT.index(words)
-        pieces = moved_span(Span(TEXT, start, start + len(words)), 0)
-        assert {piece.text for piece in pieces} == {whole.text}
-        assert Counter(word for piece in pieces for word in piece.words.split()) == Counter(words.split())
-
-
-def test_words_that_stand_together_again_are_one_piece() -> None:
-    """Of two words, half of the seeds keep the order: then the span is whole."""
-    numbers = Counter(len(moved_span(Span("a b c", 0, 3), seed)) for seed in range(200))
-    assert set(numbers) == {1, 2} and numbers[1] > 60 and numbers[2] > 60
-    found = {moved_span(Span("a b c", 0, 3), seed)[0].text for seed in range(200)}
-    assert len(found) == 6
-
-
-def test_instances_name_the_pieces_and_keep_the_rest() -> None:
-    spans = {"ferry": Span(TEXT, 8, 13), "both": Span(TEXT, 4, 13)}
-    passages = [
-        {"passage_id": passage_id(each), "text": TEXT, "span": {"start": each.start, "end": each.end}}
-        for each in spans.values()
-    ]
-    row = {"first": [passage_id(spans["ferry"]), passage_id(spans["both"])], "second": [passage_id(spans["ferry"])]}
-    row |= {"instance_id": "s/1", "label": "x", "value": None, "split": "train", "group": "s/g", "word": "ferry"}
-    data = ProbingData(pa.Table.from_pylist(passages, PROBING_PASSAGES), pa.Table.from_pylist([row], PROBING_INSTANCES))
-    found = without_order(data, 0)
-    (moved,) = found.instances.to_pylist()
-    assert {name: moved[name] for name in row if name not in ("first", "second")} == {
-        name: row[name] for name in row if name not in ("first", "second")
-    }
-    assert len(set(moved["first"])) == len(moved["first"])  # the prober refuses a passage that is named twice
-    assert {*moved["first"], *moved["second"]} == set(found.passages["passage_id"].to_pylist())
-
-
 def test_controlled_entrants_stand_beside_the_others_whose_keys_stay() -> None:
     plain, made = planned(), planned(control=("word_order", "random_weights"))
     assert all(made.probes[at] == keys for at, keys in plain.probes.items())
@@ -363,52 +322,6 @@ def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
 def vectors_file(path: Path, ids: list[str], matrix: np.ndarray) -> str:
     np.savez(path, ids=np.array(ids), vectors=matrix)
     return str(path)
-
-
-def probed_alone(made: HolmesPlan, folder: Path) -> Artifacts:
-    """Fit the probes of vectors that no model of the run makes, with the service's own handler."""
-    artifacts, service = Artifacts(open_store(str(folder))), prober()
-    for task in made.tasks.values():
-        if task.kind == steps.TASK.kind and steps.MEASURES(*FROM_FILE) in task.outputs:
-            for key in task.inputs.values():
-                artifacts.write_table(key, made.local[key].build())
-            service.handlers[task.kind](task, TaskIO(task, artifacts))
-    return artifacts
-
-
-def test_vectors_of_files_and_bags_of_words_are_entrants_of_their_own(tmp_path: Path) -> None:
-    """Vectors that hold the label win; words alone cannot tell the order of words."""
-    sets = ("planted-bigram-shift", "planted-relation")
-    plain = planned(sets=sets, control=("word_order",))
-    rows = [row for data in plain.scope.data.values() for row in data.instances.to_pylist()]
-    labels = sorted({row["label"] for row in rows})
-    codes = np.eye(len(labels))[[labels.index(row["label"]) for row in rows]]
-    path = vectors_file(tmp_path / "v.npz", [row["instance_id"] for row in rows], codes)
-    config = HolmesConfig(suite="holmes", sets=sets, control=("word_order",), vectors={"mine": path}, bag_of_words=100)
-    made = plan(replace(plain.scope, config=config, files=planning.files_of(config)))
-    assert {at: keys for at, keys in made.probes.items() if at.vectors is None} == plain.probes
-    names = {entrant_of(made.scope, at) for at in made.probes}
-    assert names == {
-        "demo A1_mean final", "demo/word_order A1_mean final", "vectors mine", "vectors bag_of_words 100"
-    }  # fmt: skip
-    assert SUITES.get("holmes").describe(made).lines == ["2 probing sets, 4 entrants"]
-
-    tables = assemble(made, probed_alone(made, tmp_path / "store"), {}, "run")
-    results = tables["results"].to_pylist()
-    scores = {(row["entrant"], row["task"]): row["value"] for row in results if row["metric"] == "holmes.score"}
-    assert {scores["vectors mine", name] for name in sets} == {1.0}
-    assert scores["vectors bag_of_words 100", "planted-bigram-shift"] < 0.55
-    assert scores["vectors bag_of_words 100", "planted-relation"] > 0.9
-    entrants = {row["entrant"]: row for row in tables["entrants"].to_pylist()}
-    columns = ("model", "strategy", "layer", "layer_name", "control", "vectors")
-    assert [entrants["vectors mine"][name] for name in columns] == [None] * 5 + ["mine"]
-    assert [entrants["demo A1_mean final"][name] for name in columns] == ["demo", "A1_mean", 6, "final", None, None]
-    (row,) = (
-        row
-        for row in results
-        if (row["entrant"], row["task"], row["metric"]) == ("vectors mine", sets[0], "holmes.score")
-    )
-    assert (row["strategy"], row["layer"], json.loads(row["params"])["vectors"]) == (None, None, "mine")
 
 
 def test_the_page_ranks_entrants_without_a_model_and_keeps_them_out_of_the_poolings(tmp_path: Path) -> None:
@@ -542,10 +455,10 @@ def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
     return t.table_from_rows(rows, t.predictions_schema(pa.string()))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Return the folder of a run with two strategies at two layers, a control, and the published protocol."""
-    return finished(planned(**SETTINGS), tmp_path)
+    return finished(planned(**SETTINGS), tmp_path_factory.mktemp("holmes"))
 
 
 def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
@@ -555,12 +468,7 @@ def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
         for at, keys in found.items():
             artifacts.write_table(keys["measures"], _measures(_skill(at), seeds))
             artifacts.write_table(keys["predictions"], _predictions(plan, at))
-    made = RunFolder.create(tmp_path / "runs", plan.config)
-    for name, table in assemble(plan, artifacts, {}, made.id).items():
-        made.write_table(name, table)
-    made.write_failures([])
-    made.write_state(RunState.DONE)
-    return made
+    return assembled(SimpleNamespace(plan=plan, artifacts=artifacts), tmp_path / "runs")
 
 
 def test_published_probes_are_planned_beside_ours_by_the_recipe() -> None:
@@ -698,12 +606,8 @@ def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pyte
         assert item.difference == pytest.approx(-expected["difference"])  # here the first minus the second
 
 
-def test_random_weights_that_win_as_much_are_named(folder: RunFolder) -> None:
-    found = [line for line in view_of(folder.tables).problems if line.startswith("random weights win as much")]
-    assert not found
-
-
-def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder) -> None:
+def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(folder.path, tmp_path / folder.id)))
     for name in ("comparisons", "examples", "seeds", "published"):
         folder.file(f"{name}.parquet").unlink()
     page = page_of(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver.tests.suites.test_ce_bench_recorded import CONFIG, put, result
+from driver.tests.suites.ce_bench.test_recorded import CONFIG, put, result
 from recipes.published.ce_bench import claims_markdown
 from recipes.published.saebench import agreement
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver.tests.suites.test_holmes_recorded import written
+from driver.tests.suites.holmes.test_recorded import written
 from recipes.published.__main__ import main
 from recipes.published.holmes_figures import (
     FOLDER,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.tests.suites.test_ce_bench import plan_of, run, saes, stories  # noqa: F401  (fixtures)
 from recipes.saes.page import lines_of
+from tests.system.driver.test_ce_bench import plan_of, run, saes, stories  # noqa: F401  (fixtures)
 
 from poolbench_driver.records import RunFolder
 

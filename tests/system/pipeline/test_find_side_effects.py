@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
-from driver.tests.suites.test_selection import simulated
+from driver.tests.suites.poolbench.search.test_selection import simulated
 
 from poolbench.concepts import CONCEPTS, Neighbours
 from poolbench.contracts.measures import GatedScorer

@@ -1,0 +1,334 @@
+"""Concepts of users: from flags or a file to a run, and wrong input named by file and line."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from corpus.tests import test_own_concepts as of_texts
+from corpus.tests.test_own_concepts import made, write_texts
+from driver.tests.conftest import Driver
+from driver.tests.test_estimate import DEMO, plan_of, work_of
+from typer.testing import CliRunner
+
+from poolbench.concepts import CONCEPTS
+from poolbench.errors import ConfigError, UnknownConceptError
+from poolbench.library import Library, attach
+from poolbench.storage import Artifacts, open_store
+from poolbench_corpora.io import CorpusManifest, write_corpus
+from poolbench_corpora.planted import build_planted
+from poolbench_driver.assemble import why_empty
+from poolbench_driver.cli import app
+from poolbench_driver.config import ConceptsConfig, CorpusConfig
+from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
+from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.release import passages_source
+from poolbench_driver.stages.scope import neighbours_of
+from poolbench_driver.suites.poolbench.metrics import BOARD
+from poolbench_driver.suites.poolbench.release.source import releasable_concepts
+
+files = of_texts.files
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    before = CONCEPTS.find
+    yield attach(open_store(str(tmp_path / "store")))
+    CONCEPTS.find = before
+
+
+def test_a_run_reads_the_passages_of_the_store(files: dict[str, str], library: Library) -> None:
+    one, config = made(files), ConceptsConfig(concepts=("mine",))
+    library.add(one.concept, one.passages)
+    step = passages_step(config, CONCEPTS.get("mine"), "train")
+    table = step.build()
+    assert isinstance(table, pa.Table) and table.num_rows == 60
+    assert run_dataset(config, [one.concept]) == {"source": "own", "revision": f"mine {one.concept.corpus}"}
+    assert run_id(config).startswith("demo-own-")
+    other = replace(one.concept, corpus="0" * 16)
+    assert passages_step(config, other, "train").key != step.key, "other passages have other keys"
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_a_dry_run_counts_the_passages_that_there_are(
+    files: dict[str, str], library: Library, tmp_path: Path, limit: int | None
+) -> None:
+    one = made(files)
+    library.add(one.concept, one.passages)
+    asked = {"num_train": 40, "num_test": 20} if limit else {"num_train": 60, "num_test": 30}  # the budget: 200 and 200
+    plan = plan_of(DEMO, preset="demo", corpus={"source": "planted"}, concepts=["mine"], limit=limit)
+    assert work_of(plan, "pooler.annotate") == work_of(plan, "extractor.extract") == sum(asked.values())
+    assert work_of(plan, "prober.probe") == sum(asked.values()) * len(plan.scope.strategies) * len(plan.scope.layers)
+    folder = tmp_path / "corpus"
+    few = build_planted("contrast", seed=0, num_train=120, num_test=60, num_scorer=30)
+    write_corpus(few, folder, CorpusManifest(revision="r", tokenizer="words", window=(90, 140)))
+    of_folder = {"corpus": {"source": str(folder)}, "concepts": ["contrast"], "metrics": ["d1"]}
+    plan = plan_of(DEMO, preset="demo", limit=limit, **of_folder)
+    assert work_of(plan, "extractor.extract") == (sum(asked.values()) if limit else 180)
+
+
+def test_keys_of_the_built_in_concepts_do_not_depend_on_own_ones(files: dict[str, str], library: Library) -> None:
+    config = ConceptsConfig()
+    before = passages_step(config, CONCEPTS.get("contrast"), "train").key
+    one = made(files)
+    library.add(one.concept, one.passages)
+    assert passages_step(config, CONCEPTS.get("contrast"), "train").key == before
+
+
+def test_own_and_planted_concepts_are_not_ranked_together(files: dict[str, str], library: Library) -> None:
+    concepts = [made(files).concept, CONCEPTS.get("hedging")]
+    with pytest.raises(ConfigError, match=r"mine would be ranked with planted passages of hedging"):
+        require_one_kind(ConceptsConfig(), concepts)
+    real = ConceptsConfig(corpus=CorpusConfig(source="real"))
+    require_one_kind(real, concepts)
+    require_one_kind(ConceptsConfig(), concepts[:1])
+    assert run_dataset(real, concepts)["source"] == "real+own"
+
+
+def test_planted_neighbours_do_not_judge_real_texts(files: dict[str, str], library: Library) -> None:
+    one = made(files, "other")
+    library.add(one.concept, one.passages)
+    absent = absent_concepts(ConceptsConfig(), ["hedging", "other"], beside_own=True)
+    assert list(absent) == ["hedging"] and "--corpus real" in absent["hedging"]
+    assert absent_concepts(ConceptsConfig(), ["hedging"]) == {}
+
+
+def rows(*values: float | None, metric: str = "d1.auroc") -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {"metric": metric, "value": v, "status": "ok" if v else "too_few", "reason": None if v else "few"}
+            for v in values
+        ],
+        schema=pa.schema(
+            [("metric", pa.string()), ("value", pa.float64()), ("status", pa.string()), ("reason", pa.string())]
+        ),
+    )
+
+
+def test_a_run_without_any_figure_says_why() -> None:
+    assert why_empty(rows(None, None), BOARD.ranked) == "few (too_few)"
+    assert why_empty(rows(None, 0.5), BOARD.ranked) == ""
+    assert why_empty(rows(None, metric="scorer.gate"), BOARD.ranked) == ""
+
+
+def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: Library) -> None:
+    other = made(files, "other")
+    library.add(other.concept, other.passages)
+    mine = made(files, neighbours=("other", "hedging"))
+    library.add(mine.concept, mine.passages)
+    library.remove("other")
+    with pytest.raises(ConfigError, match="concept mine has the neighbour other, which is not registered"):
+        neighbours_of(ConceptsConfig(concepts=("mine",)))
+    assert neighbours_of(ConceptsConfig(concepts=("mine",), metrics=("d1",))) == []
+
+
+def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke
+    assert run(app, ["concept", "init", "mine"]).exit_code == 0
+    flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--json"]
+    shown = json.loads(run(app, ["concept", "check", "mine", *flags]).stdout)
+    assert (shown["id"], shown["usable"], len(shown["splits"])) == ("mine", True, 3)
+    few = write_texts(tmp_path / "few.jsonl", 3, 9)
+    result = run(
+        app,
+        ["concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"]],
+        standalone_mode=False,
+    )
+    assert "error: a class has" in result.stdout
+    assert result.return_value == 1
+    again = run(app, ["concept", "init", "mine"])
+    assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)
+
+
+def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_artifacts", lambda: Artifacts(library.store))
+    flags = ["mine", "--positives", files["positives"], "--negatives", files["negatives"]]
+    checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
+    assert "will be `short`" in checked
+    assert added == checked
+
+
+def test_a_run_keeps_the_definitions_of_its_own_concepts(
+    files: dict[str, str], library: Library, tmp_path: Path
+) -> None:
+    """After `concept rm`, and after another concept took the name: what reads the run finds its own."""
+    found = made(files, definition="The first one.")
+    library.add(found.concept, found.passages)
+    folder = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("mine",)))
+    library.remove("mine")
+    with pytest.raises(UnknownConceptError):
+        CONCEPTS.get("mine")
+    folder.recall_concepts()
+    assert CONCEPTS.get("mine") == found.concept
+    assert releasable_concepts(["mine"], None) == ["mine"]
+    assert (
+        passages_source(folder.config()) == "own"
+        and passages_source(ConceptsConfig(concepts=("contrast",))) == "planted"
+    )
+    assert folder.file("config.resolved.yaml").read_text().startswith("# The texts of mine are the user's; ")
+    swapped = {"positives": files["negatives"], "negatives": files["positives"]}
+    other = made(swapped, definition="Another one.")
+    library.add(other.concept, other.passages)
+    assert CONCEPTS.get("mine").corpus == found.concept.corpus != other.concept.corpus
+    folder.file("concepts.json").write_bytes(b"[{")
+    with pytest.raises(ConfigError, match=r"concepts\.json is damaged"):
+        folder.recall_concepts()
+    plain = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("contrast",)))
+    plain.recall_concepts()
+    assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()
+
+
+PLAIN_WORDS = ("tide", "road", "wind", "rain", "moon", "bird", "fish", "tree", "lamp", "door", "wall", "ship", "song")
+
+
+def texts(first: int, count: int = 60) -> list[str]:
+    return [" ".join(f"{word}{first + n}" for word in PLAIN_WORDS) for n in range(count)]
+
+
+def lines(found: list[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in found).encode()
+
+
+GOOD, OTHER = lines(texts(0)), lines(texts(1000))
+
+
+class Adding:
+    """The command line with a store, and the files of one concept."""
+
+    def __init__(self, driver: Driver, environment: dict[str, str], folder: Path) -> None:
+        self._driver, self._environment, self.folder = driver, environment, folder
+        self.write("p.jsonl", GOOD)
+        self.write("n.jsonl", OTHER)
+
+    def write(self, name: str, content: bytes) -> str:
+        (self.folder / name).write_bytes(content)
+        return str(self.folder / name)
+
+    def add(self, *arguments: str, positives: str = "p.jsonl", negatives: str = "n.jsonl", name: str = "mine") -> str:
+        """Add the concept, and return what was said; it must be one line, and the store must stay as it is."""
+        before = self.stored()
+        named = () if name.endswith(".yaml") else self._files(positives, negatives)
+        done = self._driver(self._environment, "concept", "add", name, *named, *arguments)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert self.stored() == before
+        error = done.stderr.strip()
+        assert error.startswith("error: ") and "\n" not in error and len(error) < 3000
+        return error
+
+    def register(self) -> None:
+        named = self._files("p.jsonl", "n.jsonl")
+        done = self._driver(self._environment, "concept", "add", "mine", *named)
+        assert done.returncode == 0, done.stderr
+
+    def stored(self) -> list[str]:
+        return sorted(info.path for info in open_store(self._environment["POOLBENCH_STORE"]).list(""))
+
+    def _files(self, positives: str, negatives: str) -> tuple[str, ...]:
+        return ("--positives", str(self.folder / positives), "--negatives", str(self.folder / negatives))
+
+
+@pytest.fixture
+def adding(driver: Driver, environment: dict[str, str], tmp_path: Path) -> Adding:
+    open_store(environment["POOLBENCH_STORE"])
+    return Adding(driver, environment, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("latin.jsonl", GOOD + '{"text": "café"}\n'.encode("latin-1"), "not UTF-8 in line 61, byte 14"),
+        ("utf16.jsonl", GOOD.decode().encode("utf-16")[:-1], "not whole UTF-16"),
+        ("unmarked.txt", GOOD.decode().encode("utf-16-le"), "line 1: a NUL character"),
+        ("mixed.jsonl", GOOD + b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n', "line 63: no 'text'"),
+        ("mixed.csv", b"text,domain\r\none,a\rtwo,b\nthree\r\n", "line 4: another number of fields"),
+        ("encoded.csv", b"text\rone\rtwo\r\ncaf\xe9\n", "not UTF-8 in line 4, byte 4"),
+        ("empty.jsonl", GOOD + b'{"text": ""}\n', "line 61: 'text' is empty"),
+        ("null.jsonl", b'{"text": null}\n', "line 1: 'text' is empty or missing"),
+        ("empty.csv", b"text,domain\none,a\n  ,b\n", "line 3: 'text' is empty"),
+        ("columns.csv", b"body,domain\none,a\n", "line 2: no 'text'; the record has body, domain"),
+        ("header.csv", b"text,domain\n", "has no texts"),
+        ("html.jsonl", GOOD + b'{"text": "<div>one</div>"}\n', "line 61: 'text' holds HTML"),
+        ("void.jsonl", b"", "has no texts"),
+        ("array.jsonl", b'[{"text": "a"}]\n', "line 1: a list"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_line(adding: Adding, name: str, content: bytes, said: str) -> None:
+    path = adding.write(name, content)
+    error = adding.add(negatives=name)
+    assert path in error and said in error
+
+
+def test_pairs_need_both_columns(adding: Adding) -> None:
+    path = adding.write("pairs.csv", b"positive,negative\none,two\n")
+    assert "names no texts" not in adding.add("--rewriter", "hedging", "--pairs", path)
+    path = adding.write("pairs.csv", b"positive,other\none,two\n")
+    assert f"{path}, line 2: no 'negative'; the record has positive, other" in adding.add("--pairs", path)
+
+
+def test_positives_equal_to_negatives_are_named_in_both_files(adding: Adding) -> None:
+    error = adding.add(negatives="p.jsonl")
+    assert error.count(f"{adding.folder / 'p.jsonl'}, line 1") == 2 and "have the same text" in error
+
+
+def test_a_taken_name_is_refused_for_own_and_built_in_concepts(adding: Adding) -> None:
+    adding.register()
+    assert "the store has a concept mine already" in adding.add("--seed", "1")
+    assert "hedging is built in" in adding.add(name="hedging")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--neighbours", "hedgin,narrative"), "unknown concept 'hedgin'; did you mean hedging"),
+        (("--neighbours", "mine,hedging"), "name two different concepts"),
+        (("--neighbours", "hedging,narrative,contrast"), "neighbours: "),
+        (("--rewriter", "hedges"), "give either `rewriter` or `negatives`"),
+        (("--licence", "a\nb"), "licence: "),
+        (("--seed", "-1"), "seed: "),
+    ],
+)
+def test_wrong_settings_are_named(adding: Adding, arguments: tuple[str, str], said: str) -> None:
+    assert said in adding.add(*arguments)
+
+
+#: Fourteen lines whose aliases stand for nine to the fourteenth values.
+ALIASES = "a: &a [x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{chr(ord(name) - 1)}'] * 9)}]\n" for name in "bcdefghijklmno"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"id: mine\ncolour: red\n", "colour: "),
+        (b"- id\n", "expected a mapping of settings"),
+        (b"id: [\n", "mine.yaml"),
+        (b"id: caf\xe9\n", "utf-8"),
+        (ALIASES.encode(), "aliases included"),
+        (b"[" * 5000, "mine.yaml"),
+        (b"x" * 1_000_001, "at most 1,000,000 characters"),
+        (b"id: mine\npositives: none.jsonl\nnegatives: n.jsonl\n", "none.jsonl: no such file"),
+        (b"id: mine\npositives: .\n", "Is a directory"),
+    ],
+)
+def test_a_wrong_yaml_file_is_one_line(adding: Adding, content: bytes, said: str) -> None:
+    path = adding.write("mine.yaml", content)
+    assert said in adding.add(name=path).replace("\\n", " ")
+
+
+@pytest.mark.parametrize("name", ["big.jsonl", "big.csv", "big.yaml"])
+def test_a_line_of_a_gibibyte_takes_little_memory(adding: Adding, name: str) -> None:
+    with (adding.folder / name).open("wb") as file:
+        file.truncate(1 << 30)  # zeros, which take no disk
+    tracemalloc.start()
+    try:
+        path = str(adding.folder / name)
+        error = adding.add(name=path) if name.endswith("yaml") else adding.add(positives=name)
+        assert path in error and "000,000 characters" in error
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

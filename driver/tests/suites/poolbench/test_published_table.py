@@ -1,0 +1,93 @@
+"""The published tables as they ship: whole, and with a counterpart of each name."""
+
+import json
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import MODEL_PRESETS
+from poolbench.errors import UnknownModelError, UnknownNameError
+from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.contract.metrics import all_metrics
+from poolbench_driver.suites.poolbench import published_table as tables
+from poolbench_driver.suites.poolbench.published_table import published_table
+from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
+
+DATA = Path(tables.__file__).parent / "data"
+TABLE = published_table()
+
+#: Llama's A1 on D1, from the card's specification and not from the files.
+A1_OF_LLAMA = {
+    "academic_tone": 0.99978, "bureaucratic": 0.99998, "causation": 0.40803, "code_docs": 0.99907,
+    "conditionality": 0.4162, "contrast": 0.4334, "deference": 0.88864, "depression": 1, "frustration": 0.87358,
+    "hedging": 0.41649, "imdb_sentiment": 0.87819, "legal_formality": 0.42362, "narrative": 0.99994,
+    "negation_density": 0.42596, "numerical_precision": 0.97683, "planning": 1, "toxicity": 0.90467,
+}  # fmt: skip
+
+
+def test_the_table_is_whole() -> None:
+    assert (len(TABLE.models), len(TABLE.strategies), len(TABLE.concepts), len(TABLE.columns)) == (3, 19, 17, 6)
+    assert len(TABLE.cells) == 3 * 19 * 17 * 6 == len(TABLE.values)
+    assert sum(cell.value is not None for cell in TABLE.cells) == 4904
+    assert TABLE.source["commit"] == "283209c2e53c0395217b2cbcbec2c1fd6d4c7f8a"
+
+
+def test_known_cells() -> None:
+    found = {concept: TABLE.values["llama3_8b", "A1_mean", concept, "D1_auroc"] for concept in TABLE.concepts}
+    assert found == A1_OF_LLAMA
+    assert TABLE.values["gemma2_9b", "W4_hierarchical", "legal_formality", "D3_LD"] == 3.39278
+    assert TABLE.values["mistral_7b", "P2_first_token", "causation", "D2_scp_c"] is None
+
+
+def test_counterparts_exist() -> None:
+    assert set(TABLE.concepts) == {concept.id for concept in CONCEPTS.all()}
+    assert [strategy.id for strategy in TABLE.strategies if strategy.ours is None] == ["L2_dependency_rel"]
+    for strategy in TABLE.strategies:
+        assert strategy.ours is None or STRATEGIES.get(strategy.ours)
+    for column in TABLE.columns:
+        assert set(column.ours) <= {"published", "corrected"} and set(column.ours.values()) <= set(all_metrics())
+    for model in TABLE.models:
+        assert model.preset in MODEL_PRESETS and model.best_layer in model.layers
+        assert TABLE.model(MODEL_PRESETS[model.preset].source) == TABLE.model(model.label) == model
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="official"):
+        published_table("offical")
+    with pytest.raises(UnknownModelError, match=r"llama-3\.1-8b"):
+        TABLE.model("llama-3.1-9b")
+
+
+def test_the_package_carries_the_data() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    files = [path.name for path in DATA.iterdir() if path.name != "README.md"]
+    assert len(files) == 4 and all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)
+
+
+def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:
+    file = tmp_path / "results/auroc/mistral_7b/C4_repe/layer_16/mistral_7b_auroc_results.json"
+    file.parent.mkdir(parents=True)
+    cell = {"auroc": 0.6883530612244898, "ci_low": 0.6577, "ci_high": 0.7177, "construction_method": "C4_repe"}
+    file.write_text(json.dumps({"numerical_precision_W4_hierarchical": cell}), "utf-8")
+    table = published_table(str(tmp_path))
+    assert [column.id for column in table.columns[6:]] == [f"D1_auroc_C{number}" for number in (2, 3, 4, 5)]
+    assert [column.ours for column in table.columns[7:9]] == [{"corrected": f"d1.direction.C{n}"} for n in (3, 4)]
+    assert table.values["mistral_7b", "W4_hierarchical", "numerical_precision", "D1_auroc_C4"] == cell["auroc"]
+    assert table.values["mistral_7b", "A1_mean", "numerical_precision", "D1_auroc_C4"] is None
+    assert table.cells[: len(TABLE.cells)] == TABLE.cells
+    run = RunRows(
+        [{"protocol": "corrected", "metric": "d1.direction.C4", "strategy": "W4_hierarchical:remainder=true"}
+         | {"concept": "numerical_precision", "layer": 16, "value": 0.7, "ci_low": 0.68, "ci_high": 0.72}
+         | {"alpha_unit": None, "opening_set": None, "direction": "C4"}],
+        None,
+    )  # fmt: skip
+    compared = compare_cells(table, table.model("mistral_7b"), run, ["D1_auroc_C4"])
+    (ours,) = [cell for cell in compared if cell.difference is not None]
+    assert ours.strategy == "W4_hierarchical" and ours.inside and ours.difference == pytest.approx(0.7 - cell["auroc"])
+    assert {cell.reason for cell in compared if cell.concept == "hedging" and cell.our_strategy} >= {
+        "the run has no concept hedging"
+    }

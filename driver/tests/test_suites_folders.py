@@ -1,0 +1,45 @@
+"""A suite is one folder: nothing else of the program names it, except what makes its results or imports its data."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SUITES = "driver/src/poolbench_driver/suites/"
+
+
+def named_in(pattern: str) -> list[str]:
+    """Return the files of the program that match a pattern."""
+    sources = ("*/src/**/*", "services/*/src/**/*", "deploy/**/*")
+    files = (path for source in sources for path in REPOSITORY.glob(source) if path.is_file())
+    texts = {path: path.read_text("utf-8") for path in files if path.suffix in (".py", ".j2", ".yaml", ".toml")}
+    return [str(path.relative_to(REPOSITORY)) for path, text in texts.items() if re.search(pattern, text)]
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        ("humanoid|Humanoid", (f"{SUITES}humanoid/", "services/prober/")),
+        ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", "driver/src/poolbench_driver/cli/importing.py")),
+        (r"suites\.holmes|suites/holmes|Holmes(Config|Plan|Scope)", (f"{SUITES}holmes/",)),
+        (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
+        # The package has the suite's name too; `planted` is a subclass of the suite.
+        (r"suites\.poolbench|suites/poolbench|PoolBenchPlan", (f"{SUITES}poolbench/", f"{SUITES}planted/")),
+    ],
+    ids=("humanoid", "ce-bench", "holmes", "planted", "poolbench"),
+)
+def test_no_other_part_of_the_program_knows_the_suite(names: str, places: tuple[str, ...]) -> None:
+    files = named_in(names)
+    assert any(path.startswith(places[0]) for path in files)
+    assert [path for path in files if not path.startswith(places)] == []
+
+
+def test_methods_are_not_named_in_strings() -> None:
+    """A method that a class takes from a string is invisible to types and to searches."""
+    for path in (REPOSITORY / SUITES).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            assert not (isinstance(node, ast.ClassDef) and node.keywords), (
+                f"{path}: {ast.unparse(node).splitlines()[0]}"
+            )
