@@ -1,7 +1,10 @@
 """The playground of the console in a real browser, over a real steerer."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from driver.tests.console.conftest import SCREENS, browser, check_reading, opened, serving  # noqa: F401
 from tests.servers import services as upstream
+from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
@@ -103,12 +107,33 @@ def test_the_page_reads_on_every_screen(site: str, opened: Any, scheme: str, wid
     check_reading(page)
 
 
+@pytest.fixture
+def texts_do_not_end(site: str, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of the engine repeat their third step again and again, so that only a client can end them."""
+    llm = host.keeper.engine.llm
+    generate_text = llm.generate
+
+    async def without_end(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async with aclosing(generate_text(*arguments, **options)) as outputs:
+            for _ in range(3):
+                yield (output := await anext(outputs))
+            while True:
+                await asyncio.sleep(0.02)
+                yield output
+
+    monkeypatch.setattr(llm, "generate", without_end)
+
+
+@pytest.mark.usefixtures("texts_do_not_end")
 def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:  # noqa: F811
     page = opened(f"{site}/playground#max_tokens=200")
     page.get_by_role("button", name="Generate").click()
+    text = page.locator("section.text > p:first-of-type", has_text=re.compile(r"\w"))
+    text.wait_for()
     page.get_by_role("button", name="Stop").click()
     page.locator("section.text [role=alert]", has_text="Stopped.").wait_for()
-    assert page.get_by_text("Stopped.").count() >= 1
+    assert text.count() == 1
+    wait_until(lambda: not any(host.in_use().values()))
 
 
 def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndarray, tmp_path: Path) -> None:  # noqa: F811
