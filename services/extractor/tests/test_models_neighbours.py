@@ -15,7 +15,7 @@ from poolbench_extractor.encode import Reading
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
 
-from .conftest import CASES, LAYERS, encoded, make, relative
+from .architectures import CASES, LAYERS, encoded, make, relative
 
 #: The widest relative change of a vector that another batch may cause.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-2}

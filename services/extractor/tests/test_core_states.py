@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from services.extractor.tests.forward.test_capture import inflow_by_definition, reference
 from tokenizers import processors
 
 from poolbench.config import asset_path, resolve_model
@@ -31,8 +32,6 @@ from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.service import create
-
-from .test_extractor_capture import inflow_by_definition, reference
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
 

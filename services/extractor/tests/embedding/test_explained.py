@@ -10,7 +10,7 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from safetensors.numpy import load
-from services.extractor.tests.test_extractor_features import ARCHITECTURES, NUM_FEATURES, saved
+from services.extractor.tests.test_features import ARCHITECTURES, NUM_FEATURES, saved
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.storage import Artifacts, open_store

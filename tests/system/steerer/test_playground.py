@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from driver.tests.console.conftest import SCREENS, browser, check_reading, opened, serving  # noqa: F401
+from driver.tests.console.conftest import SCREENS, check_reading, serving
 from tests.servers import services as upstream
 from tests.waiting import wait_until
 
@@ -64,7 +64,7 @@ def generate(page: Any) -> list[str]:
     return page.locator("section.text > p:first-of-type").all_inner_texts()
 
 
-def test_texts_stream_side_by_side_with_scores_and_receipts(site: str, opened: Any, tiny_model: Path) -> None:  # noqa: F811
+def test_texts_stream_side_by_side_with_scores_and_receipts(site: str, opened: Any, tiny_model: Path) -> None:
     page = opened(f"{site}/playground")
     # Scores of a scorer need one that is trained.
     scores = json.dumps({"name": "contrast", "scores": [0.25, 0.5, 0.75]})
@@ -101,7 +101,7 @@ def test_texts_stream_side_by_side_with_scores_and_receipts(site: str, opened: A
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_the_page_reads_on_every_screen(site: str, opened: Any, scheme: str, width: int) -> None:  # noqa: F811
+def test_the_page_reads_on_every_screen(site: str, opened: Any, scheme: str, width: int) -> None:
     page = opened(f"{site}/playground#concept=contrast&read=contrast", scheme, width)
     page.locator(".strengths").wait_for()
     check_reading(page)
@@ -125,7 +125,7 @@ def texts_do_not_end(site: str, host: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("texts_do_not_end")
-def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:  # noqa: F811
+def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:
     page = opened(f"{site}/playground#max_tokens=200")
     page.get_by_role("button", name="Generate").click()
     text = page.locator("section.text > p:first-of-type", has_text=re.compile(r"\w"))
@@ -136,7 +136,7 @@ def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:  # noqa: 
     wait_until(lambda: not any(host.in_use().values()))
 
 
-def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndarray, tmp_path: Path) -> None:  # noqa: F811
+def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", 60 * unit_vectors[7])
     page = opened(f"{site}/playground#max_tokens=6")
     page.get_by_label("steer by").select_option("(a vector of a file)")

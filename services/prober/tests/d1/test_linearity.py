@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from services.prober.tests.conftest import passages_table, planted_vectors
 
 from poolbench.steps.prober import DIRECTIONS, MEASURES, PASSAGES, PROBE, SCORES, VECTORS, ProbeParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-
-from .conftest import passages_table, planted_vectors
 
 
 def measures(vectors_nD: np.ndarray, passages: Passages, hidden: int | None = 16) -> dict[str, object]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from scipy.special import expit
+from services.scorer.tests.conftest import save_tiny_bert
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -26,8 +27,6 @@ from poolbench_scorer.classifiers.scorer import Scorer, load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import LabelNeededError, import_scorer
 from poolbench_scorer.training.train import Trained
-
-from .conftest import save_tiny_bert
 
 CPU = torch.device("cpu")
 TEXTS = ["The tide was high. However, no boat sailed.", "Rain.", "Although it rained, they went out to sea."]

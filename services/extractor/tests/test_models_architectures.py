@@ -20,7 +20,7 @@ from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.checks import pads_left, probe
 from poolbench_extractor.models.decoder import Decoder
 
-from .conftest import BOTH, CASES, LAYERS, encoded, relative
+from .architectures import BOTH, CASES, LAYERS, encoded, relative
 
 #: The first token of trained-like weights is a sink; its attention is compared, too.
 INCLUDE = SinkRule(leave_out=False)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from services.extractor.tests.test_extractor_damage import check
-from services.extractor.tests.test_extractor_features import KEEP, LOSS_RECOVERED, measured, plain_losses
+from services.extractor.tests.test_damage import check
+from services.extractor.tests.test_features import KEEP, LOSS_RECOVERED, measured, plain_losses
 
 from poolbench_extractor.features import coordinates
 from poolbench_extractor.models.decoder import Decoder
 
-from .conftest import CASES
+from .architectures import CASES
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
