@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from threadpoolctl import threadpool_limits
 
-from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
+from poolbench.contracts.tables import INSTANCES, PASSAGES, table_from_rows, vector_column, vectors_schema
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.inputs.corpus import Passages
 
@@ -35,6 +35,21 @@ def passages_table(num_pairs=60, split="train", paired=True, seed=0, domains="ab
             }
         )
     return table_from_rows(rows, PASSAGES)
+
+
+def instances_table(rows):
+    """INSTANCES of these rows, with the ids i0, i1, ..."""
+    return table_from_rows([{"instance_id": f"i{number}", **row} for number, row in enumerate(rows)], INSTANCES)
+
+
+def targets_table(labels=None, values=None, **columns):
+    """INSTANCES with labels or values, each of a passage of its own; `columns` are split, group and word."""
+    answers = {"label": list(map(str, labels))} if labels is not None else {"value": values}
+    columns = {name: list(column) for name, column in (answers | columns).items() if column is not None}
+    if "group" in columns:
+        columns["group"] = list(map(str, columns["group"]))
+    each = zip(*columns.values(), strict=True)
+    return instances_table([{"first": [f"p{n}"], **dict(zip(columns, row, strict=True))} for n, row in enumerate(each)])
 
 
 def planted_vectors(passages: Passages, shift, width=24, seed=0):

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from services.prober.tests.conftest import instances_table, targets_table
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import INSTANCES, table_from_rows, vector_column
+from poolbench.contracts.tables import vector_column
 from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.instances import instance_vectors
@@ -20,22 +21,6 @@ from poolbench_prober.probing.models import accuracy, fit_classifiers, fit_regre
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
 C_VALUES = TaskParams().c_values
-
-
-def targets_table(labels=None, values=None, splits=None, groups=None, words=None):
-    count = len(labels if labels is not None else values)
-    nothing = [None] * count
-    columns = {
-        "instance_id": [f"i{row}" for row in range(count)],
-        "first": [[f"p{row}"] for row in range(count)],
-        "second": nothing,
-        "label": nothing if labels is None else [str(label) for label in labels],
-        "value": nothing if values is None else list(values),
-        "split": nothing if splits is None else list(splits),
-        "group": nothing if groups is None else [str(group) for group in groups],
-        "word": nothing if words is None else list(words),
-    }
-    return pa.table(columns, schema=INSTANCES)
 
 
 def three_classes(count=300, width=12, shift=2.0, seed=0):
@@ -52,24 +37,15 @@ def found(targets, vectors, params=PLAIN):
     return {m.metric: m for m in task_measures(probes)}
 
 
-@pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
-def test_multinomial_probe_agrees_with_scikit_learn_at_tight_tolerance(c):
+@pytest.mark.parametrize(("num_classes", "c"), [(2, 1.0), (3, 0.01), (3, 1.0), (3, 10.0)])
+def test_classifiers_agree_with_scikit_learn_at_tight_tolerance(num_classes, c):
     vectors, labels, _ = three_classes()
-    codes = np.unique(labels, return_inverse=True)[1]
-    (fit,) = fit_classifiers(vectors, codes, 3, [c], 1e-6)
+    codes = np.unique(labels, return_inverse=True)[1] % num_classes
+    (fit,) = fit_classifiers(vectors, codes, num_classes, [c], 1e-6)
     assert fit.converged
     oracle = make_pipeline(StandardScaler(), LogisticRegression(C=c, tol=1e-12, solver="newton-cholesky"))
     expected = oracle.fit(vectors, codes).predict_log_proba(vectors)
     np.testing.assert_allclose(fit.log_probabilities(vectors), expected, atol=1e-4)
-
-
-def test_two_classes_and_the_multinomial_form_give_the_same_probabilities():
-    vectors, labels, _ = three_classes()
-    codes = (labels == "noun").astype(int)
-    (fit,) = fit_classifiers(vectors, codes, 2, [1.0], 1e-6)
-    oracle = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-12, solver="newton-cholesky"))
-    expected = oracle.fit(vectors, codes).predict_log_proba(vectors)
-    np.testing.assert_allclose(fit.log_probabilities(vectors), expected, atol=1e-5)
 
 
 def test_ridge_agrees_with_scikit_learn_and_leaves_constant_columns_alone():
@@ -100,7 +76,7 @@ def test_scores_agree_with_scikit_learn_and_numpy_under_any_weights():
 
 def test_classification_agrees_with_scikit_learn_end_to_end():
     vectors, labels, splits = three_classes()
-    rows = found(Targets.from_table(targets_table(labels, splits=splits)), vectors)
+    rows = found(Targets.from_table(targets_table(labels, split=splits)), vectors)
     train, test = splits == "train", splits == "test"
     model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(vectors[train], labels[train])
     guess = model.predict(vectors[test])
@@ -133,7 +109,7 @@ def test_regularisation_is_chosen_on_dev():
     values = vectors[:, 0] + 2 * rng.normal(size=120)
     splits = np.repeat(["train", "dev", "test"], 40)
     params = TaskParams(c_values=(1e-3, 1.0), num_bootstrap=0)
-    rows = found(Targets.from_table(targets_table(values=values, splits=splits)), vectors, params)
+    rows = found(Targets.from_table(targets_table(values=values, split=splits)), vectors, params)
     dev = splits == "dev"
     fits = fit_regressions(vectors[splits == "train"], values[splits == "train"], [1e-3, 1.0], 1e-6)
     better = int(np.argmax([np.corrcoef(f.scores(vectors[dev])[:, 0], values[dev])[0, 1] for f in fits]))
@@ -179,7 +155,7 @@ def test_a_probe_that_was_left_behind_by_mistake_is_fitted_again(monkeypatch: py
 
 def test_a_drawn_split_keeps_groups_whole_in_the_shares_70_10_20():
     groups = np.repeat(np.arange(100), 3)
-    targets = Targets.from_table(targets_table(labels=np.arange(300) % 2, groups=groups))
+    targets = Targets.from_table(targets_table(labels=np.arange(300) % 2, group=groups))
     rows = targets.split(seed=4)
     shares = {name: len(found) / 300 for name, found in rows.items()}
     assert shares == pytest.approx({"train": 0.7, "dev": 0.1, "test": 0.2}, abs=0.02)
@@ -194,7 +170,7 @@ def test_the_interval_is_a_bootstrap_over_the_groups_of_the_test_split_alone():
     splits = np.where(np.arange(300) < 280, "train", "test")
     groups = np.arange(300) // 4
     params = PLAIN.model_copy(update={"num_bootstrap": 400, "control": None})
-    rows = found(Targets.from_table(targets_table(labels, splits=splits, groups=groups)), vectors, params)
+    rows = found(Targets.from_table(targets_table(labels, split=splits, group=groups)), vectors, params)
     test = splits == "test"
     model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(vectors[~test], labels[~test])
     hits = (model.predict(vectors[test]) == labels[test]).reshape(5, 4).mean(axis=1)
@@ -221,13 +197,13 @@ def test_word_identity_has_no_selectivity_and_a_property_of_the_context_has():
     tag_of = rng.integers(0, 3, 30)
     params = PLAIN.model_copy(update={"control": "word_type"})
     words = [f"w{number}" for number in types]
-    by_word = Targets.from_table(targets_table(tag_of[types], words=words))
+    by_word = Targets.from_table(targets_table(tag_of[types], word=words))
     rows = found(by_word, identity + 0.01 * rng.normal(size=identity.shape), params)
     assert rows["probe.accuracy"].value > 0.95
     assert abs(rows["probe.selectivity"].value) < 0.1  # a memory for words does as well on control labels
     tags = rng.integers(0, 3, 600)
     context = np.hstack([identity * 0, 3 * np.eye(3)[tags]]) + rng.normal(size=(600, 33))
-    rows = found(Targets.from_table(targets_table(tags, words=words)), context, params)
+    rows = found(Targets.from_table(targets_table(tags, word=words)), context, params)
     assert rows["probe.selectivity"].value > 0.3
 
 
@@ -253,7 +229,7 @@ def test_a_probe_that_predicts_one_value_is_flagged():
     labels = np.where(np.arange(200) % 10 == 0, "rare", "common")
     splits = np.where(np.arange(200) < 150, "train", "test")
     params = PLAIN.model_copy(update={"primary_c": 1e-6})
-    rows = found(Targets.from_table(targets_table(labels, splits=splits)), vectors, params)
+    rows = found(Targets.from_table(targets_table(labels, split=splits)), vectors, params)
     assert rows["probe.collapsed"].value == 1
     assert rows["probe.macro_f1"].value == pytest.approx(45 / 95)  # F1 of the common class 90/95, of the rare one 0
     assert rows["probe.macro_f1"].reason.startswith("collapsed")
@@ -265,7 +241,7 @@ def statuses(rows):
 
 def test_what_cannot_be_probed_is_null_with_its_reason():
     vectors, labels, splits = three_classes()
-    targets = Targets.from_table(targets_table(labels, splits=splits))
+    targets = Targets.from_table(targets_table(labels, split=splits))
     assert statuses(found(targets, np.ones_like(vectors))) == {"collapsed"}
     broken = vectors.copy()
     broken[:60] = np.nan
@@ -273,12 +249,12 @@ def test_what_cannot_be_probed_is_null_with_its_reason():
     broken[3:60] = vectors[3:60]
     assert found(targets, broken)["probe.macro_f1"].status == "ok"
     one = np.where(splits == "train", "noun", labels)
-    assert statuses(found(Targets.from_table(targets_table(one, splits=splits)), vectors)) == {"one_class"}
+    assert statuses(found(Targets.from_table(targets_table(one, split=splits)), vectors)) == {"one_class"}
     no_test = np.where(splits == "test", "dev", splits)
-    assert statuses(found(Targets.from_table(targets_table(labels, splits=no_test)), vectors)) == {"too_few"}
+    assert statuses(found(Targets.from_table(targets_table(labels, split=no_test)), vectors)) == {"too_few"}
     unseen = labels.copy()
     unseen[-1] = "never trained on"
-    rows = found(Targets.from_table(targets_table(unseen, splits=splits)), vectors)
+    rows = found(Targets.from_table(targets_table(unseen, split=splits)), vectors)
     assert rows["probe.macro_f1"].value < found(targets, vectors)["probe.macro_f1"].value
 
 
@@ -287,23 +263,23 @@ def test_a_test_split_of_one_value_has_no_correlation():
     vectors, values = rng.normal(size=(60, 4)), rng.normal(size=60)
     splits = np.where(np.arange(60) < 40, "train", "test")
     values[40:] = 3.0
-    rows = found(Targets.from_table(targets_table(values=values, splits=splits)), vectors)
+    rows = found(Targets.from_table(targets_table(values=values, split=splits)), vectors)
     assert (rows["probe.pearson"].status, rows["probe.selectivity"].status) == ("one_class", "collapsed")
     assert rows["probe.collapsed"].value == 0
 
 
 def test_bad_targets_are_refused():
-    table = targets_table([0, 1, 0, 1])
-    with pytest.raises(InputError, match="unique"):
-        Targets.from_table(table.take([0, 0, 1]))
+    for ids in (["i0", "i0"], ["i0", None]):
+        with pytest.raises(InputError, match="unique"):
+            Targets.from_table(targets_table([0, 1]).set_column(0, "instance_id", pa.array(ids)))
     with pytest.raises(InputError, match="every instance a value"):
         Targets.from_table(targets_table(values=[1.0, None, 2.0]))
     with pytest.raises(InputError, match="1 of 3 values are not finite"):
         Targets.from_table(targets_table(values=[1.0, np.inf, 2.0]))
     with pytest.raises(InputError, match=r"split must be one of train, dev, test.*got valid"):
-        Targets.from_table(targets_table([0, 1], splits=["train", "valid"]))
+        Targets.from_table(targets_table([0, 1], split=["train", "valid"]))
     with pytest.raises(InputError, match=r"groups lie in several splits \(1 times\)"):
-        Targets.from_table(targets_table([0, 1, 0], splits=["train", "test", "test"], groups=["a", "a", "b"]))
+        Targets.from_table(targets_table([0, 1, 0], split=["train", "test", "test"], group=["a", "a", "b"]))
     words = targets_table([0, 1]).set_column(4, "value", [["long", "short"]]).set_column(3, "label", [[None, None]])
     with pytest.raises(InputError, match="must be numbers"):
         Targets.from_table(words)
@@ -317,17 +293,17 @@ def test_bad_targets_are_refused():
 
 def test_figures_are_json_and_do_not_depend_on_the_order_of_the_classes():
     vectors, labels, splits = three_classes()
-    rows = found(Targets.from_table(targets_table(labels, splits=splits)), vectors)
+    rows = found(Targets.from_table(targets_table(labels, split=splits)), vectors)
     json.dumps([measure.to_row() for measure in rows.values()], allow_nan=False)
     renamed = np.char.replace(labels, "noun", "z")
-    again = found(Targets.from_table(targets_table(renamed, splits=splits)), vectors)
+    again = found(Targets.from_table(targets_table(renamed, split=splits)), vectors)
     assert again["probe.macro_f1"].value == pytest.approx(rows["probe.macro_f1"].value)
 
 
 def test_a_control_task_that_cannot_be_fitted_takes_the_selectivity_down_alone():
     """All instances have one word type: its control labels are one class."""
     vectors, labels, splits = three_classes()
-    table = targets_table(labels, splits=splits, words=["the"] * len(labels))
+    table = targets_table(labels, split=splits, word=["the"] * len(labels))
     rows = found(Targets.from_table(table), vectors, PLAIN.model_copy(update={"control": "word_type"}))
     assert rows["probe.selectivity"].status == "one_class"
     assert rows["probe.macro_f1"].value > 0.8
@@ -387,10 +363,6 @@ def test_shards_that_do_not_fit_are_refused(make_vectors_table):
         instance_vectors(one, [])
 
 
-def instances(rows):
-    return table_from_rows([{"instance_id": f"i{number}", **row} for number, row in enumerate(rows)], INSTANCES)
-
-
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
@@ -403,14 +375,7 @@ def instances(rows):
 )
 def test_bad_instances_are_refused(rows, match):
     with pytest.raises(InputError, match=match):
-        Targets.from_table(instances(rows))
-
-
-def test_a_repeated_or_missing_id_is_refused():
-    table = instances([{"first": ["a"], "label": "x"}, {"first": ["b"], "label": "y"}])
-    for ids in (["i0", "i0"], ["i0", None]):
-        with pytest.raises(InputError, match="unique"):
-            Targets.from_table(table.set_column(0, "instance_id", pa.array(ids)))
+        Targets.from_table(instances_table(rows))
 
 
 def seen_task(seed=0):
@@ -421,7 +386,7 @@ def seen_task(seed=0):
     splits = ["train"] * 140 + ["dev"] * 20 + ["test"] * 40
     rows = [{"first": [p], "label": y, "split": s} for p, y, s in zip(passages, labels, splits, strict=True)]
     vectors = rng.normal(size=(200, 5)) + 1.2 * (labels == "yes")[:, None]
-    return Targets.from_table(instances(rows)), vectors, labels
+    return Targets.from_table(instances_table(rows)), vectors, labels
 
 
 def test_instances_that_are_whole_in_train_are_counted_and_scored_apart():
@@ -442,7 +407,7 @@ def test_a_pair_is_seen_as_a_whole_and_in_its_order():
     parts = [(["a"], ["b"], "train"), (["c"], ["d"], "train"), (["a"], ["b"], "test"), (["b"], ["a"], "test")]
     parts += [(["a"], ["d"], "test"), (["a", "c"], ["b"], "test")]
     rows = [{"first": one, "second": two, "split": split, "label": "x"} for one, two, split in parts]
-    targets = Targets.from_table(instances(rows))
+    targets = Targets.from_table(instances_table(rows))
     assert targets.seen(np.array([0, 1])).tolist() == [True, True, True, False, False, False]
 
 
@@ -496,7 +461,7 @@ def test_predictions_of_values_are_numbers():
     vectors = rng.normal(size=(100, 4))
     values = vectors[:, 0] + 0.1 * rng.normal(size=100)
     rows = [{"first": [f"p{row}"], "value": value} for row, value in enumerate(values)]
-    probes = TaskProbes.of(Targets.from_table(instances(rows)), PooledVectors.from_matrix(vectors), PLAIN)
+    probes = TaskProbes.of(Targets.from_table(instances_table(rows)), PooledVectors.from_matrix(vectors), PLAIN)
     table = predictions_table(probes)
     assert table.schema.field("predicted").type == pa.float64()
     test = [row for row in table.to_pylist() if row["split"] == "test"]

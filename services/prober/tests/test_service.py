@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
+from services.prober.tests.conftest import instances_table
 
 from poolbench.contracts.tables import FEATURES as FEATURES_SCHEMA
 from poolbench.contracts.tables import (
-    INSTANCES,
     MEASURES,
     SUBJECT_FEATURES,
     SUBJECT_SCORES,
@@ -145,14 +145,9 @@ def probing_task(tmp_path, make_vectors_table):
     """A store with the instances of a task of pairs, and the vectors of their passages in shards; and its inputs."""
     rng, store = np.random.default_rng(0), Artifacts(FolderStore(tmp_path))
     ids = [f"i{row}" for row in range(120)]
-    columns = {
-        **{name: [None] * 120 for name in INSTANCES.names},
-        "instance_id": ids,
-        "first": [[f"{name}a", f"{name}b"] for name in ids],
-        "second": [[f"{name}c"] for name in ids],
-        "label": [["noun", "verb", "other"][row % 3] for row in range(120)],
-    }
-    store.write_table("instances", pa.table(columns, schema=INSTANCES))
+    parts = [{"first": [f"{name}a", f"{name}b"], "second": [f"{name}c"]} for name in ids]
+    rows = [{**part, "label": ["noun", "verb", "other"][row % 3]} for row, part in enumerate(parts)]
+    store.write_table("instances", instances_table(rows))
     first = rng.normal(size=(120, 5)) + 4 * np.eye(3, 5)[np.arange(120) % 3]
     noise = rng.normal(size=(120, 5))
     passages = [f"{name}{part}" for part in "abc" for name in ids]

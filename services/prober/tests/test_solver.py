@@ -63,44 +63,6 @@ def test_gradient_of_the_stated_objective_vanishes():
     assert fit.gradient_ratio[0] == pytest.approx(np.linalg.norm(gradient) / np.linalg.norm(start), rel=1e-2)
 
 
-def test_probes_do_not_depend_on_their_batch_neighbours():
-    vectors, labels = make_data(80, 120)
-    others = np.stack([labels, 1 - labels, np.random.default_rng(3).permutation(labels)], axis=1)
-    alone = fit_probes(vectors, labels[:, None], np.array([1.0]))
-    together = fit_probes(vectors, others, np.array([1.0, 0.1, 10.0]))
-    np.testing.assert_allclose(together.weights_DK[:, 0], alone.weights_DK[:, 0], atol=1e-8)
-
-
-def test_flipped_labels_flip_the_probe():
-    vectors, labels = make_data(80, 30)
-    fit = fit_probes(vectors, np.stack([labels, 1 - labels], axis=1), np.ones(2))
-    np.testing.assert_allclose(fit.weights_DK[:, 0], -fit.weights_DK[:, 1], atol=1e-8)
-
-
-def test_scale_and_shift_of_columns_do_not_matter():
-    vectors, labels = make_data(60, 90)
-    fit = fit_probes(vectors, labels[:, None], np.ones(1))
-    scales = np.random.default_rng(0).uniform(0.01, 100, size=90)
-    moved = vectors * scales + 3
-    other = fit_probes(moved, labels[:, None], np.ones(1))
-    np.testing.assert_allclose(other.scores(moved), fit.scores(vectors), atol=1e-5)
-
-
-def test_constant_columns_get_no_weight():
-    vectors, labels = make_data(60, 10)
-    vectors[:, 3] = 0.1
-    fit = fit_probes(vectors, labels[:, None], np.ones(1))
-    assert fit.weights_DK[3, 0] == 0
-    assert fit.converged.all()
-
-
-def test_separable_data_converges_because_of_the_penalty():
-    vectors, labels = make_data(40, 300, shift=5)
-    fit = fit_probes(vectors, np.tile(labels[:, None], 2), np.array([1.0, 1e4]))
-    assert fit.converged.all()
-    assert ((fit.scores(vectors) > 0) == labels[:, None]).all()
-
-
 def test_one_class_is_marked_as_not_converged_and_leaves_the_others_alone():
     vectors, labels = make_data(40, 5)
     fit = fit_probes(vectors, np.stack([np.ones(40), labels], axis=1), np.ones(2))
@@ -128,14 +90,6 @@ def test_folds_of_unequal_size_are_solved_as_if_alone(name):
         alone = fit_probes(vectors[rows], columns[rows], np.array([1.0, 10.0]), solver=solver)
         np.testing.assert_allclose(fit.weights_DK, alone.weights_DK, atol=1e-6 * np.abs(alone.weights_DK).max())
         assert (fit.converged & alone.converged).all()
-
-
-def test_solvers_agree_and_say_which_ran():
-    vectors, labels = make_data(150, 400)
-    found = [fit_probes(vectors, labels[:, None], np.ones(1), solver=get_solver(n)) for n in ("numpy", "torch:cpu")]
-    assert [fit.solver for fit in found] == ["numpy", "torch:cpu"]
-    first, second = (fit.weights_DK for fit in found)
-    assert np.linalg.norm(first - second) <= 1e-3 * np.linalg.norm(first)
 
 
 def test_float32_vectors_give_the_probes_of_float64():
@@ -300,6 +254,7 @@ def test_fuzzed_probes_agree_with_sklearn(num_rows, width, how, shift, share, c,
     for name in SOLVERS:
         fit = fit_probes(vectors, labels[:, None], np.array([c]), solver=get_solver(name))
         assert fit.converged.all(), fit.gradient_ratio
+        assert fit.solver == name
         assert_same(fit.weights_DK[:, 0] * spread, expected[:, 0])
         own = roc_auc_score(labels, np.round(fit.scores(vectors)[:, 0], 5))
         assert own == pytest.approx(roc_auc_score(labels, np.round(margins, 5)), abs=AUROC + 2 / num_rows**2)

@@ -218,30 +218,6 @@ def test_a_constant_shift_leaves_the_variance_and_one_favourite_gives_its_formul
     assert "variance is 0" in found["shift.log_variance"].reason
 
 
-def test_scaling_of_the_states_changes_nothing(shift_of):
-    texts = texts_of(GROUPS, templates=(-1, 0, 1))
-    states = random_states(texts)
-    scaled = {name: matrix * 2.0 ** (number - 3) for number, (name, matrix) in enumerate(states.items())}
-    readings = ("published", "corrected")
-    plain, other = (shift_of(texts, each, readings) for each in (states, scaled))
-    for reading in readings:
-        assert plain[reading].measures == other[reading].measures
-        assert plain[reading].words.equals(other[reading].words)
-
-
-def test_swapped_lists_flip_the_sign(shift_of):
-    texts = texts_of(GROUPS)
-    states = random_states(texts)
-    swap = {"positive": "negative", "negative": "positive"}
-    swapped = table_from_rows(
-        [{**row, "group": swap.get(row["group"], row["group"])} for row in texts.to_pylist()], WORDS
-    )
-    plain, other = (by_metric(shift_of(each, states)["published"]) for each in (texts, swapped))
-    assert other["shift.valence"].value == pytest.approx(-plain["shift.valence"].value, abs=1e-14)
-    assert other["shift.variance"].value == pytest.approx(plain["shift.variance"].value, abs=1e-14)
-    assert other["shift.valence"].ci_low == pytest.approx(-plain["shift.valence"].ci_high, abs=1e-14)
-
-
 def test_the_order_of_rows_changes_no_bit(shift_of, make_vectors_table):
     texts = texts_of(GROUPS, templates=(-1, 0, 1))
     states = random_states(texts)

@@ -3,14 +3,13 @@
 from operator import itemgetter
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from pydantic import ValidationError
+from services.prober.tests.conftest import targets_table
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import INSTANCES
 from poolbench.errors import CellError
 from poolbench.steps.base import given
 from poolbench.steps.prober import TaskParams
@@ -85,13 +84,6 @@ def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int, wei
     for layer, (weights, intercepts) in zip((net[0], net[2]), [(w[:-1], w[-1]) for w in ours.layers], strict=True):
         np.testing.assert_allclose(weights.T, layer.weight.detach(), atol=2e-3)
         np.testing.assert_allclose(intercepts, layer.bias.detach(), atol=2e-3)
-
-
-def instances(values: np.ndarray, splits: np.ndarray) -> Targets:
-    columns = {name: [None] * len(values) for name in INSTANCES.names}
-    columns |= {"split": splits.tolist(), "label": [f"class {value}" for value in values]}
-    columns |= {"instance_id": [f"i{n}" for n in range(len(values))], "first": [[f"p{n}"] for n in range(len(values))]}
-    return Targets.from_table(pa.table(columns, schema=INSTANCES))
 
 
 def test_epoch_and_weight_decay_are_those_with_the_lowest_loss_on_dev() -> None:
@@ -170,7 +162,7 @@ def test_the_same_bits_under_any_number_of_threads(bits_under_threads) -> None:
 def test_a_task_with_a_hidden_layer_has_the_figures_of_any_task_but_code_lengths() -> None:
     xor = problem(6, count=3000)
     splits = np.repeat(["train", "dev", "test"], [2000, 500, 500])
-    targets = instances(xor.values, splits)
+    targets = Targets.from_table(targets_table(xor.values, split=splits))
     params = TaskParams(hidden=20, seeds=(0, 1), num_bootstrap=20)
     probes = TaskProbes.of(targets, PooledVectors.from_matrix(xor.vectors_nD), params)
     rows = {measure.metric: measure for measure in task_measures(probes)}
@@ -179,7 +171,7 @@ def test_a_task_with_a_hidden_layer_has_the_figures_of_any_task_but_code_lengths
     assert rows["probe.macro_f1"].details["fits"][0].keys() == {"weight_decay", "epoch", "num_epochs", "dev_loss"}
     assert rows["probe.compression"].status == "not_implemented"
     assert "linear probes" in rows["probe.compression"].reason
-    without_dev = instances(xor.values, np.where(splits == "dev", "train", splits))
+    without_dev = Targets.from_table(targets_table(xor.values, split=np.where(splits == "dev", "train", splits)))
     failed = task_measures(TaskProbes.of(without_dev, PooledVectors.from_matrix(xor.vectors_nD), params))
     assert {measure.status for measure in failed} == {"too_few"}
 

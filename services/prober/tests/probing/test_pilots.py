@@ -5,12 +5,13 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from services.prober.tests.conftest import targets_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import INSTANCES, PILOT_ANSWERS
+from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps import prober as steps
@@ -204,18 +205,8 @@ def test_the_task_writes_the_answers_of_each_cell(tmp_path, make_vectors_table):
     targets, vectors = classes(120)
     artifacts = Artifacts(open_store(str(tmp_path)))
     passages = [f"p{row}" for row in range(120)]
-    nothing = [None] * 120
-    instances = {
-        "instance_id": list(targets.ids),
-        "first": [[name] for name in passages],
-        "second": nothing,
-        "label": [targets.classes[code] for code in targets.values],
-        "value": nothing,
-        "split": nothing,
-        "group": nothing,
-        "word": nothing,
-    }
-    artifacts.write_table("instances", pa.table(instances, schema=INSTANCES))
+    instances = targets_table([targets.classes[code] for code in targets.values])
+    artifacts.write_table("instances", instances.set_column(0, "instance_id", pa.array(targets.ids)))
     artifacts.write_table("whole", make_vectors_table(passages, vectors.astype(np.float32)))
     artifacts.write_table("narrow", make_vectors_table(passages, vectors[:, :1].astype(np.float32)))
     params = PilotParams(task="set", sizes=(60, 120), seeds=(0, 1))

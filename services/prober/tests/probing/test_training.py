@@ -3,17 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
+from services.prober.tests.conftest import targets_table
 from sklearn.metrics import f1_score
 from transformers import get_linear_schedule_with_warmup
 
-from poolbench.contracts.tables import INSTANCES
 from poolbench.errors import CellError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.probing import Targets, TaskProbes, predictions_table, task_measures
+from poolbench_prober.probing import Targets, TaskProbes, task_measures
 from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit, train_probe
 from poolbench_prober.probing.training import Schedule, cross_entropy, cross_entropy_of_softmax, smooth_l1
@@ -189,13 +188,10 @@ def test_training_ends_after_patience_and_returns_the_best_epoch():
     assert again == pytest.approx(min(found.dev_losses), rel=1e-5)
 
 
-def instances(values, splits):
-    count = len(values)
-    named = values.dtype.kind != "f"
-    columns = {name: [None] * count for name in INSTANCES.names} | {"split": list(splits)}
-    columns |= {"instance_id": [f"i{row}" for row in range(count)], "first": [[f"p{row}"] for row in range(count)]}
-    columns |= {"label": [f"class {value}" for value in values]} if named else {"value": values.tolist()}
-    return Targets.from_table(pa.table(columns, schema=INSTANCES))
+def targets_of(values, splits):
+    if values.dtype.kind == "f":
+        return Targets.from_table(targets_table(values=values.tolist(), split=splits))
+    return Targets.from_table(targets_table([f"class {value}" for value in values], split=splits))
 
 
 def measured(targets, vectors, params):
@@ -210,20 +206,20 @@ SPLITS = np.repeat(["train", "dev", "test"], [210, 30, 60])
 def test_a_task_by_a_recipe_has_the_figures_of_any_task(recipe):
     given = problem(5, classes=3, count=3000, shift=2.0)
     splits = np.repeat(["train", "dev", "test"], [2100, 300, 600])
-    rows = measured(instances(given.values, splits), given.vectors_nD, PARAMS[recipe])
+    rows = measured(targets_of(given.values, splits), given.vectors_nD, PARAMS[recipe])
     values = [macro_f1(given, fit(given._replace(params=PARAMS[recipe], seed=seed)).predicted) for seed in range(5)]
     assert rows["probe.macro_f1"].details["values"] == pytest.approx(values)
     assert rows["probe.macro_f1"].value == pytest.approx(np.mean(values)) and np.mean(values) > 0.8
     assert rows["probe.selectivity"].value > 0.2
     assert all(0 <= fitted["epoch"] < 20 for fitted in rows["probe.macro_f1"].details["fits"])
     number = problem(6, classes=0)
-    rows = measured(instances(number.values, SPLITS), number.vectors_nD, PARAMS[recipe])
+    rows = measured(targets_of(number.values, SPLITS), number.vectors_nD, PARAMS[recipe])
     assert rows["probe.pearson"].status == "ok"
 
 
 def test_control_labels_are_permuted_over_all_splits():
     given = problem(5, classes=3)
-    targets = instances(given.values, SPLITS)
+    targets = targets_of(given.values, SPLITS)
     probes = TaskProbes.of(targets, PooledVectors.from_matrix(given.vectors_nD), PARAMS["released"])
     control, test = probes.outcomes[0].control_truth, given.rows["test"]
     assert np.bincount(control).tolist() == np.bincount(given.values).tolist()
@@ -235,11 +231,11 @@ def test_control_labels_are_permuted_over_all_splits():
 def test_what_a_recipe_cannot_train_is_null_with_its_reason():
     given = problem(5)
     no_dev = np.where(SPLITS == "dev", "train", SPLITS)
-    rows = measured(instances(given.values, no_dev), given.vectors_nD, PARAMS["released"])
+    rows = measured(targets_of(given.values, no_dev), given.vectors_nD, PARAMS["released"])
     assert {measure.status for measure in rows.values()} == {"too_few"}
     assert "no dev instance" in rows["probe.macro_f1"].reason
     one = np.where(SPLITS == "train", 0, given.values)
-    rows = measured(instances(one, SPLITS), given.vectors_nD, PARAMS["released"])
+    rows = measured(targets_of(one, SPLITS), given.vectors_nD, PARAMS["released"])
     assert {measure.status for measure in rows.values()} == {"one_class"}
     huge = problem(5, classes=0)
     with pytest.raises(CellError, match="loss on dev is") as error:
@@ -247,7 +243,7 @@ def test_what_a_recipe_cannot_train_is_null_with_its_reason():
     assert error.value.status == "non_finite"
     unseen = given.values.copy()
     unseen[-1] = 7  # a label of test alone
-    assert measured(instances(unseen, SPLITS), given.vectors_nD, PARAMS["released"])["probe.macro_f1"].status == "ok"
+    assert measured(targets_of(unseen, SPLITS), given.vectors_nD, PARAMS["released"])["probe.macro_f1"].status == "ok"
 
 
 def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
@@ -255,12 +251,3 @@ def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
     rows = dict(zip(("train", "dev", "test"), np.split(np.arange(400), [200, 300]), strict=True))
     wide = Problem(rng.normal(size=(400, 3072)), rng.normal(size=400), rows, 0, TaskParams(protocol="released"), 0)
     assert len(bits_under_threads(lambda: fit(wide).predicted)) == 1
-
-
-def test_a_repeated_task_gives_the_same_table():
-    given = problem(9)
-    targets = instances(given.values, SPLITS)
-    vectors = PooledVectors.from_matrix(given.vectors_nD)
-    params = PARAMS["released"].model_copy(update={"seeds": (0,)})
-    tables = [predictions_table(TaskProbes.of(targets, vectors, params)) for _ in range(2)]
-    assert tables[0].equals(tables[1])
