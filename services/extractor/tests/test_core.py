@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
+from services.extractor.tests.conftest import annotations_of
 
-from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
+from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import InputError
-from poolbench.pooling import STRATEGIES, Words
+from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
-from poolbench.pooling.kept import pool_kept
+from poolbench.pooling.kept import words_by_passage
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import calibrate, extract
 from poolbench_extractor.encode import Encoded, Frequencies, PassageTexts, Reading, encode
@@ -27,36 +27,9 @@ SPECS = [spec for spec in STRATEGIES.all() if not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in SPECS]
 
 
-def annotate(text: str) -> Words:
-    """Words by white space with invented tags: enough for weights of every linguistic strategy."""
-    starts = [i for i, c in enumerate(text) if c != " " and (i == 0 or text[i - 1] == " ")]
-    ends = [min(text.find(" ", start) % (len(text) + 1), len(text)) for start in starts]
-    count = range(len(starts))
-    return Words.from_row(
-        {
-            "word_start": starts,
-            "word_end": ends,
-            "upos": [("NOUN", "DET", "VERB")[i % 3] for i in count],
-            "dep": [("det", "mark", "obj")[i % 3] for i in count],
-            "head": [0 for _ in count],
-            "lemma": text.split(),
-            "entity": ["" if i % 4 else "PERSON" for i in count],
-            "sentence": [i // 5 for i in count],
-            "clause": [i // 3 for i in count],
-            "keyword": [i % 5 == 1 for i in count],
-        }
-    )
-
-
-def _row(words: Words) -> dict[str, object]:
-    columns = {name: list(value) for name, value in vars(words).items()}
-    return {"word_start": columns.pop("start"), "word_end": columns.pop("end"), **columns}
-
-
 def passages_of(texts: list[str]) -> PassageTexts:
-    ids = [f"p{i}" for i in range(len(texts))]
-    words = {i: annotate(t) for i, t in zip(ids, texts, strict=True)}
-    return PassageTexts(ids, texts, words, Frequencies(np.linspace(0, 2 / 400, 400)))
+    words = words_by_passage(annotations_of(texts))
+    return PassageTexts(list(words), texts, words, Frequencies(np.linspace(0, 2 / 400, 400)))
 
 
 def vectors(decoder: Decoder, passages: PassageTexts, reading: Reading) -> dict[str, dict[str, np.ndarray]]:
@@ -85,30 +58,6 @@ def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder, t
                 assert gap <= 1e-5 * np.linalg.norm(vector), (role, passage_id, limits)
 
 
-def test_mean_and_last_token_equal_plain_indexing(llama: Decoder, texts: list[str]) -> None:
-    tables = extract(llama, passages_of(texts), {1: [Request.of("A1_mean"), Request.of("P1_last_token")]})
-    for index, text in enumerate(texts):
-        ids = llama.tokenizer(text, return_tensors="pt")["input_ids"]
-        with torch.inference_mode():
-            h_TD = llama.model(ids, output_hidden_states=True).hidden_states[2][0]  # [0] is the embedding
-        mean = vector_matrix(tables["A1_mean/1"]["vector"])[index]
-        last = vector_matrix(tables["P1_last_token/1"]["vector"])[index]
-        np.testing.assert_allclose(mean, h_TD[1:].mean(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(last, h_TD[-1], rtol=1e-4, atol=1e-5)
-
-
-def test_uniform_attention_pools_to_the_mean(build: Callable[..., Decoder], llama: Decoder, texts: list[str]) -> None:
-    blind = build(llama.model.config)
-    with torch.no_grad():
-        for block in blind.blocks:
-            block.self_attn.q_proj.weight.zero_()
-    wanted = [Request.of("A1_mean"), Request.of("S1_attention")]
-    tables = extract(blind, passages_of(texts), {0: wanted, 3: wanted})
-    for layer in (0, 3):
-        mean, inflow = (vector_matrix(tables[f"{request.id}/{layer}"]["vector"]) for request in wanted)
-        np.testing.assert_allclose(inflow, mean, rtol=1e-5, atol=1e-6)
-
-
 def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, texts: list[str]) -> None:
     wanted = {1: [Request.of("A1_mean"), Request.of("P1_last_token")]}
     without, with_bos = (
@@ -117,12 +66,6 @@ def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, te
     column = {role: [vector_matrix(t[role]["vector"]) for t in (without, with_bos)] for role in without}
     np.testing.assert_allclose(*column["P1_last_token/1"], rtol=1e-6)
     assert np.abs(np.subtract(*column["A1_mean/1"])).max() > 1e-3
-
-
-def test_first_token_is_constant_behind_a_bos(llama: Decoder, texts: list[str]) -> None:
-    table = extract(llama, passages_of(texts), {1: [Request.of("P2_first_token")]})["P2_first_token/1"]
-    matrix = vector_matrix(table["vector"])
-    np.testing.assert_allclose(matrix, np.tile(matrix[0], (len(texts), 1)), rtol=1e-4, atol=1e-5)
 
 
 def test_too_long_and_empty_passages_fail_alone(llama: Decoder, texts: list[str]) -> None:
@@ -147,21 +90,6 @@ def test_states_that_are_not_finite_become_rows(build: Callable[..., Decoder], l
     assert {table["status"][0].as_py() for table in rows.values()} == {"non_finite"}
 
 
-def test_kept_states_pool_to_the_same_vectors(decoder: Decoder, texts: list[str]) -> None:
-    passages = passages_of([*texts, "word " * 200])
-    shards: list[pa.Table] = []
-    tables = extract(decoder, passages, {1: REQUESTS}, keep={1: shards.append})
-    rows = [{"passage_id": passage_id, **_row(words)} for passage_id, words in passages.words.items()]
-    kept = [request for request in REQUESTS if request.strategy.served_by_kept_states]
-    again = pool_kept(shards, kept, table_from_rows(rows, ANNOTATIONS))
-    for request in kept:
-        table = tables[f"{request.id}/1"]
-        here, there = (vector_matrix(t["vector"]) for t in (table, again[request.id]))
-        np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6, err_msg=request.id)
-        for name in ("applied", "token_share", "status", "reason"):
-            assert again[request.id][name].to_pylist() == table[name].to_pylist(), (request.id, name)
-
-
 def test_calibration_is_the_median_norm_of_real_tokens(llama: Decoder, texts: list[str]) -> None:
     table = calibrate(llama, passages_of([*texts, ""]), [0, 2])
     passages = encode(llama, PassageTexts([str(i) for i in range(len(texts))], texts))
@@ -184,23 +112,6 @@ def test_batches_keep_the_token_budget(llama: Decoder, texts: list[str]) -> None
         assert len(batch) <= 6 and max(p.num_positions for p in batch) * len(batch) <= 80
     longest = [batch[0].num_positions for batch in batches]
     assert longest == sorted(longest, reverse=True)
-
-
-def test_out_of_memory_halves_the_batch(llama: Decoder, texts: list[str]) -> None:
-    passages = encode(llama, PassageTexts([str(i) for i in range(5)], texts))
-    sizes: list[int] = []
-
-    def run(batch: list) -> None:
-        if len(batch) > 2:
-            raise torch.OutOfMemoryError("out of memory")
-        sizes.append(len(batch))
-
-    run_halving(passages, run)
-    assert sizes == [2, 1, 2]
-    with pytest.raises(DeviceMemoryError, match="does not fit"):
-        run_halving(passages, lambda _batch: torch.empty(10**15))
-    with pytest.raises(RuntimeError, match="shapes"):
-        run_halving(passages, lambda _batch: torch.ones(2, 3) @ torch.ones(2, 3))
 
 
 def test_control_tokens_written_in_a_passage_are_text(llama: Decoder) -> None:
@@ -272,6 +183,8 @@ def test_a_passage_that_alone_is_too_large_is_an_error(llama: Decoder, passages:
     """Not a failed row: on a larger device the same artifact would hold a vector."""
     with memory_for(llama, 20, MemoryError), pytest.raises(DeviceMemoryError, match="tokens does not fit"):
         extract(llama, passages, WANTED)
+    with pytest.raises(DeviceMemoryError, match="does not fit"):
+        run_halving(passages, lambda _batch: torch.empty(10**15))  # PyTorch's own error
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(llama: Decoder, passages: list[Encoded]) -> None:

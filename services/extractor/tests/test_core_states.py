@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from services.extractor.tests.conftest import annotations_of
 from services.extractor.tests.forward.test_capture import inflow_by_definition, reference
 from tokenizers import processors
 
 from poolbench.config import asset_path, resolve_model
-from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
+from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.pooling import STRATEGIES
@@ -22,7 +23,7 @@ from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.sinks import SinkRule
 from poolbench.pooling.states import read_states
 from poolbench.settings import ExtractorSettings
-from poolbench.storage import Artifacts, open_store
+from poolbench.storage import Artifacts
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
 from poolbench_extractor.config import BatchLimits
@@ -34,31 +35,6 @@ from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.service import create
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
-
-
-def annotations_of(texts: list[str]) -> pa.Table:
-    """Words by white space with invented tags: weights for every linguistic strategy."""
-    rows = []
-    for number, text in enumerate(texts):
-        starts = [i for i, c in enumerate(text) if c != " " and (i == 0 or text[i - 1] == " ")]
-        words = text.split()
-        count = range(len(words))
-        rows.append(
-            {
-                "passage_id": f"p{number}",
-                "word_start": starts,
-                "word_end": [start + len(word) for start, word in zip(starts, words, strict=True)],
-                "upos": [("NOUN", "DET", "VERB")[i % 3] for i in count],
-                "dep": [("det", "mark", "nsubj", "obj")[i % 4] for i in count],
-                "head": [i - i % 2 for i in count],
-                "lemma": words,
-                "entity": ["" if i % 4 else "PERSON" for i in count],
-                "sentence": [i // 5 for i in count],
-                "clause": [i // 3 for i in count],
-                "keyword": [i % 5 == 1 for i in count],
-            }
-        )
-    return table_from_rows(rows, ANNOTATIONS)
 
 
 def passages_of(texts: list[str]) -> tuple[PassageTexts, pa.Table]:
@@ -96,12 +72,12 @@ def test_every_strategy_agrees_on_the_demo_model(
         assert_same(device, pool_kept(found, REQUESTS, annotations), layer)
 
 
-def test_states_alone_serve_a_strategy_that_comes_later(llama: Decoder, texts: list[str]) -> None:
+def test_states_alone_serve_a_strategy_that_comes_later(decoder: Decoder, texts: list[str]) -> None:
     passages, annotations = passages_of(texts)
     shards: list[pa.Table] = []
-    assert extract(llama, passages, {}, keep={2: shards.append}) == {}
+    assert extract(decoder, passages, {}, keep={2: shards.append}) == {}
     later = pool_kept(shards, REQUESTS, annotations)
-    assert_same(extract(llama, passages, {2: REQUESTS}), later, 2)
+    assert_same(extract(decoder, passages, {2: REQUESTS}), later, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -141,10 +117,7 @@ def test_memory_that_runs_out_repeats_no_passage(
     assert sorted(p.position for shard in shards for p in read_states(shard)) == list(range(len(texts)))
 
 
-def test_a_failed_task_leaves_no_shards(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
-    artifacts = Artifacts(open_store(str(tmp_path / "store")))
-    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
-    artifacts.write_table("corpus.passages.1", table_from_rows(rows, PASSAGES))
+def test_a_failed_task_leaves_no_shards(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
     task = Task(
         kind="extractor.extract",
         inputs={"passages": "corpus.passages.1"},

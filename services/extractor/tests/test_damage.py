@@ -11,18 +11,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import resolve_model
-from poolbench.contracts.tables import CALIBRATION, PASSAGES, directions_schema, table_from_rows
+from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.errors import InputError, LayerError
 from poolbench.steps.extractor import STEERED_TEXTS, DamageParams
-from poolbench.storage import Artifacts, open_store
-from poolbench.worker.taskio import TaskIO
+from poolbench.storage import Artifacts
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.damage import Edit, damage, edits_of, lens
 from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.service import create
 
-from .conftest import CONFIGS, FURTHER
+from .conftest import CONFIGS, FURTHER, passages_of, run
 
 
 def unit(width: int, seed: int = 0) -> torch.Tensor:
@@ -51,7 +49,7 @@ def by_hand(
 def check(decoder: Decoder, texts: Sequence[str], layer: int, strengths: Sequence[float], first: int) -> pa.Table:
     vector = unit(decoder.width)
     edits = [Edit("C1", vector, strength, 3 * strength) for strength in strengths]
-    passages = PassageTexts([f"p{n}" for n in range(len(texts))], texts)
+    passages = passages_of(texts)
     table, _ = damage(decoder, passages, edits, layer)
     rows = table.to_pylist()
     assert [row["direction_id"] for row in rows] == ["unsteered"] * len(texts) + ["C1"] * len(texts) * len(strengths)
@@ -81,7 +79,7 @@ def test_of_the_demo_model_too() -> None:
 
 
 def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:
-    passages, vector = PassageTexts([f"p{n}" for n in range(len(texts))], texts), unit(llama.width)
+    passages, vector = passages_of(texts), unit(llama.width)
     one, two = Edit("C1", vector, 1.0, 2.0), Edit("C3", unit(llama.width, 1), 1.0, 5.0)
     together = damage(llama, passages, [one, two], 1)[0].slice(0, 2 * len(texts))
     apart, _ = damage(llama, passages, [one], 1, reading=Reading(limits=BatchLimits(max_passages=1)))
@@ -154,43 +152,38 @@ def test_a_model_without_a_norm_has_a_null_lens(build: Callable[..., Decoder]) -
 
 
 @pytest.fixture
-def artifacts(tmp_path: Path, texts: list[str]) -> Artifacts:
-    store = Artifacts(open_store(str(tmp_path / "store")))
-    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
+def artifacts(artifacts: Artifacts) -> Artifacts:
     directions = [
         {"direction_id": "C1", "vector": unit(32).tolist()},
         {"direction_id": "C3", "vector": None, "status": "failed", "reason": "zero"},
     ]
-    store.write_table("texts.1", table_from_rows(rows, PASSAGES))
-    store.write_table("directions.1", table_from_rows(directions, directions_schema(32)))
+    artifacts.write_table("directions.1", table_from_rows(directions, directions_schema(32)))
     norms = [{"layer": 1, "median_residual_norm": 2.0, "num_tokens": 9}]
-    store.write_table("calibration.1", table_from_rows(norms, CALIBRATION))
-    return store
+    artifacts.write_table("calibration.1", table_from_rows(norms, CALIBRATION))
+    return artifacts
 
 
-def run(artifacts: Artifacts, model: Path, **params: Any) -> dict[str, pa.Table]:
-    inputs = {"passages": "texts.1", "directions": "directions.1", "calibration": "calibration.1"}
+def made(artifacts: Artifacts, model: Path, **params: Any) -> dict[str, pa.Table]:
+    inputs = {"passages": "corpus.passages.1", "directions": "directions.1", "calibration": "calibration.1"}
     settings = DamageParams(model=str(model), **params)
     task = STEERED_TEXTS.task(settings, inputs, ["damage", "lens"])
-    io, service = TaskIO(task, artifacts), create()
-    service.handlers[task.kind](task, io)
-    assert not io.missing
+    run(task, artifacts)
     return {role: artifacts.read_table(key) for role, key in task.outputs.items()}
 
 
 def test_the_task_writes_both_tables(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
-    tables = run(artifacts, saved_llama, layer=1, strengths=(0.0, 0.25, 1.5))
+    tables = made(artifacts, saved_llama, layer=1, strengths=(0.0, 0.25, 1.5))
     assert tables["damage"].num_rows == 3 * len(texts)
     assert sorted(set(tables["damage"]["alpha"].to_pylist())) == [0.0, 0.5, 3.0]
     assert set(tables["lens"]["strength"].to_pylist()) == {None, 0.25, 1.5}
     with pytest.raises(InputError, match="C3 is null or not finite"):
-        run(artifacts, saved_llama, layer=1, strengths=(1.0,), direction_ids=("C3",))
+        made(artifacts, saved_llama, layer=1, strengths=(1.0,), direction_ids=("C3",))
     with pytest.raises(InputError, match="has no C9; it has C1, C3"):
-        run(artifacts, saved_llama, layer=1, strengths=(1.0,), direction_ids=("C9",))
+        made(artifacts, saved_llama, layer=1, strengths=(1.0,), direction_ids=("C9",))
     with pytest.raises(InputError, match="calibration has no layer 2; it has 1"):
-        run(artifacts, saved_llama, layer=2, strengths=(1.0,))
+        made(artifacts, saved_llama, layer=2, strengths=(1.0,))
     with pytest.raises(LayerError, match="layer 44 is out of range"):
-        run(artifacts, saved_llama, layer=44, strengths=(1.0,), alpha_unit="absolute")
+        made(artifacts, saved_llama, layer=44, strengths=(1.0,), alpha_unit="absolute")
 
 
 def test_strength_0_is_no_edit() -> None:

@@ -1,6 +1,5 @@
 """The encoder: the same vectors as the other ways to them, and the interface that evaluation tools expect."""
 
-import shutil
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 import torch
 from datasets import Dataset
 from fastapi.testclient import TestClient
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
@@ -55,23 +53,16 @@ def test_all_ways_give_the_same_vectors(
     encoder = PoolingEncoder(str(saved_llama), strategy, 2, annotate=annotate)
     vectors = encoder.encode(texts)
     assert isinstance(encoder, SentenceTransformer)
+    assert isinstance(vectors, np.ndarray) and vectors.shape == (len(texts), 32) and vectors.dtype == np.float32
     np.testing.assert_allclose(encoder.encode(texts, batch_size=2), vectors, **CLOSE)
+    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], vectors, **CLOSE)
+    np.testing.assert_allclose(np.stack([encoder.encode(text) for text in texts]), vectors, **CLOSE)
     body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
     np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
     if strategy != "L1_pos_filtered":
         passages = PassageTexts([text_id(text) for text in texts], texts)
         (table,) = extract(llama, passages, {2: [Request.of(strategy)]}).values()
         np.testing.assert_allclose(vector_matrix(table["vector"]), vectors, **CLOSE)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_neither_batches_nor_order_matter(llama: Decoder, texts: list[str], strategy: str) -> None:
-    encoder = PoolingEncoder(llama, strategy, 1)
-    usual = encoder.encode(texts)
-    assert isinstance(usual, np.ndarray) and usual.shape == (len(texts), 32) and usual.dtype == np.float32
-    np.testing.assert_allclose(encoder.encode(texts, batch_size=1), usual, **CLOSE)
-    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], usual, **CLOSE)
-    np.testing.assert_allclose(np.stack([encoder.encode(text) for text in texts]), usual, **CLOSE)
 
 
 def test_what_encode_returns(llama: Decoder, texts: list[str]) -> None:
@@ -239,43 +230,6 @@ def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> Non
 
     with pytest.raises(InputError, match="4 rows for 5 texts"):
         PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(texts)
-
-
-def test_a_saved_encoder_gives_the_same_vectors(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
-    """Also through the library's own class, which asks whether the code of the module is trusted."""
-    prompts = {"query": "It says: "}
-    encoder = PoolingEncoder(str(saved_llama), "W2_last_k", 2, params={"k": 3}, prompts=prompts, max_seq_length=20)
-    vectors = encoder.encode(texts, prompt_name="query")
-    encoder.save(str(tmp_path / "saved"))
-    assert sum(file.stat().st_size for file in (tmp_path / "saved").rglob("*")) < 100_000  # no weights
-    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
-    np.testing.assert_array_equal(again.encode(texts, prompt_name="query"), vectors)
-    assert again.max_seq_length == 20
-    for card in (encoder.model_card_data, again.model_card_data):
-        assert card.base_model_revision == again[0].decoder.revision
-        assert str(card.model_name).startswith("poolbench/") and str(card.model_name).endswith("-W2_last_k-2")
-
-
-def test_what_a_saved_encoder_needs_is_checked(
-    llama: Decoder, saved_llama: Path, texts: list[str], tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match="not loaded by name"):
-        PoolingEncoder(llama).save(str(tmp_path / "of a decoder"))
-    with pytest.raises(ConfigError, match="annotations, which are not saved"):
-        PoolingEncoder(str(saved_llama), "L1_pos_filtered", annotate=annotate).save(str(tmp_path / "annotated"))
-    copy = shutil.copytree(saved_llama, tmp_path / "model")
-    PoolingEncoder(str(copy)).save(str(tmp_path / "saved"))
-    weights = load_file(copy / "model.safetensors")
-    save_file({name: tensor * 2 for name, tensor in weights.items()}, copy / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ConfigError, match="other weights than when the encoder was saved"):
-        SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
-
-
-def test_vectors_are_cut_and_quantized_as_the_library_does(saved_llama: Path, texts: list[str]) -> None:
-    encoder = PoolingEncoder(str(saved_llama))
-    whole = encoder.encode(texts)
-    np.testing.assert_array_equal(encoder.encode(texts, truncate_dim=8), whole[:, :8])
-    assert encoder.encode(texts, precision="ubinary").dtype == np.uint8
 
 
 @pytest.fixture

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from services.extractor.tests.conftest import passages_of
 
-from poolbench.contracts.tables import PASSAGES, directions_schema, table_from_rows, vector_matrix
+from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
 from poolbench.pooling.batch import Request
 from poolbench.steps.base import StrategyParam
 from poolbench.steps.extractor import EXTRACT, STATES, VECTORS, ExtractParams
-from poolbench.storage import Artifacts, open_store
+from poolbench.storage import Artifacts
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor.core import extract
-from poolbench_extractor.encode import PassageTexts, Reading
+from poolbench_extractor.encode import Reading
 from poolbench_extractor.erasing import Erased
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
@@ -49,7 +50,7 @@ def by_hand(decoder: Decoder, text: str, layer: int) -> np.ndarray:
 
 def test_later_states_are_those_of_the_model_with_a_hook(any_decoder: Decoder, texts: list[str]) -> None:
     erased = Erased.of(LAYER, directions(any_decoder.width))
-    passages = PassageTexts([f"p{n}" for n in range(len(texts))], texts)
+    passages = passages_of(texts)
     requests = {layer: [Request.of("A1_mean")] for layer in (LAYER - 1, LAYER, LATER)}
     reading = Reading(erased=erased)
     tables = extract(any_decoder, passages, requests, reading=reading)
@@ -81,18 +82,17 @@ def test_what_is_erased_enters_keys_and_nothing_else_moves() -> None:
         assert len(keys) == 4
 
 
-def test_the_task_reads_the_directions(tmp_path: Path, saved_llama: Path, texts: list[str]) -> None:
-    store = Artifacts(open_store(str(tmp_path / "store")))
-    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
-    store.write_table("texts.1", table_from_rows(rows, PASSAGES))
-    store.write_table("directions.1", directions(32))
+def test_the_task_reads_the_directions(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
+    artifacts.write_table("directions.1", directions(32))
     settings = {"model": str(saved_llama), "layers": [LATER], "strategies": [StrategyParam(id="A1_mean")]}
     role = VECTORS("A1_mean", LATER)
     task = EXTRACT.task(
-        ExtractParams(**settings, erased_layer=LAYER), {"passages": "texts.1", "directions": "directions.1"}, [role]
+        ExtractParams(**settings, erased_layer=LAYER),
+        {"passages": "corpus.passages.1", "directions": "directions.1"},
+        [role],
     )
     service = create()
-    service.handlers[task.kind](task, TaskIO(task, store))
+    service.handlers[task.kind](task, TaskIO(task, artifacts))
     decoder = service._models.get(ExtractParams(**settings).reference())
-    vectors = vector_matrix(store.read_table(task.outputs[role])["vector"])
+    vectors = vector_matrix(artifacts.read_table(task.outputs[role])["vector"])
     np.testing.assert_allclose(vectors[0], by_hand(decoder, texts[0], LATER), rtol=1e-3, atol=1e-4)

@@ -14,13 +14,13 @@ from poolbench_extractor.encode import PassageTexts, Reading, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.models.decoder import Decoder
 
-from .conftest import CONFIGS
+from .conftest import CONFIGS, passages_of
 
 REQUESTS = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradient", "G1_input_x_gradient")]
 
 
 def statuses(decoder: Decoder, texts: list[str], **reading: object) -> dict[str, list[tuple[str, str | None]]]:
-    passages = PassageTexts([f"p{i}" for i in range(len(texts))], texts)
+    passages = passages_of(texts)
     tables = extract(decoder, passages, {1: REQUESTS}, reading=Reading(**reading))
     return {
         role.partition("/")[0]: list(zip(*(table[name].to_pylist() for name in ("status", "reason")), strict=True))

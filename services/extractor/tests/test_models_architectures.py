@@ -4,9 +4,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
+from services.extractor.tests.forward.test_capture import inflow_by_definition
 from tests.zoo import NAMES, OUTLIERS, watched
 
 from poolbench.config import EMBEDDING_INDEX
@@ -24,16 +24,6 @@ from .architectures import BOTH, CASES, LAYERS, encoded, relative
 
 #: The first token of trained-like weights is a sink; its attention is compared, too.
 INCLUDE = SinkRule(leave_out=False)
-
-
-def inflow_by_definition(attention_HTT: np.ndarray, real_T: np.ndarray) -> np.ndarray:
-    """Position-corrected inflow over real tokens, from the model's own attention."""
-    A_HTT = attention_HTT[:, real_T][:, :, real_T].astype(np.float64)
-    A_HTT = A_HTT / A_HTT.sum(-1, keepdims=True)
-    rank_T = np.arange(A_HTT.shape[1])
-    inflow = np.zeros(len(real_T))
-    inflow[real_T] = np.einsum("hqj,q->j", A_HTT, rank_T + 1.0) / len(A_HTT) / (len(rank_T) - rank_T)
-    return inflow
 
 
 def eager_outputs(decoder: Decoder, passages: Sequence[Encoded]) -> list[tuple[list[torch.Tensor], Any]]:
@@ -70,7 +60,7 @@ def test_states_and_inflow_are_the_models_own(
                 gaps["states"] = max(gaps["states"], relative(state, streams[layer][0].numpy()))
             for layer in LAYERS if decoder.observed else ():
                 real = ~passages[index].context.special
-                expected = inflow_by_definition(attentions[layer][0].numpy(), real)
+                expected = inflow_by_definition(attentions[layer][0].numpy(), real).mean(axis=0)
                 gaps["inflow"] = max(gaps["inflow"], relative(read[index, layer].signals["inflow"], expected))
     assert max(gaps.values()) < 1e-5, gaps
     if name in NAMES:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from services.extractor.tests.test_damage import check
-from services.extractor.tests.test_features import KEEP, LOSS_RECOVERED, measured, plain_losses
+from services.extractor.tests.test_features import KEEP
+from services.extractor.tests.test_recovered import LOSS_RECOVERED, measured, plain_losses
 
 from poolbench_extractor.features import coordinates
 from poolbench_extractor.models.decoder import Decoder

@@ -5,11 +5,17 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from fastapi.testclient import TestClient
 from threadpoolctl import threadpool_limits
 
 from poolbench.contracts.tables import INSTANCES, PASSAGES, table_from_rows, vector_column, vectors_schema
+from poolbench.http.api import build_api
 from poolbench.steps.prober import ProbeParams
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.service import create
 
 WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in ("ar", "el", "ip", "om", "ut")]
 
@@ -108,6 +114,23 @@ def make_passages():
 @pytest.fixture(scope="session")
 def make_vectors_table():
     return vectors_table
+
+
+@pytest.fixture(scope="session")
+def design(train, test_split, params):
+    return Design.build(train, test_split, params)
+
+
+@pytest.fixture(scope="session")
+def planted(design, params):
+    """D1 of vectors with a planted signal."""
+    cell = [PooledVectors.from_matrix(planted_vectors(split, 2.0)) for split in (design.train, design.test)]
+    return probe_cell(design, *cell, params)
+
+
+@pytest.fixture(scope="session")
+def client():
+    return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from poolbench.directions import Direction, DirectionContext, compute_direction
 from poolbench.directions.pairs import matched_pairs
-from poolbench.errors import CellError, InputError
+from poolbench.errors import CellError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics.auroc import auroc
@@ -23,21 +23,10 @@ from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure
-from poolbench_prober.inputs.corpus import Passages, control_labels
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver.fits import fit_probes
-from poolbench_prober.tables import directions_table, measures_table, scores_table
-
-
-@pytest.fixture(scope="module")
-def design(train, test_split, params):
-    return Design.build(train, test_split, params)
-
-
-@pytest.fixture(scope="module")
-def planted(design, plant, params):
-    cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
-    return probe_cell(design, *cell, params)
+from poolbench_prober.tables import measures_table
 
 
 def by_metric(result):
@@ -142,16 +131,6 @@ def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant,
     assert {measure.status for measure in broken.measures} == {"non_finite"}
 
 
-def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_table):
-    matrix = plant(train, 2.0).astype(np.float32)
-    table = make_vectors_table(train.ids, matrix)
-    shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
-    found = PooledVectors.from_table(shuffled, train.ids)
-    np.testing.assert_array_equal(found.matrix_nW, matrix.astype(np.float64))
-    with pytest.raises(InputError, match="10 of 120 passages are missing"):
-        PooledVectors.from_table(table.slice(10), train.ids)
-
-
 def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):
     few = Passages.from_table(make_passages(4))
     design = Design.build(few, None, params)
@@ -187,16 +166,6 @@ def test_directions_fit_on_all_of_train(design, planted, plant):
     assert set(planted.directions) == {"C1", "C2", "C3", "C4", "LDA", "C1_centred"}
 
 
-def test_tables_follow_the_contracts(planted):
-    failed = {**planted.directions, "C2": CellError("collapsed", "flat")}
-    table = directions_table(failed, 24)
-    row = table["direction_id"].to_pylist().index("C2")
-    assert table["vector"][row].as_py() is None
-    assert table["status"][row].as_py() == "collapsed"
-    assert scores_table(planted).num_rows == 180
-    assert measures_table(planted.measures).num_rows == len(planted.measures)
-
-
 def test_null_cell_gives_unit_directions(train, plant):
     nulls = null_cell(train, PooledVectors.from_matrix(plant(train, 2.0)), NullParams(num_nulls=5, seed=3))
     assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
@@ -204,46 +173,10 @@ def test_null_cell_gives_unit_directions(train, plant):
         null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
 
 
-def test_control_words_are_balanced_between_the_classes(train):
-    tasks = control_labels(train.texts, train.labels, 3, seed=0)
-    assert len(tasks) == 3
-    for word, task in tasks.items():
-        assert 0.3 <= task.mean() <= 0.7
-        assert abs(task[train.labels == 1].mean() - task[train.labels == 0].mean()) <= 0.15
-        assert task[0] == (word in train.texts[0].split())
-    assert control_labels(("",) * 4, np.array([1, 0, 1, 0]), 3, 0) == {}
-
-
 def test_incomplete_pairs_are_not_pairs():
     labels = np.array([0, 1, 1, 1, 1, 0, 0])
     pairs = matched_pairs(["p", "p", "q", "q", "r", None, None], labels)
     np.testing.assert_array_equal(pairs, [[1, 0]])
-
-
-def test_bad_passages_are_refused(make_passages):
-    table = make_passages(3)
-    with pytest.raises(InputError, match="unique"):
-        Passages.from_table(table.take([0, 0, 1]))
-    with pytest.raises(InputError, match="unique"):
-        Passages.from_table(table.set_column(0, "passage_id", [[None, "a", "b", "c", "d", "e"]]))
-    with pytest.raises(InputError, match="unique"):
-        Passages.from_table(table.slice(0, 0))
-
-
-@pytest.mark.parametrize(
-    "labels", [[2] * 6, [0, 1, None, 1, 0, 1], ["0", "1"] * 3, [0.5, 1.0] * 3, [-1, 1] * 3, [300, 1] * 3]
-)
-def test_labels_are_neither_rounded_nor_parsed(make_passages, labels):
-    table = make_passages(3)
-    with pytest.raises(InputError, match="labels must be 0 or 1"):
-        Passages.from_table(table.set_column(3, "label", [labels]))
-
-
-@pytest.mark.parametrize("labels", [[True, False] * 3, [1.0, 0.0] * 3])
-def test_truth_values_are_labels(make_passages, labels):
-    table = make_passages(3)
-    found = Passages.from_table(table.set_column(3, "label", [labels]))
-    np.testing.assert_array_equal(found.labels, [1, 0] * 3)
 
 
 def unbalanced(make_passages, num_positives):

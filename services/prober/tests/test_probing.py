@@ -11,11 +11,10 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import vector_column
 from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.instances import instance_vectors
-from poolbench_prober.inputs.vectors import PooledVectors, joined
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, models, predictions_table, task_measures
 from poolbench_prober.probing.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
 
@@ -207,22 +206,6 @@ def test_word_identity_has_no_selectivity_and_a_property_of_the_context_has():
     assert rows["probe.selectivity"].value > 0.3
 
 
-def test_span_pairs_are_vectors_one_behind_the_other():
-    rng = np.random.default_rng(6)
-    first, second = rng.normal(size=(2, 200, 4))
-    first[3] = np.nan
-    pair = joined([PooledVectors.from_matrix(first), PooledVectors.from_matrix(second)])
-    np.testing.assert_array_equal(pair.matrix_nW[5], np.append(first[5], second[5]))
-    assert (pair.width, int(pair.usable.sum()), pair.usable[3]) == (8, 199, False)
-    labels = np.where(first[:, 0] > 0, np.where(second[:, 0] > 0, "both", "first"), "none")
-    targets = Targets.from_table(targets_table(labels))
-    rows = {m.metric: m for m in task_measures(TaskProbes.of(targets, pair, PLAIN))}
-    alone = found(targets, np.nan_to_num(first))
-    assert rows["probe.accuracy"].value > alone["probe.accuracy"].value + 0.1
-    with pytest.raises(InputError, match="same instances"):
-        joined([PooledVectors.from_matrix(first), PooledVectors.from_matrix(second[:5])])
-
-
 def test_a_probe_that_predicts_one_value_is_flagged():
     rng = np.random.default_rng(7)
     vectors = 1e-3 * rng.normal(size=(200, 3))
@@ -308,59 +291,6 @@ def test_a_control_task_that_cannot_be_fitted_takes_the_selectivity_down_alone()
     assert rows["probe.selectivity"].status == "one_class"
     assert rows["probe.macro_f1"].value > 0.8
     assert rows["probe.accuracy"].status == rows["probe.collapsed"].status == "ok"
-
-
-MATRIX = np.array([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0], [5.0, 5.0]])
-
-
-def test_parts_are_means_of_passages_and_pairs_are_concatenated(make_vectors_table):
-    shards = [make_vectors_table(["b", "a"], MATRIX[[1, 0]]), make_vectors_table(["c", "d", "a"], MATRIX[[2, 3, 0]])]
-    found = instance_vectors([(("a",),), (("a", "b"),), (("a", "b", "c"),)], shards)
-    np.testing.assert_allclose(found.matrix_nW, [[1, 2], [2, 4], [1, 8 / 3]])
-    assert found.usable.all() and found.errors == (None,) * 3
-    pairs = instance_vectors([(("a", "b"), ("c",)), (("d",), ("d",))], shards)
-    np.testing.assert_allclose(pairs.matrix_nW, [[2, 4, -1, 0], [5, 5, 5, 5]])
-    assert pairs.width == 4
-
-
-def test_a_passage_without_a_vector_leaves_out_the_instances_that_need_it(make_vectors_table):
-    failed = make_vectors_table(["a", "b"], MATRIX[:2], valid=[False, True], status=["no_coverage", None])
-    applied = make_vectors_table(["c"], MATRIX[[2]], applied=[False])
-    broken = make_vectors_table(["n"], np.array([[np.nan, 1.0]]))
-    instances = [(("a", "b"),), (("b",),), (("b", "gone"),), (("c",),), (("n",),)]
-    found = instance_vectors(instances, [failed, applied, broken])
-    assert found.usable.tolist() == [False, True, False, True, False]
-    assert found.applied.tolist() == [True, True, False, False, True]
-    assert (found.errors[0].status, found.errors[4]) == ("no_coverage", None)
-    assert str(found.errors[2]) == "no table holds a vector of passage 'gone'"
-    completed = instance_vectors(instances, [failed, make_vectors_table(["a", "gone"], MATRIX[:2]), applied, broken])
-    assert completed.usable.tolist() == [True, True, True, True, False]
-
-
-def test_rows_and_shards_in_any_order_give_the_same_vectors(make_vectors_table):
-    rng = np.random.default_rng(0)
-    names, matrix = [f"p{row}" for row in range(60)], rng.normal(size=(60, 7))
-    instances = [(tuple(names[row] for row in rng.permutation(60)[: 1 + row % 4]),) for row in range(50)]
-    found = []
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(60)
-        shards = [order[:25], order[20:50], order[45:]]
-        tables = [make_vectors_table([names[row] for row in rows], matrix[rows]) for rows in shards]
-        found.append(instance_vectors(instances, tables[:: 1 if seed else -1]))
-    for each in found[1:]:
-        np.testing.assert_array_equal(each.matrix_nW, found[0].matrix_nW)
-    expected = [np.mean([np.float32(matrix[names.index(name)]) for name in parts[0]], axis=0) for parts in instances]
-    np.testing.assert_allclose(found[0].matrix_nW, expected, rtol=1e-5)
-
-
-def test_shards_that_do_not_fit_are_refused(make_vectors_table):
-    one = [(("a",),)]
-    with pytest.raises(InputError, match="1 rows are duplicates"):
-        instance_vectors(one, [make_vectors_table(["a", "a"], MATRIX[:2])])
-    with pytest.raises(InputError, match="widths 2 and 3"):
-        instance_vectors(one, [make_vectors_table(["a"], MATRIX[:1]), make_vectors_table(["b"], np.ones((1, 3)))])
-    with pytest.raises(InputError, match="at least one shard"):
-        instance_vectors(one, [])
 
 
 @pytest.mark.parametrize(
@@ -478,10 +408,3 @@ def test_too_many_instances_without_a_vector_rule_the_cell_out(make_vectors_tabl
     assert {measure.status for measure in task_measures(probes)} == {"failed"}
     rows = predictions_table(probes).to_pylist()
     assert rows and all("no table holds a vector" in row["reason"] for row in rows)
-
-
-def test_float16_rounds_vectors_and_leaves_out_what_it_cannot_hold():
-    vectors = PooledVectors.from_matrix(np.array([[1 / 3, 1e5], [1 / 3, 2.0]])).in_float16()
-    assert vectors.usable.tolist() == [False, True]
-    assert vectors.matrix_nW[1].tolist() == [float(np.float16(1 / 3)), 2.0]
-    assert vector_column(vectors.matrix_nW[1:]).type == pa.list_(pa.float32(), 2)

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from fastapi.testclient import TestClient
 from services.prober.tests.conftest import instances_table
 
 from poolbench.contracts.tables import FEATURES as FEATURES_SCHEMA
@@ -24,7 +23,6 @@ from poolbench.contracts.tables import STORIES as STORIES_SCHEMA
 from poolbench.contracts.tables import WORD_SHIFTS as WORD_SHIFTS_SCHEMA
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError, TooLargeError
-from poolbench.http.api import build_api
 from poolbench.steps.prober import (
     CONTRAST,
     ERASE,
@@ -44,7 +42,6 @@ from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.service import create
 
 PARAMS = {"concept": "causation", "seed": 0, "folds": 5, "num_bootstrap": 100}
-HEADERS = {"Authorization": "Bearer token"}
 
 
 @pytest.fixture
@@ -438,146 +435,6 @@ def test_unknown_parameters_are_refused(artifacts):
     task = probe_task().model_copy(update={"params": {**PARAMS, "fold": 3}})
     with pytest.raises(ConfigError, match=r"fold: .*known parameters: sinks, sink_ratio, concept, protocol, seed"):
         run(create(), task, artifacts)
-
-
-@pytest.fixture(scope="module")
-def client():
-    return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
-
-
-def body(num_rows=40, shift=2.0, **extra):
-    rng = np.random.default_rng(0)
-    labels = np.arange(num_rows) % 2
-    vectors = rng.normal(size=(num_rows, 6)) + shift * labels[:, None]
-    return {"vectors": vectors.tolist(), "labels": labels.tolist(), **extra}
-
-
-def test_http_probe(client):
-    answer = client.post("/probe", json=body(groups=[row // 2 for row in range(40)]), headers=HEADERS)
-    assert answer.status_code == 200
-    values = {row["metric"]: row for row in answer.json()["measures"]}
-    assert values["d1.auroc"]["value"] > 0.8
-    assert values["d1.auroc"]["num_groups"] == 20
-    folds = answer.json()["folds"]
-    assert folds[0::2] == folds[1::2]
-
-
-@pytest.mark.parametrize(("num_rows", "status"), [(4, "too_few"), (9, "too_few"), (10, "ok")])
-def test_http_probe_needs_five_groups_of_each_class_however_few_the_folds(client, num_rows, status):
-    answer = client.post("/probe", json=body(num_rows=num_rows, params={"folds": 2}), headers=HEADERS)
-    found = {row["metric"]: row for row in answer.json()["measures"]}["d1.auroc"]
-    assert (answer.status_code, found["status"]) == (200, status)
-    if status != "ok":
-        assert found["value"] is None and "for 2 folds; 5 are needed" in found["reason"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "task", "metric"),
-    [
-        ([["a", "b", "c"][row % 3] for row in range(60)], "classification", "probe.macro_f1"),
-        ([row % 3 for row in range(60)], "classification", "probe.macro_f1"),
-        ([row % 3 + 0.5 for row in range(60)], "regression", "probe.pearson"),
-    ],
-)
-def test_http_probe_takes_classes_and_real_values(client, labels, task, metric):
-    codes = np.arange(60) % 3
-    vectors = np.random.default_rng(0).normal(size=(60, 4)) + 4 * codes[:, None]
-    request = {"vectors": vectors.tolist(), "labels": labels, "task_params": {"num_bootstrap": 10}}
-    answer = client.post("/probe", json=request, headers=HEADERS).json()
-    assert answer["task"] == task
-    assert {row["metric"]: row["value"] for row in answer["measures"]}[metric] > 0.5
-    deep = {**request, "task": task, "task_params": {"num_bootstrap": 10, "hidden": 8}}
-    answer = client.post("/probe", json=deep, headers=HEADERS).json()
-    assert {row["metric"]: row["value"] for row in answer["measures"]}[metric] > 0.5
-    named = client.post("/probe", json={**request, "task": "concept"}, headers=HEADERS).json()
-    assert "labels must be 0 or 1" in named["error"]["message"]
-
-
-def test_http_probe_takes_a_null_for_a_vector_that_failed(client):
-    request = body(num_rows=60)
-    request["vectors"][4] = None
-    answer = client.post("/probe", json=request, headers=HEADERS).json()
-    found = {row["metric"]: row for row in answer["measures"]}["d1.auroc"]
-    assert (found["n"], found["status"]) == (59, "ok")
-    assert answer["scores"][4] is None and answer["scores"][5] is not None
-    request["vectors"][:20] = [None] * 20
-    answer = client.post("/probe", json=request, headers=HEADERS).json()
-    assert {row["status"] for row in answer["measures"]} == {"non_finite"}
-    request["vectors"] = [None] * 60
-    answer = client.post("/probe", json=request, headers=HEADERS)
-    assert answer.status_code == 400 and "share one width" in answer.json()["error"]["message"]
-
-
-def test_http_numbers_that_are_equal_are_one_class(client):
-    codes = np.arange(60) % 3
-    vectors = np.random.default_rng(0).normal(size=(60, 4)) + 4 * codes[:, None]
-    labels = [float(code) if row % 2 else int(code) for row, code in enumerate(codes)]
-    request = {"vectors": vectors.tolist(), "task_params": {"num_bootstrap": 10}}
-    mixed, plain = (
-        client.post("/probe", json={**request, "labels": told}, headers=HEADERS).json()["measures"]
-        for told in (labels, codes.tolist())
-    )
-    assert mixed == plain
-
-
-def test_http_words_mean_control_labels_per_word_type(client):
-    request = body(task="classification", words=[str(row % 7) for row in range(40)])
-    named = {**request, "task_params": {"control": "word_type"}}
-    answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
-    assert answers[0] == answers[1]
-
-
-def test_http_direction(client):
-    for method in ("C1", "C3", "LDA"):
-        answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
-        assert np.linalg.norm(answer["direction"]) == pytest.approx(1)
-        assert np.sum(answer["direction"]) > 0
-
-
-@pytest.mark.parametrize(
-    ("path", "request_body", "status", "message"),
-    [
-        ("/probe", body(groups=["a"]), 400, "groups has 1 entries for 40 vectors"),
-        ("/probe", {"vectors": [[1.0], [1.0, 2.0]], "labels": [0, 1]}, 400, "share one width"),
-        ("/probe", body(params={"fold_seeds": [1, 1]}), 422, "each once"),
-        ("/probe", body(params={"fold_seeds": [0]}), 422, "not 0, the seed itself"),
-        ("/probe", body(task_params={"seeds": [1]}), 400, "task_params do not belong to a concept"),
-        ("/probe", body(task="classification", params={"folds": 3}), 400, "params do not belong to a classification"),
-        ("/probe", body(task="classification", task_params={"c_values": [-1]}), 422, "c_values.0"),
-        ("/probe", body(task="classification", task_params={"hidden": 0}), 422, "task_params.hidden"),
-        ("/probe", body(task="regression", task_params={"hidden": 4, "protocol": "paper"}), 422, "paper are linear"),
-        (
-            "/probe",
-            body(task="classification", words=["a"] * 40, task_params={"control": "permuted"}),
-            400,
-            "words are read by control word_type only",
-        ),
-        ("/direction", body(method="C9"), 404, "unknown direction 'C9'"),
-        ("/direction", body(method="C5"), 400, "needs a sparse autoencoder"),
-        ("/probe", {"labels": [0, 1]}, 422, "vectors"),
-        ("/probe", body(params={"sensitivity_c": [0]}), 422, "params.sensitivity_c.0: Input should be greater"),
-        (
-            "/probe",
-            body(params={"fold_seeds": [-1]}),
-            422,
-            "params.fold_seeds.0: Input should be greater than or equal",
-        ),
-        ("/probe", body(task_params={"compression_c": [0.0]}), 422, "task_params.compression_c.0"),
-        ("/probe", body(task_params={"seeds": [-1]}), 422, "task_params.seeds.0"),
-        ("/probe", body(task="regression", labels=[10**400] * 40), 422, "labels.0"),
-        ("/probe", body(task="classification", splits=["train", "test"] * 20, groups=["g"] * 40), 400, "never parts"),
-        ("/probe", body(task="classification", words=["w"]), 400, "words has 1 entries"),
-    ],
-)
-def test_http_errors_are_json_and_say_what_is_wrong(client, path, request_body, status, message):
-    answer = client.post(path, json=request_body, headers=HEADERS)
-    assert answer.status_code == status
-    assert message in answer.json()["error"]["message"]
-
-
-def test_http_needs_the_token(client):
-    assert client.post("/probe", json=body()).status_code == 401
-    assert json.loads(client.get("/health", headers=HEADERS).text)["cells_probed"] == 0
 
 
 def test_erased_directions_leave_less_to_probe(artifacts, make_vectors_table):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fastapi.testclient import TestClient
 
 from poolbench.contracts.tables import PROMPTS, SCORES, TEXTS, table_from_rows
 from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError
@@ -16,7 +15,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import name_scorer, named_scorers, record_gate
 from poolbench_scorer.classifiers.shelf import ScorerShelf
 from poolbench_scorer.http.requests import ScoreRequest
-from poolbench_scorer.service import ScorerService, create
+from poolbench_scorer.service import ScorerService
 from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.training.train import Trained
 
@@ -30,12 +29,6 @@ def steered(passages: pa.Table, name: str) -> pa.Table:
         for index, row in enumerate(passages.to_pylist())
     ]
     return table_from_rows(rows, TEXTS)
-
-
-def test_the_service_is_what_the_runtime_expects() -> None:
-    service = create()
-    assert service.name == "scorer"
-    assert set(service.handlers) == {"scorer.train", "scorer.gate", "scorer.score"}
 
 
 def test_train_gate_and_score_as_tasks(
@@ -211,21 +204,3 @@ def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error
     store.put(record.path, b"[]")
     with pytest.raises(IntegrityError, match=r"contrast/gates/.* is damaged; remove it"):
         shelf.gate("scorer.train.1", "contrast")
-
-
-def test_sensitive_scorers_are_not_served(
-    service: ScorerService,
-    client: TestClient,
-    artifacts: Artifacts,
-    minilm_training: Trained,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    artifacts.write("restricted.scorer", minilm_training.files)
-    artifacts.write_table("restricted.measures", minilm_training.measures)
-    outputs = {"scorer": "restricted.scorer", "measures": "restricted.measures"}
-    run(service, artifacts, "scorer.train", inputs={}, outputs=outputs, params={"concept": "toxicity"})
-    for scorer in ("toxicity", "restricted.scorer", "restricted.scorer.train.abc"):
-        answer = client.post("/score", json={"texts": ["anything"], "scorer": scorer})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "restricted")
-    monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
-    assert client.post("/score", json={"texts": ["anything"], "scorer": "restricted.scorer"}).status_code == 200

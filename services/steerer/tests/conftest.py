@@ -1,6 +1,7 @@
 """A tiny random Llama with a byte-level BPE tokenizer, one engine on it for all tests, and a server on that engine."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -133,6 +134,22 @@ def engine_processes() -> Callable[[], set[int]]:
         return {p.pid for p in psutil.Process().children(recursive=True) if "EngineCore" in p.name()}
 
     return running
+
+
+@contextmanager
+def standing_still(host: Any) -> Iterator[None]:
+    """The engine's process stands still, so that no text ends meanwhile, however fast it is."""
+    pid = host.keeper.engine.llm.engine_core.resources.engine_manager.processes[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def settle(host: Any) -> None:
+    """Wait until nothing is in use."""
+    wait_until(lambda: not any(host.in_use().values()))
 
 
 @contextmanager

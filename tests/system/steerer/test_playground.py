@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
+from services.steerer.tests.conftest import settle
 from tests.servers import services as upstream
-from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
@@ -133,7 +133,7 @@ def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:
     page.get_by_role("button", name="Stop").click()
     page.locator("section.text [role=alert]", has_text="Stopped.").wait_for()
     assert text.count() == 1
-    wait_until(lambda: not any(host.in_use().values()))
+    settle(host)
 
 
 def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndarray, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from services.extractor.tests.conftest import passages_of
 
-from poolbench_extractor.encode import Encoded, PassageTexts, encode
+from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
@@ -16,7 +17,7 @@ ATTENTION = ("inflow", "head_inflow", "received")
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, PassageTexts([f"p{i}" for i in range(len(texts))], texts))
+    return encode(decoder, passages_of(texts))
 
 
 def reference(decoder: Decoder, passage: Encoded) -> dict[str, list[np.ndarray]]:
@@ -76,20 +77,6 @@ def test_without_the_correction_uniform_attention_favours_early_tokens() -> None
     assert received.sum() == pytest.approx(1, abs=1e-5)
     first_quarter = np.mean([min(query, 100) / query for query in range(1, 401)])  # .60 of the weight
     assert received[:100].sum() == pytest.approx(first_quarter, abs=1e-4)
-
-
-def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) -> None:
-    passages = encoded(any_decoder, texts)
-    layer = any_decoder.num_blocks - 1
-    right, left = (
-        capture(any_decoder, passages, [layer], signals={layer: ATTENTION}, padding_side=side)
-        for side in ("right", "left")
-    )
-    for a, b in zip(right.states_of(layer), left.states_of(layer), strict=True):
-        assert torch.linalg.norm(a - b) <= 1e-5 * torch.linalg.norm(a)
-    for a, b in zip(right.signals_of(layer), left.signals_of(layer), strict=True):
-        for name in ("inflow", "received"):
-            np.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-6)
 
 
 def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: list[str]) -> None:

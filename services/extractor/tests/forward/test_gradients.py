@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from services.extractor.tests.conftest import passages_of
 from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfig, LlamaConfig
 
 from poolbench.pooling.batch import Request
@@ -33,7 +34,7 @@ CONFIGS = {
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, PassageTexts([f"p{i}" for i in range(len(texts))], texts))
+    return encode(decoder, passages_of(texts))
 
 
 def with_loss(decoder: Decoder, passages: list[Encoded], layers: list[int], **options: str) -> Captured:

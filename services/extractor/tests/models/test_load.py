@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
+from services.extractor.tests.conftest import passages_of
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -144,7 +145,7 @@ def test_a_model_spread_by_a_device_map(
     spread = wrap_decoder(model, llama.tokenizer)
     assert "meta" in {parameter.device.type for parameter in model.parameters()}
     assert spread.device.type == "cpu" and spread.observed
-    passages = PassageTexts([f"p{index}" for index in range(len(texts))], texts)
+    passages = passages_of(texts)
     wanted = dict.fromkeys((1, 3), WANTED)
     expected, found = (extract(decoder, passages, wanted) for decoder in (llama, spread))
     for role, table in expected.items():
@@ -161,7 +162,7 @@ def variant(whole: Path, place: Path, weights: dict[str, torch.Tensor]) -> Model
 
 
 def pooled(decoder: Decoder, texts: list[str], *strategies: str) -> dict[str, Any]:
-    passages = PassageTexts([f"p{index}" for index in range(len(texts))], texts)
+    passages = passages_of(texts)
     return extract(decoder, passages, {1: [Request.of(name) for name in strategies]})
 
 

@@ -22,11 +22,6 @@ def layers_of(design, plant, shifts, seed=0):
     }
 
 
-@pytest.fixture(scope="module")
-def design(train, test_split, params):
-    return Design.build(train, test_split, params)
-
-
 def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, plant, params):
     layers = layers_of(design, plant, (0.0, 2.0, 0.3))
     train, test = nested_measures(design, layers, params)

@@ -13,10 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from poolbench.errors import CellError
 from poolbench.steps.base import given
 from poolbench.steps.prober import TaskParams
-from poolbench_prober import cost
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, task_measures
-from poolbench_prober.probing.mlp import MOST_EPOCHS, SCHEDULE, WEIGHT_DECAYS, batch_size, fit_mlp, train_mlp
+from poolbench_prober.probing.mlp import SCHEDULE, WEIGHT_DECAYS, batch_size, fit_mlp, train_mlp
 from poolbench_prober.probing.models import Problem, fit_converged
 
 
@@ -185,9 +184,3 @@ def test_a_linear_probe_is_the_default_and_enters_no_key() -> None:
 
 def test_batches_are_smaller_for_few_rows() -> None:
     assert [batch_size(num_rows) for num_rows in (40, 800, 1600, 2048, 10**6)] == [16, 25, 50, 64, 64]
-
-
-def test_its_cost_counts_the_epochs_and_the_units() -> None:
-    linear = cost.of_task(1000, 64, 2, TaskParams(compression=False))
-    deep = cost.of_task(1000, 64, 2, TaskParams(hidden=20))
-    assert (linear.probes, deep.probes) == (2 * 6, 20 * 2 * MOST_EPOCHS)

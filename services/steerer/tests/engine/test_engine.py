@@ -11,7 +11,6 @@ import torch
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.engine.perplexity import score_continuations
-from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 pytestmark = pytest.mark.slow
@@ -37,34 +36,6 @@ def requests_for(prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steerin
 def settings(vector_ids: Any, many_settings: Any) -> list[Steering | None]:
     """16 different ways to steer, two of them not at all."""
     return many_settings(vector_ids, 6, STRONG, 16)
-
-
-def test_one_prompt_with_16_settings(
-    host, model_ref, prompts, settings, vector_ids, unit_vectors, reference, transformers_greedy
-):
-    vectors, blocks = dict(zip(vector_ids, unit_vectors, strict=True)), reference.model.layers
-    made = generate(host, model_ref, requests_for([prompts[15]] * 16, settings))
-    oracle = [transformers_greedy(reference, blocks, prompts[15], s, vectors, NUM_NEW) for s in settings]
-    equal = [generation.token_ids == text for generation, text in zip(made, oracle, strict=True)]
-    assert all(equal) or (ON_GPU and sum(equal) >= 12)
-    assert len(set(oracle)) >= 12
-
-
-def test_a_coefficient_of_zero_is_unsteered(host, model_ref, prompts, vector_ids):
-    zero = Steering((Edit(vector_ids[0], 2, 0.0),))
-    made = generate(host, model_ref, requests_for([prompts[5], prompts[5]], [None, zero]))
-    assert made[0].token_ids == made[1].token_ids
-    assert made[0].receipt is None
-    assert (made[1].receipt.positions_changed, made[1].receipt.positions_expected) == (0, 0)
-
-
-def test_receipts_count_the_steered_positions(host, model_ref, prompts, vector_ids):
-    edit, other = Edit(vector_ids[0], 1, STRONG), Edit(vector_ids[3], 4, -STRONG)
-    ways = [None, Steering((edit,)), Steering((edit, other)), Steering((edit,), "all")]
-    made = generate(host, model_ref, requests_for(prompts[:4], ways))
-    counts = [generation.receipt and generation.receipt.positions_changed for generation in made]
-    assert counts == [None, NUM_NEW, 2 * NUM_NEW, len(prompts[3]) + NUM_NEW - 1]
-    assert made[2].receipt.vector_ids == (vector_ids[0], vector_ids[3])
 
 
 def test_an_early_end_of_text_is_expected_too(host, model_ref, prompts, vector_ids, unit_vectors):
@@ -120,35 +91,6 @@ def test_a_slot_that_lost_its_vector_fails_the_request(host, model_ref, prompts,
     host.run(model_ref, job)
 
 
-def test_the_self_test_passes_and_notices_a_dead_hook(host, model_ref, monkeypatch):
-    report = host.run(model_ref, self_test)
-    assert report["coefficient_0_nats"] <= (1e-3 if ON_GPU else 0.0)
-    assert report["erase_by_hand_nats"] < 1e-2
-    monkeypatch.setattr(
-        Steering, "wire", lambda self, row, slots, n: {"row": row, "start": 1 << 40, "stop": None, "edits": []}
-    )
-    with pytest.raises(ReceiptError):
-        host.run(model_ref, self_test)
-
-
-def test_opposite_coefficients_move_logits_symmetrically(host, model_ref, prompts, vector_ids):
-    """To first order; the residue shrinks with the square of the coefficient."""
-
-    def logprobs(alpha: float) -> dict[int, float]:
-        steering = Steering((Edit(vector_ids[2], 3, alpha),))
-        request = GenerationRequest(prompts[8], 1, steering, logprobs=20)
-        return generate(host, model_ref, [request])[0].first_logprobs
-
-    base, plus, minus = logprobs(0.0), logprobs(0.05), logprobs(-0.05)
-    tokens = sorted(base.keys() & plus.keys() & minus.keys())
-    up = np.array([plus[token] - base[token] for token in tokens])
-    down = np.array([minus[token] - base[token] for token in tokens])
-    assert len(tokens) >= 15
-    assert np.abs(up).max() > 1e-4
-    noise = 1e-3 if ON_GPU else 0.0
-    assert np.abs(up + down).max() < 0.1 * np.abs(up).max() + noise
-
-
 def test_scores_are_unsteered_beside_steered_requests(host, model_ref, prompts, settings):
     pair = [(prompts[4][:3], prompts[4][3:])]
 
@@ -196,15 +138,6 @@ def test_64_settings_equal_transformers_and_64_single_runs(
         assert [e["operation"] for e in generation.receipt.to_json()["edits"]] == [
             edit.operation for edit in request.steering.edits
         ]
-
-
-def test_a_text_does_not_depend_on_its_neighbours(host, model_ref, requests):
-    chosen = [5, 22, 47]
-    alone = texts(generate(host, model_ref, [requests[index] for index in chosen]))
-    for others in (requests[:20], requests[30:], list(reversed(requests))):
-        company = [requests[5], *others, requests[22], requests[47]]
-        made = texts(generate(host, model_ref, company))
-        assert [made[0], *made[-2:]] == alone
 
 
 def test_projections_already_at_their_target_change_nothing(host, model_ref, prompts, vector_ids):

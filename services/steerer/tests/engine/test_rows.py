@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.engine.perplexity import score_continuations
-from poolbench_steerer.engine.rows import TaskPlaces, num_task_places
+from poolbench_steerer.engine.rows import TaskPlaces, agreed, num_task_places
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 
@@ -113,3 +114,16 @@ def test_texts_of_tasks_are_those_of_clients(host, model_ref, prompts, vector_id
     (texts, others), scores = host.run(model_ref, both)
     assert texts == others
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("second", [6, 14])
+def test_tensor_parallel_workers_must_have_counted_the_same(second):
+    """A worker that missed a position, or steered its share as if it were the whole, differs from the others."""
+
+    def reply(changed: int) -> dict[str, object]:
+        totals = {"repeated": 0, "skipped": 0, "stray": 0, "reached": 0}
+        return {"layers": [[2, [changed, 0, 0, 0]]], **totals, "broken": []}
+
+    assert agreed([reply(7), reply(7)]).layers[2].changed == 7
+    with pytest.raises(ReceiptError, match="workers disagree"):
+        agreed([reply(7), reply(second)])

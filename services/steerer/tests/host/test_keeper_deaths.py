@@ -1,10 +1,12 @@
 """An engine that dies under HTTP requests: nobody loses a text, and nobody waits for ever."""
 
+import asyncio
 import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ class Stream(threading.Thread):
     def __init__(self, client: httpx.Client, asked: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.client, self.asked = client, asked | {"stream": True}
-        self.num_events, self.texts, self.receipts = 0, ["", ""], dict[int, Any]()
+        self.texts, self.receipts = ["", ""], dict[int, Any]()
         self.scores: list[list[float]] = [[], []]
 
     def run(self) -> None:
@@ -79,13 +81,34 @@ class Stream(threading.Thread):
                 self.scores[choice["index"]] += choice["reading"]["scores"]
                 if choice["finish_reason"] is not None:
                     self.receipts[choice["index"]] = choice["steering_receipt"]
-                self.num_events += 1
+
+
+@pytest.fixture
+def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Keeps texts of the engine that the host has now open: a client gets some of their steps, and never their end."""
+
+    def hold(num_steps: int) -> None:
+        assert mortal.keeper.engine is not None
+        llm = mortal.keeper.engine.llm
+        generate = llm.generate
+
+        async def held(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+            async with aclosing(generate(*arguments, **options)) as outputs:
+                for _ in range(num_steps):
+                    if (output := await anext(outputs)).finished:
+                        break
+                    yield output
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(llm, "generate", held)
+
+    return hold
 
 
 def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
-    mortal, client, kill, unit_vectors, prompts, engine_processes
+    mortal, client, kill, hold_texts, unit_vectors, prompts, engine_processes
 ):
-    """Killed half-way through two streams, a greedy and a sampled one, and a job of a queue task."""
+    """Killed in the midst of two streams, a greedy and a sampled one, and of a job of a queue task."""
     asked = [body(unit_vectors, temperature=temperature, seed=3) for temperature in (0.0, 0.9)]
     undisturbed = [client.post("/v1/completions", json=one).json()["choices"] for one in asked]
     model = resolve_model(mortal.config.model)
@@ -94,18 +117,16 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
     expected = mortal.run(model, lambda engine: engine.generate(requests))
 
     restarts, before = mortal.keeper.num_restarts, engine_processes()
+    hold_texts(num_steps=20)
     streams = [Stream(client, one) for one in asked]
 
     def strike() -> None:
-        wait_until(lambda: least_seen() >= 20 and mortal.in_use()["rows"] == 4 + 4)
+        wait_until(lambda: all(map(len, (*streams[0].scores, *streams[1].scores))))
+        wait_until(lambda: mortal.in_use()["rows"] == 4 + 4)
         kill(signal.SIGKILL)
-
-    def least_seen() -> int:
-        return min(stream.num_events for stream in streams)
 
     for thread in (*streams, threading.Thread(target=strike, daemon=True)):
         thread.start()
-    wait_until(least_seen)
     assert mortal.run(model, lambda engine: engine.generate(requests)) == expected
     for stream, choices in zip(streams, undisturbed, strict=True):
         stream.join(PATIENCE_S)

@@ -58,7 +58,10 @@ def steering(verb: str, body: dict[str, Any]) -> Iterator[Case]:
     for field in ("alpha", "strength", "residual_norm"):
         for value in (1e9, -1e9, float("inf"), float("nan"), True, 10**400):
             yield verb, body | {"steering": {"vector_id": "a", "layer": 2, field: value}}, field
-    yield verb, body | {"steering": EDIT | {"vector": [1.0, True]}}, "vector.1"
+    for value in (True, float("nan"), 1e300):
+        yield verb, body | {"steering": EDIT | {"vector": [1.0, value]}}, "vector.1"
+    yield verb, body | {"steering": EDIT | {"operation": "double"}}, "operation"
+    yield verb, body | {"steering": EDIT | {"positions": "some"}}, "positions"
     yield verb, body | {"steering": EDIT | {"vector": [1.0] * 65_537}}, "vector"
     yield verb, body | {"steering": {"edits": [EDIT] * 65}}, "edits"
     yield verb, body | {"steering": EDIT | {"vector": None, "vector_id": "\ud800"}}, "vector_id"

@@ -285,25 +285,3 @@ def test_probes_that_do_not_fit_are_refused(http, probe) -> None:
     for fields in ({"weights": [1.0] * 8}, {"layer": 6}, {"weights": [0.0] * 256}, {"model_revision": "local-0"}):
         assert http.post("/served/probes", json=probe | fields).status_code == 400, fields
     assert all(facts["name"] == "tide" for facts in http.get("/served").json()["served"])
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("demo+contrast@.6", SteeredName("demo", "contrast", 0.6)),
-        ("meta-llama/Llama-3.1-8B+joy@-2", SteeredName("meta-llama/Llama-3.1-8B", "joy", -2.0)),
-        ("demo+contrast", SteeredName("demo", "contrast")),
-        ("/a+b/model+joy@1.25", SteeredName("/a+b/model", "joy", 1.25)),
-        ("demo+joy@0.00001", SteeredName("demo", "joy", 1e-5)),
-    ],
-)
-def test_a_name_is_read_as_it_is_written(text: str, name: SteeredName) -> None:
-    assert SteeredName.parse(text) == name
-    assert SteeredName.parse(str(name)) == name
-
-
-@pytest.mark.parametrize(
-    "text", ["demo", "+joy", "demo+", "demo+joy@", "demo+joy@x", "demo+joy@nan", "demo+joy@1e3", ""]
-)
-def test_other_names_steer_nothing(text: str) -> None:
-    assert SteeredName.parse(text) is None

@@ -44,66 +44,10 @@ def test_each_row_gets_its_own_vector_and_the_rest_stays():
     assert state.changed_LR.tolist() == [[0, 1, 0, 0, 0, 1] + 6 * [0]] * 2
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_direction_is_read_behind_the_edits_of_its_layer(fused):
-    """Scores by hand: vector 2 is (0, 2), and (3, 0) is added to the stream at layer 0."""
-    state = SteeringState(
-        num_layers=2, width=2, num_slots=2, num_rows=SHIFT, num_tokens=8, device=torch.device("cpu"), window=16
-    )
-    state.table_SD.copy_(VECTORS)
-    bind(state)
-    state.admit("a", wire(1, [[0, 1, ADD, 3.0]]) | {"readings": [[1, 2], [0, 1]], "read_from": 5})
-    state.admit("b", wire(2, []))
-    rows = np.array([1, 2, 1 + SHIFT, 1 + 2 * SHIFT])
-    for position in (4, 5, 6):
-        state.rows.positions = np.array([position, position, 7, 8])
-        state.begin_batch(rows)
-        hidden = torch.full((5, 2), float(position))
-        residual = torch.full((5, 2), 2.0) if fused else None
-        steer(hidden, 0, residual)
-        steer(hidden, 1, residual)
-    state.keep_scores()
-    more = 2.0 if fused else 0.0
-    scores = state.readings.scores(1, 4, 9, 2)
-    assert np.isnan(scores[0]).all()  # not requested
-    expected = [[5 + more, 8 + more], [6 + more, 9 + more], [6 + more, 9 + more], [6 + more, 6 + more]]
-    assert scores[1:].tolist() == expected
-    assert state.scores_TK.isnan().all()
-    state.admit("c", wire(1, []))
-    state.begin_batch(np.array([1]))
-    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
-    assert state.scores_TK.isnan().all() and not state.readings_LKR.any()
-
-
 def test_a_batch_axis_of_one_makes_no_difference():
     state = make_state()
     state.begin_batch(np.array([1, 0]))
     assert steer(torch.ones(1, 3, 2)) == [[[4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]]
-
-
-def test_padding_after_a_larger_batch_is_not_steered():
-    state = make_state()
-    state.begin_batch(np.array([1, 1, 1, 1]))
-    state.begin_batch(np.array([1]))
-    assert steer(torch.ones(4, 2)) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-    assert state.token_rows_T[:4].tolist() == [1, 0, 0, 0]
-
-
-def test_an_empty_slot_shows_in_the_count():
-    state = make_state()
-    state.fill([1], torch.zeros(1, 2))
-    state.begin_batch(np.array([1, 1]))
-    steer(torch.ones(2, 2))
-    assert state.changed_LR.sum() == 0
-
-
-def test_a_refilled_slot_steers_the_very_next_batch():
-    state = make_state()
-    state.begin_batch(np.array([1]))
-    assert steer(torch.ones(1, 2)) == [[4.0, 1.0]]
-    state.fill([1], torch.tensor([[0.0, 1.0]]))
-    state.begin_batch(np.array([1]))
-    assert steer(torch.ones(1, 2)) == [[1.0, 4.0]]
 
 
 def test_nan_is_no_change():
@@ -175,17 +119,6 @@ def test_float16_states_break_where_the_type_ends():
     state.begin_batch(np.array([1, 2]))
     assert steer(torch.full((2, 2), 9e3, dtype=torch.float16)) == [[39008.0, 9000.0], [0.0, 0.0]]
     assert state.broken_LR.nonzero().tolist() == [[0, 2]]
-
-
-def test_a_row_taken_over_counts_and_steers_afresh_in_the_same_batch():
-    state = make_state()
-    state.begin_batch(np.array([1, 1]))
-    steer(torch.ones(2, 2))
-    state.rows.release(["a"])
-    state.admit("c", wire(1, [[0, 2, ADD, 1.0]]))
-    state.begin_batch(np.array([1, 1]))
-    assert steer(torch.ones(2, 2)) == [[1.0, 3.0], [1.0, 3.0]]
-    assert state.changed_LR[:, 1].tolist() == [2, 0]
 
 
 @pytest.mark.parametrize(

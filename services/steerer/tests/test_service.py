@@ -1,10 +1,7 @@
 """What clients may do wrong, and what happens when they leave: on the real engine behind a real server."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
-from tests.waiting import PATIENCE_S, until, wait_until
+from services.steerer.tests.conftest import HEADERS, settle, standing_still
+from tests.waiting import PATIENCE_S, until
 
 from poolbench_steerer.host import EngineHost
 
-HEADERS = {"Authorization": "Bearer secret"}
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
@@ -29,32 +26,14 @@ def body(tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
     }
 
 
-def settle(host: EngineHost) -> None:
-    """Wait until nothing is in use."""
-    wait_until(lambda: not any(host.in_use().values()))
-
-
-@contextmanager
-def stopped(host: EngineHost) -> Iterator[None]:
-    """Let the engine's process stand still."""
-    engine = host.keeper.engine
-    assert engine is not None
-    pid = engine.llm.engine_core.resources.engine_manager.processes[0].pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def test_a_client_that_leaves_a_stream_frees_everything(address, host, body):
+def test_a_client_that_leaves_a_stream_frees_everything(address, host, model_ref, body):
     """All rows of the engine are in use when the client has read one line and leaves."""
+    host.run(model_ref, lambda engine: engine.register([]))  # the engine may not have started yet
 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=address, headers=HEADERS, timeout=PATIENCE_S, trust_env=False) as client:
-            await client.post("/v1/completions", json=body | {"max_tokens": 1})  # the engine may not have started yet
             request = client.build_request("POST", "/v1/completions", json=body | {"stream": True, "n": 200})
-            with stopped(host):  # an engine that runs can finish texts as fast as others start
+            with standing_still(host):
                 asking = asyncio.create_task(client.send(request, stream=True))
                 await until(lambda: host.in_use()["rows"] == host.config.max_steered_requests)
                 assert host.in_use()["vectors"] == 1
@@ -67,7 +46,8 @@ def test_a_client_that_leaves_a_stream_frees_everything(address, host, body):
 
 
 @pytest.mark.parametrize("verb", ["/v1/completions", "/generate"])
-def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, body, verb):
+def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, model_ref, body, verb):
+    host.run(model_ref, lambda engine: engine.register([]))  # the engine may not have started yet
     if verb == "/generate":
         body = {key: body[key] for key in ("model", "steering", "max_tokens")} | {"prompts": ["The river"] * 24}
     else:
@@ -75,10 +55,10 @@ def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, 
 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=address, headers=HEADERS, trust_env=False) as client:
-            asking = asyncio.create_task(client.post(verb, json=body, timeout=PATIENCE_S))
-            await until(lambda: asking.done() or host.in_use()["rows"] >= 24)
-            assert not asking.done()
-            asking.cancel()
+            with standing_still(host):
+                asking = asyncio.create_task(client.post(verb, json=body, timeout=PATIENCE_S))
+                await until(lambda: host.in_use()["rows"] == 24)
+                asking.cancel()
 
     asyncio.run(leave())
     settle(host)
@@ -91,7 +71,7 @@ def test_more_texts_than_may_wait_are_refused_and_the_others_answered(host, serv
         """Send 150 requests to an engine that stands still until those that may not wait are refused."""
         options = {"headers": HEADERS, "limits": httpx.Limits(max_connections=200), "timeout": PATIENCE_S}
         async with httpx.AsyncClient(base_url=address, trust_env=False, **options) as client:
-            with stopped(host):
+            with standing_still(host):
                 ask = [client.post("/v1/completions", json=body | {"max_tokens": 2}) for _ in range(150)]
                 asked = [asyncio.ensure_future(each) for each in ask]
                 await until(lambda: sum(each.done() for each in asked) >= 110)
@@ -168,33 +148,6 @@ def test_a_full_bank_and_a_huge_body_are_refused(http, host, tiny_model, monkeyp
     monkeypatch.setattr(host, "config", host.config.model_copy(update={"max_upload_mib": 0.01}))
     answer = http.post("/vectors", params=query, content=tensors, headers=OCTETS)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "code"),
-    [
-        ({"vector_id": "nope", "vector": None}, 404, "unknown_vector"),
-        ({"vector": [1.0] * 255}, 400, "vector"),
-        ({"vector": [float("nan")] + [1.0] * 255}, 422, "input"),
-        ({"vector": [1e300] + [1.0] * 255}, 422, "input"),
-        ({"layer": 6}, 400, "layer_out_of_range"),
-        ({"vector": [1e31] * 256, "alpha": 1e5}, 400, "vector"),
-        ({"vector": [1e10] * 256, "alpha": 1e3}, 400, "strength"),
-        ({"operation": "erase", "alpha": 101}, 400, "strength"),
-        ({"vector": [1e-30] * 256}, 422, "no_effect"),
-        ({"vector": [1e-9] * 256, "alpha": 1e-9}, 422, "no_effect"),
-        ({"alpha": None, "strength": 1e7, "residual_norm": 100.0}, 400, "strength"),
-        ({"operation": "double"}, 422, "input"),
-        ({"positions": "some"}, 422, "input"),
-    ],
-)
-def test_bad_steering_is_named(http, body, change, status, code):
-    import json
-
-    steering = {key: value for key, value in (body["steering"] | change).items() if value is not None}
-    sent = json.dumps({"model": body["model"], "prompts": ["a"], "steering": steering})  # NaN and Infinity included
-    answer = http.post("/generate", content=sent, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
 @pytest.fixture(scope="module", autouse=True)
