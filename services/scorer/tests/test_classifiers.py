@@ -12,11 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load as load_tensors
 from scipy.special import expit
+from services.scorer.tests.conftest import load
 from transformers import AutoTokenizer, BertForSequenceClassification
 
 from poolbench.model_folders.bases import find_base
 from poolbench.steps.scorer import ScoreParams, TrainParams
-from poolbench_scorer.classifiers.scorer import Encoder, Head, Scorer, load_classifier, load_scorer, read_tokens
+from poolbench_scorer.classifiers.scorer import Encoder, Head, Scorer, load_classifier, read_tokens
 from poolbench_scorer.classifiers.scoring import score_texts, scores_table
 from poolbench_scorer.classifiers.windows import (
     BaseTokenizer,
@@ -114,9 +115,7 @@ def test_stored_scorers_of_one_base_share_their_encoder(
 ) -> None:
     """Not two copies of equal weights, but one module: that is what lets ``score_texts`` run it once."""
     params = TrainParams(concept="contrast", base=str(tiny_bert), mode="head", epochs=1, num_windows=1)
-    one, two = (
-        restored(train_scorer(scorer_passages, params.model_copy(update={"seed": seed}), CPU)) for seed in (0, 1)
-    )
+    one, two = (load(train_scorer(scorer_passages, params.model_copy(update={"seed": seed}), CPU)) for seed in (0, 1))
     assert one.encoder is two.encoder and one.encoder_id == two.encoder_id
     both = score_texts({"one": one, "two": two}, texts)
     assert not np.allclose(both["one"], both["two"])
@@ -158,15 +157,10 @@ def test_scorers_of_different_bases_score_side_by_side(
     minilm_scorer: Scorer, tiny_bert: Path, scorer_passages: pa.Table, texts: list[str]
 ) -> None:
     params = TrainParams(concept="contrast", base=str(tiny_bert), mode="full", epochs=1, num_windows=1)
-    tiny = restored(train_scorer(scorer_passages, params, CPU))
+    tiny = load(train_scorer(scorer_passages, params, CPU))
     both = score_texts({"minilm": minilm_scorer, "tiny": tiny}, texts)
     assert np.array_equal(both["tiny"], score_texts({"tiny": tiny}, texts)["tiny"])
     assert np.array_equal(both["minilm"], score_texts({"minilm": minilm_scorer}, texts)["minilm"])
-
-
-def restored(trained: Trained) -> Scorer:
-    """The scorer in training's files."""
-    return load_scorer(trained.files.__getitem__, list(trained.files), CPU)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from poolbench_scorer.training.examples import (
 from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
 from poolbench_scorer.training.train import Trained, train_scorer
 
-from .conftest import save_tiny_bert
+from .conftest import load, report_of, save_tiny_bert
 
 CPU = torch.device("cpu")
 
@@ -44,7 +44,7 @@ def test_planted_signal_is_separated_on_held_out_passages(
     labels = np.array(test_passages["label"].to_pylist())
     scores = score_texts({"contrast": minilm_scorer}, test_passages["text"].to_pylist())["contrast"]
     assert scores[labels == 1].mean() > scores[labels == 0].mean() + 0.4
-    report = json.loads(minilm_training.files["report.json"])
+    report = report_of(minilm_training)
     assert report["auroc"] > 0.8
     assert report["ece_after"] <= report["ece_before"]
     rows = {(row["metric"], row["params"]): row for row in minilm_training.measures.to_pylist()}
@@ -77,7 +77,7 @@ def test_training_twice_gives_the_same_bytes_whatever_the_global_seed(
 
 def test_full_mode_trains_every_layer(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     trained = train_scorer(scorer_passages, settings(tiny_bert, mode="full", learning_rate=1e-3), CPU)
-    scorer = load_scorer(trained.files.__getitem__, list(trained.files), CPU)
+    scorer = load(trained)
     before = load_classifier(find_base(str(tiny_bert)), num_labels=2)
     encoder, head = cut_model(before, 0)
     words = "embeddings.word_embeddings.weight"
@@ -92,7 +92,7 @@ def test_a_scorer_on_some_layers_scores_as_the_base_cut_there(
     tiny_bert: Path, scorer_passages: pa.Table, mode: str
 ) -> None:
     trained = train_scorer(scorer_passages, settings(tiny_bert, mode=mode, num_layers=1), CPU)
-    scorer = load_scorer(trained.files.__getitem__, list(trained.files), CPU)
+    scorer = load(trained)
     texts = [" ".join(text.split()[:60]) for text in scorer_passages["text"].to_pylist()[:5]]
     scores = score_texts({"contrast": scorer}, texts)["contrast"]
 
@@ -166,7 +166,7 @@ def test_schedule_warms_up_over_a_tenth_and_ends_at_zero() -> None:
 def test_training_ends_early_and_keeps_the_best_epoch(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     """A far too high learning rate makes some epoch worse than the one before."""
     params = settings(tiny_bert, epochs=6, patience=1, learning_rate=0.5)
-    report = json.loads(train_scorer(scorer_passages, params, CPU).files["report.json"])
+    report = report_of(train_scorer(scorer_passages, params, CPU))
     ran, best = len(report["epochs"]), report["best_epoch"]
     assert ran == min(6, best + 1)
     figures = [(round(one["validation_auroc"], 3), -one["validation_nll"]) for one in report["epochs"]]
@@ -180,7 +180,7 @@ def test_patience_counts_epochs_since_the_best() -> None:
 
 
 def test_the_report_has_calibration_before_and_after(minilm_training: Trained) -> None:
-    report = json.loads(minilm_training.files["report.json"])
+    report = report_of(minilm_training)
     rows = {(row["metric"], row["params"]): row["value"] for row in minilm_training.measures.to_pylist()}
     for side, calibrated in (("before", "false"), ("after", "true")):
         for metric in ("ece", "brier"):

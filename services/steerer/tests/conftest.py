@@ -182,6 +182,15 @@ def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         yield address
 
 
+@contextmanager
+def openai_client(address: str) -> Iterator[Any]:
+    """An OpenAI client of a server."""
+    import openai
+
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0, timeout=300) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A context manager that serves another host."""

@@ -10,6 +10,7 @@ import openai
 import pytest
 import torch
 from recipes.real_text.pairs import answers_in, ask_harness, judge_pairs, run_harness
+from services.steerer.tests.conftest import openai_client
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.settings import SteererSettings
@@ -44,7 +45,7 @@ def address(smollm2: Path, serve: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300) as client:
+    with openai_client(address) as client:
         yield client
 
 

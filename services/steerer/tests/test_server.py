@@ -93,17 +93,8 @@ def address(folder: Path, plugged: str, tmp_path_factory: pytest.TempPathFactory
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", resolve_model("demo").source),
         *("--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port)),
-        *(
-            "--enforce-eager",
-            "--max-model-len",
-            "512",
-            "--max-num-seqs",
-            "8",
-            "--kv-cache-memory-bytes",
-            "67108864",
-            "--dtype",
-            "float32",
-        ),
+        *("--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "8", "--dtype", "float32"),
+        *("--kv-cache-memory-bytes", "67108864"),
         *("--chat-template", str(template), "--steering", str(folder)),
     ]
     environment = os.environ | {
@@ -362,14 +353,8 @@ def test_broken_off_texts_leave_the_rows_free(client, address) -> None:
 
 
 async def _first_line(http: httpx.AsyncClient) -> None:
-    body = {
-        "model": "demo",
-        "prompt": PROMPT,
-        "max_tokens": 200,
-        "stream": True,
-        "steering": "tide@8",
-        "ignore_eos": True,
-    }
+    body = {"model": "demo", "prompt": PROMPT, "max_tokens": 200, "stream": True, "ignore_eos": True}
+    body["steering"] = "tide@8"
     async with http.stream("POST", "/v1/completions", json=body) as answer:
         async for line in answer.aiter_lines():
             if line.startswith("data: "):

@@ -1,5 +1,6 @@
 """The probe with a hidden layer, against PyTorch and scikit-learn."""
 
+from dataclasses import replace
 from operator import itemgetter
 
 import numpy as np
@@ -14,7 +15,7 @@ from poolbench.errors import CellError
 from poolbench.steps.base import given
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.probing import Targets, TaskProbes, task_measures
+from poolbench_prober.probing import Targets, TaskProbes, mlp, task_measures
 from poolbench_prober.probing.mlp import SCHEDULE, WEIGHT_DECAYS, batch_size, fit_mlp, train_mlp
 from poolbench_prober.probing.models import Problem, fit_converged
 
@@ -46,7 +47,8 @@ def torch_mlp(xor: Problem, hidden: int, weight_decay: float) -> tuple[torch.nn.
             drawn = (2 * rng.random((layer.in_features + 1, layer.out_features)) - 1) / np.sqrt(layer.in_features)
             layer.weight.copy_(torch.from_numpy(drawn[:-1].T))
             layer.bias.copy_(torch.from_numpy(drawn[-1]))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=SCHEDULE.learning_rate, weight_decay=weight_decay)
+    schedule = mlp.SCHEDULE
+    optimizer = torch.optim.AdamW(net.parameters(), lr=schedule.learning_rate, weight_decay=weight_decay)
 
     def loss(rows: np.ndarray) -> torch.Tensor:
         if xor.is_regression:
@@ -54,7 +56,7 @@ def torch_mlp(xor: Problem, hidden: int, weight_decay: float) -> tuple[torch.nn.
         return torch.nn.CrossEntropyLoss()(net(x[rows]), y[rows])
 
     best, waited, chosen = np.inf, 0, None
-    for _ in range(SCHEDULE.num_epochs):
+    for _ in range(schedule.num_epochs):
         for rows in torch.from_numpy(rng.permutation(len(train))).split(batch_size(len(train))):
             optimizer.zero_grad()
             loss(train[rows]).backward()
@@ -65,12 +67,19 @@ def torch_mlp(xor: Problem, hidden: int, weight_decay: float) -> tuple[torch.nn.
             best, waited, chosen = now, 0, {name: value.clone() for name, value in net.state_dict().items()}
         else:
             waited += 1
-            if waited >= SCHEDULE.patience:
+            if waited >= schedule.patience:
                 break
     net.load_state_dict(chosen)
     return net, best
 
 
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let probes be trained for some epochs only."""
+    monkeypatch.setattr(mlp, "SCHEDULE", replace(SCHEDULE, num_epochs=15))
+
+
+@pytest.mark.usefixtures("few_epochs")
 @pytest.mark.parametrize("weight_decay", WEIGHT_DECAYS)
 @pytest.mark.parametrize("num_classes", [0, pytest.param(2, marks=pytest.mark.release), 5])
 def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int, weight_decay: float) -> None:
@@ -151,6 +160,7 @@ def test_a_class_that_train_lacks_is_never_predicted() -> None:
     assert error.value.status == "one_class"
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_the_same_bits_under_any_number_of_threads(bits_under_threads) -> None:
     rng = np.random.default_rng(0)
     rows = dict(zip(("train", "dev", "test"), np.split(np.arange(400), [200, 300]), strict=True))

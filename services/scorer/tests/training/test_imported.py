@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from scipy.special import expit
-from services.scorer.tests.conftest import save_tiny_bert
+from services.scorer.tests.conftest import load, save_tiny_bert
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -23,7 +23,6 @@ from poolbench.errors import InputError, ModelError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.classifiers.scorer import Scorer, load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import LabelNeededError, import_scorer
 from poolbench_scorer.training.train import Trained
@@ -42,10 +41,6 @@ def imported(folder: Path, table: pa.Table | None = None, **changes: object) -> 
     return import_scorer(table, params_of(folder, **changes), CPU)
 
 
-def restored(trained: Trained) -> Scorer:
-    return load_scorer(trained.files.__getitem__, list(trained.files), CPU)
-
-
 def logits_of(folder: Path, tokenizer: Path | None = None) -> np.ndarray:
     """Logits [texts, labels] by Transformers alone, one text at a time."""
     model = AutoModelForSequenceClassification.from_pretrained(str(folder)).eval()
@@ -60,7 +55,7 @@ def logits_of(folder: Path, tokenizer: Path | None = None) -> np.ndarray:
 
 
 def assert_scores(trained: Trained, margins: np.ndarray) -> None:
-    scorer = restored(trained)
+    scorer = load(trained)
     found = score_texts({"a": scorer}, TEXTS)["a"]
     np.testing.assert_allclose(found, expit(margins / scorer.temperature), atol=1e-5)
 

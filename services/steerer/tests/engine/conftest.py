@@ -13,6 +13,14 @@ NUM_LAYERS = 6
 STRONG = 60.0  # about the residual norm of the tiny model
 
 
+def generate(host: Any, model_ref: Any, requests: Sequence[Any]) -> list[Any]:
+    return host.run(model_ref, lambda engine: engine.generate(requests))
+
+
+def texts(made: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [generation.token_ids for generation in made]
+
+
 @pytest.fixture(scope="module")
 def reference(tiny_model: Path) -> Any:
     """The tiny model in Transformers."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.engine.conftest import STRONG, generate, texts
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Generation, GenerationRequest
@@ -16,13 +17,8 @@ from poolbench_steerer.plugin.spec import Edit, Steering
 pytestmark = pytest.mark.slow
 
 NUM_NEW = 12
-STRONG = 60.0  # about the residual norm of the tiny model
 #: float32 products on a GPU round to TF32 in attention, so log-probabilities move by some 1e-4 with the batch.
 ON_GPU = torch.cuda.is_available()
-
-
-def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
-    return host.run(model_ref, lambda engine: engine.generate(requests))
 
 
 def requests_for(prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steering | None]) -> list[GenerationRequest]:
@@ -104,10 +100,6 @@ def test_scores_are_unsteered_beside_steered_requests(host, model_ref, prompts, 
 
 
 NUM_OPERATION_TOKENS = 10  # as the requests ask for
-
-
-def texts(made: Sequence[Generation]) -> list[tuple[int, ...]]:
-    return [generation.token_ids for generation in made]
 
 
 def test_64_settings_equal_transformers_and_64_single_runs(

@@ -1,7 +1,7 @@
 """Guards taken away, one at a time, in the engine's own process: the text is wrong, or there is none."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from services.steerer.tests.conftest import standing_still
+from services.steerer.tests.engine.conftest import STRONG, generate, texts
 from tests.waiting import until
 
 from poolbench.errors import ReceiptError
@@ -20,15 +21,6 @@ from poolbench_steerer.plugin.spec import Edit, Steering
 pytestmark = pytest.mark.slow
 
 NOT_CAPTURED = pytest.mark.skipif(torch.cuda.is_available(), reason="a captured CUDA graph keeps the original op")
-STRONG = 60.0  # about the residual norm of the tiny model
-
-
-def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
-    return host.run(model_ref, lambda engine: engine.generate(requests))
-
-
-def texts(made: Sequence[Generation]) -> list[tuple[int, ...]]:
-    return [generation.token_ids for generation in made]
 
 
 def unplaced_chunks(worker: Any) -> None:

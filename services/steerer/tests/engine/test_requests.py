@@ -2,12 +2,12 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from services.steerer.tests.conftest import standing_still
+from services.steerer.tests.engine.conftest import generate
 from tests.waiting import until
 
 from poolbench.errors import InputError, LayerError
@@ -16,10 +16,6 @@ from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.errors import PromptTooLongError, UnknownVectorError, VectorError
 from poolbench_steerer.plugin.runner import keep_generators
 from poolbench_steerer.plugin.spec import Edit, Steering
-
-
-def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
-    return host.run(model_ref, lambda engine: engine.generate(requests))
 
 
 @pytest.mark.parametrize(

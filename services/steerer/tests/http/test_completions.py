@@ -12,6 +12,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, ValidationError
+from services.steerer.tests.conftest import openai_client
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -27,7 +28,7 @@ STRONG = 60.0
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300) as client:
+    with openai_client(address) as client:
         yield client
 
 

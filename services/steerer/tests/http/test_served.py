@@ -10,6 +10,7 @@ import numpy as np
 import openai
 import pytest
 import torch
+from services.steerer.tests.conftest import HEADERS, openai_client
 from transformers import AutoModelForCausalLM
 
 from poolbench.storage import Artifacts
@@ -34,14 +35,13 @@ def address(host: Any, serve: Any, store: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def http(address: str) -> Iterator[httpx.Client]:
-    headers = {"Authorization": "Bearer secret"}
-    with httpx.Client(base_url=address, headers=headers, timeout=300, trust_env=False) as client:
+    with httpx.Client(base_url=address, headers=HEADERS, timeout=300, trust_env=False) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300) as client:
+    with openai_client(address) as client:
         yield client
 
 
