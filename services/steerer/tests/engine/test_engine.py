@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.steerer.tests.engine.conftest import STRONG, generate, texts
+from services.steerer.tests.engine.conftest import STRONG, generate, many_settings, texts, transformers_greedy
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Generation, GenerationRequest
@@ -29,7 +29,7 @@ def requests_for(prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steerin
 
 
 @pytest.fixture(scope="module")
-def settings(vector_ids: Any, many_settings: Any) -> list[Steering | None]:
+def settings(vector_ids: Any) -> list[Steering | None]:
     """16 different ways to steer, two of them not at all."""
     return many_settings(vector_ids, 6, STRONG, 16)
 
@@ -103,7 +103,7 @@ NUM_OPERATION_TOKENS = 10  # as the requests ask for
 
 
 def test_64_settings_equal_transformers_and_64_single_runs(
-    host, model_ref, requests, vector_ids, unit_vectors, reference, transformers_greedy
+    host, model_ref, requests, vector_ids, unit_vectors, reference
 ):
     vectors = dict(zip(vector_ids, unit_vectors, strict=True))
     made = generate(host, model_ref, requests)

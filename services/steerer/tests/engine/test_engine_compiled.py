@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from services.steerer.tests.conftest import WIDTH
+from services.steerer.tests.engine.conftest import many_settings, transformers_greedy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from poolbench.config import resolve_model
@@ -30,8 +31,7 @@ def llama() -> LlamaForCausalLM:
 
 
 def test_all_operations_equal_transformers(
-    steerer_config: Any, model_ref: Any, tiny_model: Path, tmp_path: Path, unit_vectors, many_settings,
-    transformers_greedy, engine_processes,
+    steerer_config: Any, model_ref: Any, tiny_model: Path, tmp_path: Path, unit_vectors, engine_processes,
 ):  # fmt: skip
     others, model = engine_processes(), llama()
     model.save_pretrained(tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from services.steerer.tests.conftest import standing_still
-from services.steerer.tests.engine.conftest import STRONG, generate, texts
+from services.steerer.tests.engine.conftest import STRONG, generate, in_worker, many_settings, texts
 from tests.waiting import until
 
 from poolbench.errors import ReceiptError
@@ -89,7 +89,7 @@ def restore_op(worker: Any) -> None:
 
 
 @asynccontextmanager
-async def without(engine: Any, in_worker: Any, fault: Callable[[Any], None], restore: Callable[[Any], None]) -> Any:
+async def without(engine: Any, fault: Callable[[Any], None], restore: Callable[[Any], None]) -> Any:
     await in_worker(engine, fault)
     try:
         yield
@@ -98,12 +98,12 @@ async def without(engine: Any, in_worker: Any, fault: Callable[[Any], None], res
 
 
 @pytest.mark.parametrize("fault", [unplaced_chunks, swapped_requests])
-def test_tokens_given_to_the_wrong_request_or_position_fail_it(host, model_ref, requests, in_worker, fault):
+def test_tokens_given_to_the_wrong_request_or_position_fail_it(host, model_ref, requests, fault):
     """Among them prompts longer than a step takes, so that they come in chunks."""
 
     async def job(engine: Any) -> None:
         await engine.llm.reset_prefix_cache()
-        async with without(engine, in_worker, fault, restore_rows):
+        async with without(engine, fault, restore_rows):
             with pytest.raises(ReceiptError, match="not applied as asked"):
                 await engine.generate(requests[16:64:3])
 
@@ -112,13 +112,13 @@ def test_tokens_given_to_the_wrong_request_or_position_fail_it(host, model_ref, 
 
 
 @NOT_CAPTURED
-def test_an_op_that_never_runs_fails_every_kind_of_request(host, model_ref, prompts, vector_ids, in_worker):
+def test_an_op_that_never_runs_fails_every_kind_of_request(host, model_ref, prompts, vector_ids):
     kinds = [
         Steering((Edit(vector_ids[0], 2, 1.0, operation),)) for operation in ("add", "clamp", "erase")
     ]  # compiled away by a hook added too late, say
 
     async def job(engine: Any) -> None:
-        async with without(engine, in_worker, hooks_compiled_away, restore_op):
+        async with without(engine, hooks_compiled_away, restore_op):
             for steering in kinds:
                 with pytest.raises(ReceiptError, match=r"positions changed by layer \{\}, expected \{2: 3\}"):
                     await engine.generate([GenerationRequest(prompts[0], 3, steering, ignore_eos=True)])
@@ -128,13 +128,13 @@ def test_an_op_that_never_runs_fails_every_kind_of_request(host, model_ref, prom
 
 @NOT_CAPTURED
 @pytest.mark.parametrize("fault", [one_half_of_the_pair, both_halves_of_the_pair])
-def test_half_of_the_pair_alone_gives_other_texts(host, model_ref, requests, in_worker, fault):
+def test_half_of_the_pair_alone_gives_other_texts(host, model_ref, requests, fault):
     """Right counts cannot show this fault: it is the comparison with Transformers that does."""
     chosen = [r for r in requests if r.steering and any(not edit.additive for edit in r.steering.edits)][:16]
     right = texts(generate(host, model_ref, chosen))
 
     async def job(engine: Any) -> list[Any]:
-        async with without(engine, in_worker, fault, restore_op):
+        async with without(engine, fault, restore_op):
             return await asyncio.gather(*(engine.generate([request]) for request in chosen), return_exceptions=True)
 
     wrong = [made if isinstance(made, ReceiptError) else made[0].token_ids for made in host.run(model_ref, job)]
@@ -143,7 +143,7 @@ def test_half_of_the_pair_alone_gives_other_texts(host, model_ref, requests, in_
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_preempted_requests_of_every_kind(host, model_ref, prompts, vector_ids, many_settings, in_worker, guarded):
+def test_preempted_requests_of_every_kind(host, model_ref, prompts, vector_ids, guarded):
     """The cache holds about 1,000 tokens; 16 requests that grow to 130 each don't fit at once."""
     settings = [steering for steering in many_settings(vector_ids, 6, STRONG, 20) if steering][:16]
     long = sum(prompts, ())
@@ -154,7 +154,7 @@ def test_preempted_requests_of_every_kind(host, model_ref, prompts, vector_ids, 
         if guarded:
             made = await engine.generate(requests)
             return texts(made), engine.num_repeated - before
-        async with without(engine, in_worker, unwatched_preemptions, restore_rows):
+        async with without(engine, unwatched_preemptions, restore_rows):
             with pytest.raises(ReceiptError):
                 await engine.generate(requests)
         return [], 1

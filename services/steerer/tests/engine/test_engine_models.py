@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.engine.conftest import transformers_next
 from tests.zoo import NAMES, NUM_BLOCKS, VOCABULARY, blocks_of, cases, random_model, trained_like, watched
 
 from poolbench.config import resolve_model
@@ -60,9 +61,7 @@ def saved(tmp_path: Path, tiny_model: Path) -> Callable[[str, bool], Any]:
 
 
 @pytest.mark.parametrize(("name", "trained"), CASES)
-def test_every_operation_equals_transformers(
-    name, trained, saved, host, tmp_path, unit_vectors, transformers_next, models_table
-):
+def test_every_operation_equals_transformers(name, trained, saved, host, tmp_path, unit_vectors, models_table):
     model, model_ref = saved(name, trained), resolve_model(str(tmp_path))
     try:
         ids = host.run(model_ref, lambda engine: engine.register(list(unit_vectors)))

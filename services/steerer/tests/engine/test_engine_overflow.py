@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from services.steerer.tests.engine.conftest import in_worker, many_settings
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
@@ -70,7 +71,7 @@ async def score(engine: Any, prompt: tuple[int, ...]) -> Any:
     scope="module", params=["float32 with prefix cache", pytest.param("float16 without", marks=pytest.mark.release)]
 )
 def served(
-    request: Any, host: Any, tiny_model: Any, steerer_config: Any, prompts: Any, unit_vectors: Any, many_settings: Any
+    request: Any, host: Any, tiny_model: Any, steerer_config: Any, prompts: Any, unit_vectors: Any
 ) -> Iterator[Served]:
     from poolbench_steerer.host import EngineHost
 
@@ -180,7 +181,7 @@ def test_a_change_that_could_overflow_never_reaches_the_engine(served, monkeypat
 
 @pytest.mark.usefixtures("no_bounds")
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_state_that_overflows_fails_its_own_request_and_stays_out_of_the_cache(served, in_worker, guarded):
+def test_a_state_that_overflows_fails_its_own_request_and_stays_out_of_the_cache(served, guarded):
     async def job(engine: Any) -> Any:
         try:
             if not guarded:
@@ -198,7 +199,7 @@ def test_a_state_that_overflows_fails_its_own_request_and_stays_out_of_the_cache
 
 @pytest.mark.usefixtures("no_bounds")
 @pytest.mark.parametrize("cleared", [True, False])
-def test_cache_blocks_are_cleared_before_they_change_hands(served, in_worker, cleared):
+def test_cache_blocks_are_cleared_before_they_change_hands(served, cleared):
     async def job(engine: Any) -> Any:
         try:
             await in_worker(engine, unguarded)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.engine.conftest import in_worker, many_settings, transformers_scores
 
 from poolbench.errors import LayerError, ReceiptError
 from poolbench_steerer.engine import Generation, GenerationRequest
@@ -21,9 +22,7 @@ NORM = 60.0
 
 
 @pytest.fixture
-def by_hand(
-    reference: Any, vector_ids: list[str], unit_vectors: np.ndarray, transformers_scores: Callable[..., np.ndarray]
-) -> Callable[..., np.ndarray]:
+def by_hand(reference: Any, vector_ids: list[str], unit_vectors: np.ndarray) -> Callable[..., np.ndarray]:
     """The scores at every position of a text, by Transformers."""
     vectors = dict(zip(vector_ids, unit_vectors, strict=True))
     return lambda request, text: transformers_scores(reference, reference.model.layers, request, text, vectors)
@@ -64,7 +63,7 @@ def test_a_batch_of_requests_with_different_readings_equals_transformers(
     assert [g.receipt for g in made] == [g.receipt for g in without]
 
 
-def test_preempted_requests_are_read_alike(host, model_ref, prompts, vector_ids, many_settings, by_hand):
+def test_preempted_requests_are_read_alike(host, model_ref, prompts, vector_ids, by_hand):
     """The cache holds about 1,000 tokens; 16 requests that grow to 130 each don't fit at once."""
     long = sum(prompts, ())
     settings = [None, *many_settings(vector_ids, 6, NORM, 20)][:16]
@@ -147,7 +146,7 @@ def read_again(worker: Any) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device reads without the host")
-def test_a_position_that_was_not_read_fails_the_text(host, model_ref, prompts, vector_ids, in_worker):
+def test_a_position_that_was_not_read_fails_the_text(host, model_ref, prompts, vector_ids):
     request = GenerationRequest(prompts[0], 2, readings=(Reading(vector_ids[0], 2),), ignore_eos=True)
 
     async def job(engine: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.engine.conftest import many_settings, transformers_logprobs
 
 from poolbench.errors import InputError
 from poolbench_steerer.engine import GenerationRequest, Piece
@@ -16,7 +17,7 @@ STRONG = 60.0
 
 
 def test_steered_prompts_of_all_lengths_equal_transformers(
-    host, model_ref, reference, prompts, vector_ids, unit_vectors: np.ndarray, many_settings, transformers_logprobs
+    host, model_ref, reference, prompts, vector_ids, unit_vectors: np.ndarray
 ):
     """Prompts longer than a chunk, requests preempted, and cached prefixes of the same prompts unsteered."""
     vectors = dict(zip(vector_ids, unit_vectors, strict=True))

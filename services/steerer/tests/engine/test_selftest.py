@@ -56,9 +56,9 @@ def restore_edit(worker: Any) -> None:
         (projections_of_one_half, restore_edit, "clamp_by_hand_nats"),
     ],
 )
-def test_the_self_test_notices(host, model_ref, in_worker, fault, restore, ways):
+def test_the_self_test_notices(host, model_ref, fault, restore, ways):
     async def job(engine: Any) -> str:
-        async with without(engine, in_worker, fault, restore):
+        async with without(engine, fault, restore):
             with pytest.raises(ReceiptError) as raised:
                 await self_test(engine)
         await self_test(engine)
