@@ -30,15 +30,16 @@ _LINES = (
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a random Llama: hidden 256, head size 64, 6 blocks, window 512."""
-    return _saved_model(tmp_path_factory)
+    return _saved_model(tmp_path_factory.getbasetemp())
 
 
 @cache  # tests of other folders that import these fixtures share model and engine with the tests here
-def _saved_model(folders: pytest.TempPathFactory) -> Path:
+def _saved_model(base: Path) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = folders.mktemp("tiny_llama")
+    folder = base / "tiny_llama"
+    folder.mkdir()
     size = _save_tokenizer(folder)
     torch.manual_seed(0)
     config = LlamaConfig(

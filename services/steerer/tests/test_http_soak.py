@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.release]
 NUM_REQUESTS = 600
-BENCH = Path(__file__).parents[4] / "bench"
+BENCH = Path(__file__).parents[3] / "bench"
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from poolbench_steerer.plugin import internals
 from poolbench_steerer.plugin.bank import vector_id
 
 pytestmark = pytest.mark.slow
-STEERER = Path(__file__).parents[2]
+STEERER = Path(__file__).parents[1]
 TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 PROMPT = "The report of the year says that the river"
 WIDTH, LAYER = 256, 2
