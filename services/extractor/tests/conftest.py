@@ -34,6 +34,8 @@ from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.service import create
 
+from .architectures import decoder_of, tokenizer, without_bos  # noqa: F401
+
 torch.set_num_threads(1)  # the models are too small to share
 
 

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from services.extractor.tests.conftest import run
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, LayerError, UnknownStrategyError
-from poolbench.storage import Artifacts, open_store
-from poolbench.worker.taskio import TaskIO
-from poolbench_extractor.service import create
+from poolbench.storage import Artifacts
 
 
 @pytest.mark.parametrize(
@@ -23,11 +22,11 @@ from poolbench_extractor.service import create
     ],
 )
 def test_wrong_parameters_say_what_is_allowed(
-    saved_llama: Path, tmp_path: Path, roles: list[str], change: dict[str, Any], error: type[Exception], message: str
+    saved_llama: Path, artifacts: Artifacts, roles: list[str], change: dict[str, Any], error: Any, message: str
 ) -> None:
     params = {"model": str(saved_llama), "strategies": [{"id": role.split("/")[0]} for role in roles], "layers": [0, 3]}
     outputs = {role: f"out.{role.replace('/', '.')}" for role in roles}
     inputs = {"passages": "corpus.passages.1"}
     task = Task(kind="extractor.extract", inputs=inputs, outputs=outputs, params=params | change)
     with pytest.raises(error, match=message):
-        create().handlers[task.kind](task, TaskIO(task, Artifacts(open_store(str(tmp_path)))))
+        run(task, artifacts)
