@@ -83,17 +83,17 @@ FURTHER: dict[str, PreTrainedConfig] = {
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE with a BOS, offsets that leave the leading space out."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    bpe.train_from_iterator(TEXTS, trainer)
     template = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    bpe.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
 
 def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int = 0) -> Decoder:
